@@ -1,0 +1,39 @@
+# Two commands do everything on a machine with Python 3.11+ and make:
+#   make reproduce   the paper's experiment, at full size
+#   make test        all checks, as CI runs them
+PYTHON ?= python3
+BIN := .venv/bin
+OUT ?= out/reproduce
+
+.PHONY: help venv reproduce test check bench clean
+
+help:
+	@echo "make reproduce | test | check | bench | venv | clean"
+
+venv: .venv/.ready
+
+.venv/.ready: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "codedfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots]'
+	@touch $@
+
+reproduce: venv
+	$(BIN)/codedfl reproduce --out $(OUT)
+
+check: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/python -m pytest -n 2
+
+bench: venv
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv out runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis

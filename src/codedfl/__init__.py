@@ -1,0 +1,1 @@
+"""Train one linear model over many unequal devices, quickly and privately."""

@@ -1,0 +1,80 @@
+"""Every error that codedfl raises on purpose.
+
+One sentence each: what was wrong, with which value, and what to do about it. The tree:
+
+    CodedflError               anything below; the command line prints it and exits with 1
+    ├── UsageError             the request itself is wrong; the command line exits with 2
+    │   └── ScenarioError      a scenario file or ``--set`` holds a wrong key or value
+    ├── DataError              a data set or a feature file cannot be used
+    │   └── DownloadError      no source of a data set answered with the right bytes
+    ├── CodeError              a code cannot be built as asked for
+    │   └── UndecodableError   a set of erasures cannot be corrected (it says which positions)
+    ├── CipherError            keys, ciphertexts or supports that do not fit together
+    │   └── KeyFileError       a key or ciphertext file is truncated, altered or of another version
+    ├── TrainingError          a run cannot go on (divergence, too few replies)
+    ├── RunDirectoryError      a run directory belongs to another experiment or is damaged
+    └── MissingExtraError      an optional dependency is not installed
+"""
+
+__all__ = [
+    "CipherError",
+    "CodeError",
+    "CodedflError",
+    "DataError",
+    "DownloadError",
+    "KeyFileError",
+    "MissingExtraError",
+    "RunDirectoryError",
+    "ScenarioError",
+    "TrainingError",
+    "UndecodableError",
+    "UsageError",
+]
+
+
+class CodedflError(Exception):
+    """Base of all errors raised on purpose."""
+
+
+class UsageError(CodedflError):
+    """The request itself is wrong."""
+
+
+class ScenarioError(UsageError):
+    """A scenario holds a wrong key or value."""
+
+
+class DataError(CodedflError):
+    """A data set or a feature file cannot be used."""
+
+
+class DownloadError(DataError):
+    """No source of a data set answered with the right bytes."""
+
+
+class CodeError(CodedflError):
+    """A code cannot be built as asked for."""
+
+
+class UndecodableError(CodeError):
+    """A set of erasures cannot be corrected."""
+
+
+class CipherError(CodedflError):
+    """Keys, ciphertexts or supports do not fit together."""
+
+
+class KeyFileError(CipherError):
+    """A key or ciphertext file is truncated, altered or of another version."""
+
+
+class TrainingError(CodedflError):
+    """A run cannot go on."""
+
+
+class RunDirectoryError(CodedflError):
+    """A run directory belongs to another experiment or is damaged."""
+
+
+class MissingExtraError(CodedflError):
+    """An optional dependency is not installed."""

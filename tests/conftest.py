@@ -1,0 +1,30 @@
+"""Shapes written in signatures are checked at run time while the tests run."""
+
+import importlib.util
+import pkgutil
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from jaxtyping import install_import_hook
+
+SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
+
+
+def checked_modules() -> list[str]:
+    """Every module but the numba kernels, which must stay plain functions."""
+    found = pkgutil.walk_packages([str(SOURCE)], prefix="codedfl.")
+    return [module.name for module in found if not module.ispkg and not module.name.endswith("kernels")]
+
+
+def pytest_configure() -> None:
+    # walk_packages imports packages on its way; modules imported then are dropped so that the hook sees them
+    names = checked_modules()
+    for name in [loaded for loaded in importlib.sys.modules if loaded.split(".")[0] == "codedfl"]:
+        del importlib.sys.modules[name]
+    install_import_hook(names, "beartype.beartype").__enter__()
+
+
+settings.register_profile(
+    "codedfl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("codedfl")
