@@ -24,7 +24,5 @@ def pytest_configure() -> None:
     install_import_hook(names, "beartype.beartype").__enter__()
 
 
-settings.register_profile(
-    "codedfl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("codedfl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("codedfl")

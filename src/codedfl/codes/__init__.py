@@ -1,1 +1,1 @@
-
+"""Codes over the reals."""

@@ -1,1 +1,6 @@
+"""Delays of devices and links, and virtual time."""
 
+from codedfl.delays.clock import VirtualClock
+from codedfl.delays.model import Chance, DelayModel, RoundCosts
+
+__all__ = ["Chance", "DelayModel", "RoundCosts", "VirtualClock"]

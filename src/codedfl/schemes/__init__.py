@@ -1,1 +1,58 @@
+"""The schemes: one file each, behind one contract. A new scheme is one file and one line in the list below."""
 
+from typing import Any
+
+from codedfl.errors import UsageError
+from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.contract import (
+    Device,
+    Leakage,
+    Message,
+    Public,
+    Round,
+    Scheme,
+    Server,
+    Work,
+    message_bits,
+)
+from codedfl.schemes.conventional import Conventional
+from codedfl.schemes.drop_slowest import DropSlowest
+from codedfl.schemes.minibatch import Minibatch
+from codedfl.task import Problem
+
+__all__ = [
+    "SCHEMES",
+    "Device",
+    "Leakage",
+    "Message",
+    "Public",
+    "Round",
+    "Scheme",
+    "Server",
+    "Work",
+    "create",
+    "message_bits",
+    "register",
+]
+
+SCHEMES: dict[str, type[Scheme[Any]]] = {}
+
+
+def register(scheme: type[Scheme[Any]]) -> None:
+    """Make a scheme known by its name, to scenarios and to the command line."""
+    if scheme.name in SCHEMES:
+        raise UsageError(f"a scheme called '{scheme.name}' is registered already; choose another name")
+    SCHEMES[scheme.name] = scheme
+    register_options(scheme.name, scheme.options_type)
+
+
+for _scheme in (Conventional, Minibatch, DropSlowest):
+    register(_scheme)
+
+
+def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:
+    """Make the scheme of a scenario for the shards of a problem."""
+    features, outputs = problem.shape
+    samples = tuple(shard.samples for shard in problem.shards)
+    public = Public(samples, features, outputs, problem.dtype)
+    return SCHEMES[scenario.scheme](public, scenario.options())

@@ -1,1 +1,1 @@
-
+"""Erasure decoders."""

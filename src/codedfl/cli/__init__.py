@@ -1,0 +1,80 @@
+"""The command line: ``codedfl COMMAND --help`` explains each command.
+
+Exit codes: 0 done, 1 failed with one clear sentence, 2 wrong usage, 130 interrupted. ``--debug`` shows the traceback.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+import typer
+
+from codedfl.cli.comparing import compare_command, sweep_command
+from codedfl.cli.datasets import data_app
+from codedfl.cli.reproducing import reproduce_command
+from codedfl.cli.running import run_command
+from codedfl.errors import CodedflError, UsageError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="codedfl",
+    help="Train one linear model over many unequal devices, quickly and privately.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("reproduce")(reproduce_command)
+app.command("run")(run_command)
+app.command("compare")(compare_command)
+app.command("sweep")(sweep_command)
+app.add_typer(data_app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from codedfl import __version__
+
+        typer.echo(f"codedfl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
+) -> None:
+    """Train one linear model over many unequal devices, quickly and privately."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    sys.exit(_run([word for word in given if word != "--debug"], debug))
+
+
+def _run(given: list[str], debug: bool) -> int:
+    try:
+        code = app(given, prog_name="codedfl", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except CodedflError as error:
+        if debug:
+            raise
+        _complain(str(error))
+        return 2 if isinstance(error, UsageError) else 1
+    except click.ClickException as error:
+        _complain(error.format_message())
+        return 2 if isinstance(error, click.UsageError) else 1
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted; the same command goes on from here")
+        return 130
+    except BrokenPipeError:  # the reader of our output left, e.g. `codedfl ... | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
+        return 0
+
+
+def _complain(sentence: str) -> None:
+    typer.echo(f"codedfl: {sentence}", err=True)

@@ -1,0 +1,130 @@
+"""``codedfl compare`` and ``codedfl sweep``: several runs side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from codedfl import schemes
+from codedfl.cli.common import (
+    Json,
+    Out,
+    Set,
+    bars,
+    console,
+    print_json,
+    scenario_with,
+    seconds_text,
+    value_from,
+)
+from codedfl.compare import compare
+from codedfl.errors import UsageError
+from codedfl.sweep import sweep
+
+__all__ = ["compare_command", "sweep_command"]
+
+ScenarioOption = Annotated[str, typer.Option("--scenario", "-s", metavar="S", help="Preset name or TOML file.")]
+
+
+def compare_command(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[SCHEME]...", help="Schemes; all if none.")] = None,
+    scenario: ScenarioOption = "paper-quick",
+    changes: Set = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Run schemes on the same data, fleet and links and put them side by side."""
+    chosen = scenario_with(scenario, changes)
+    place = out or Path("out") / f"compare-{chosen.name}"
+    with bars() as progress:
+        rows = compare(chosen, names or list(schemes.SCHEMES), place, progress)
+    if json:
+        print_json(rows)
+        return
+    console.print(_comparison(rows))
+    console.print(_leaks(rows))
+    console.print(f"tables and figure: {place}", soft_wrap=True)
+
+
+def _comparison(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="virtual time to accuracy (95% band over timing draws)")
+    targets = list(rows[0]["time_to_accuracy"])
+    for name in (
+        "scheme",
+        "epochs",
+        "final",
+        *(f"to {target}" for target in targets),
+        "speed-up",
+        "up",
+        "down",
+        "d2d",
+    ):
+        table.add_column(name, justify="left" if name == "scheme" else "right")
+    for row in rows:
+        times = [
+            _with_band(row["time_to_accuracy"][target], row["time_to_accuracy_band"][target]) for target in targets
+        ]
+        speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
+        sizes = [f"{row['bits_sent'][link] / 8e9:.2f} GB" for link in ("up", "down", "d2d")]
+        table.add_row(row["scheme"], f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times, speedup, *sizes)
+    return table
+
+
+def _with_band(seconds: float | None, limits: Sequence[float | None] | None) -> str:
+    if seconds is None or not limits or limits[0] is None or limits[1] is None:
+        return seconds_text(seconds)
+    return f"{seconds_text(seconds)}\n({seconds_text(limits[0])} - {seconds_text(limits[1])})"
+
+
+def _leaks(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="who sees what")
+    for name in ("scheme", "server", "devices", "eavesdropper", "survives losses"):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(row["scheme"], *row["leakage"].values(), str(row["survives_losses"]))
+    return table
+
+
+def sweep_command(
+    over: Annotated[
+        list[str], typer.Option("--over", metavar="KEY=A,B,C", help="A setting and its values (repeatable).")
+    ],
+    scenario: ScenarioOption = "paper-quick",
+    changes: Set = None,
+    out: Out = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core if not given.")] = None,
+    json: Json = False,
+) -> None:
+    """Run a grid of scenarios on all cores, with bands from repeated timing draws."""
+    chosen = scenario_with(scenario, changes)
+    grid = dict(_axis(text) for text in over)
+    place = out or Path("out") / f"sweep-{chosen.name}"
+    with bars() as progress:
+        rows = sweep(chosen, grid, place, progress, workers)
+    if json:
+        print_json(rows)
+        return
+    console.print(_grid(rows, list(grid)))
+    console.print(f"tables and figure: {place}", soft_wrap=True)
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    key, mark, values = text.partition("=")
+    if not mark or not key or not values:
+        raise UsageError(f"--over '{text}' must be KEY=A,B,C, for example --over links.loss=0,0.1,0.2")
+    listed = value_from(f"[{values}]")
+    return key, listed if isinstance(listed, list) else [value_from(part.strip()) for part in values.split(",")]
+
+
+def _grid(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> Table:
+    table = Table(title="sweep: virtual time to accuracy (95% band over timing draws)")
+    targets = list(dict.fromkeys(target for row in rows for target in row["time_to_accuracy"]))
+    for name in (*keys, "epochs", "final", *(f"to {target}" for target in targets)):
+        table.add_column(name, justify="right")
+    for row in rows:
+        times = [_with_band(row["time_to_accuracy"].get(t), row["time_to_accuracy_band"].get(t)) for t in targets]
+        settings = [str(row["settings"][key]) for key in keys]
+        table.add_row(*settings, f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times)
+    return table

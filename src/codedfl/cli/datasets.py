@@ -1,0 +1,65 @@
+"""``codedfl data``: which data sets there are, and how to get them."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from codedfl import data
+from codedfl.cli.common import Json, bars, console, print_json
+from codedfl.errors import UsageError
+
+__all__ = ["data_app"]
+
+data_app = typer.Typer(help="Data sets, their source and checksum.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@data_app.command("list")
+def list_command(json: Json = False) -> None:
+    """List the data sets, where they come from, and the checksums of their files."""
+    rows = [
+        {
+            "name": source.name,
+            "title": source.title,
+            "sources": list(source.places),
+            "cached": all((source.folder / file.name).exists() for file in source.files),
+            "files": {file.name: file.sha256 for file in source.files},
+        }
+        for source in data.SOURCES.values()
+    ]
+    if json:
+        print_json(rows)
+        return
+    for source in data.SOURCES.values():
+        table = Table(title=f"{source.name}: {source.title}", title_justify="left", show_header=False)
+        table.add_row("from", "\n".join(source.places))
+        for file in source.files:
+            table.add_row(file.name, f"SHA-256 {file.sha256}")
+        console.print(table)
+
+
+@data_app.command("fetch")
+def fetch_command(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets; all if none.")] = None,
+    json: Json = False,
+) -> None:
+    """Bring data sets into the cache and verify them."""
+    wanted = names or list(data.SOURCES)
+    for name in wanted:
+        if name not in data.SOURCES:
+            raise UsageError(f"no data set is called '{name}'; data sets are {', '.join(data.SOURCES)}")
+    places = {}
+    with bars() as progress:
+        for name in wanted:
+            places[name] = str(
+                data.fetch(
+                    name,
+                    say=lambda sentence: progress(sentence, 0, 0),
+                    progress=lambda done, total, name=name: progress(f"fetching {name}", done, total),  # type: ignore[misc]
+                )
+            )
+    if json:
+        print_json(places)
+    else:
+        for name, place in places.items():
+            console.print(f"{name}: verified, in {place}", soft_wrap=True)

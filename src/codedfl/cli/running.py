@@ -1,0 +1,51 @@
+"""``codedfl run``: one training run."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from codedfl.cli.common import Json, Out, Set, bars, console, print_json, scenario_with, seconds_text
+from codedfl.runs import default_directory, execute
+
+__all__ = ["run_command"]
+
+
+def run_command(
+    scenario: Annotated[str, typer.Argument(help="Preset name or TOML file.")],
+    changes: Set = None,
+    out: Out = None,
+    json: Json = False,
+) -> None:
+    """Train once, in virtual time; a run that was stopped goes on where it stopped."""
+    chosen = scenario_with(scenario, changes)
+    place = out or default_directory(chosen)
+    with bars() as progress:
+        run = execute(chosen, place, progress=progress)
+    if json:
+        print_json(run.summary)
+    else:
+        console.print(_table(run.summary))
+        console.print(f"run directory: {place}", soft_wrap=True)
+
+
+def _table(summary: dict[str, Any]) -> Table:
+    table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
+    name = "accuracy" if summary["metric"] == "accuracy" else "R²"
+    table.add_row("epochs", f"{summary['epochs']:,}")
+    table.add_row(f"final {name}", f"{summary['final_accuracy']:.4f}")
+    for target, seconds in summary["time_to_accuracy"].items():
+        limits = summary["time_to_accuracy_band"][target]
+        shown = (
+            f"  (95%: {' to '.join(seconds_text(limit) for limit in limits)})" if limits and None not in limits else ""
+        )
+        table.add_row(f"virtual time to {name} {target}", seconds_text(seconds) + shown)
+    table.add_row("virtual time an epoch", seconds_text(summary["seconds_per_epoch"]))
+    for link, bits in summary["bits_sent"].items():
+        table.add_row(f"payload {link}", f"{bits / 8e6:,.1f} MB")
+    table.add_row("multiplications on devices", f"{summary['device_macs']:.3g} MAC")
+    if summary["gradient_error"] is not None:
+        table.add_row("gradient error against plaintext", f"{summary['gradient_error']:.1e}")
+    table.add_row("the server sees", summary["leakage"]["server"])
+    table.add_row("wall time", seconds_text(summary["wall_seconds"]))
+    return table

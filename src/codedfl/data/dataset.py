@@ -1,0 +1,191 @@
+"""A data set that has been looked at: finite numbers, matching shapes, every class represented."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from codedfl.errors import DataError
+
+__all__ = ["Dataset", "Kind", "classification", "regression"]
+
+Kind = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training and test samples, checked once when the object is made.
+
+    Labels of a classification are the integers 0 to ``classes`` - 1; the targets of a regression are
+    a matrix of one row a sample. ``class_names`` is empty for a regression.
+    """
+
+    name: str
+    kind: Kind
+    x_train: Float[np.ndarray, "m p"]
+    y_train: Int[np.ndarray, " m"] | Float[np.ndarray, "m c"]
+    x_test: Float[np.ndarray, "k p"]
+    y_test: Int[np.ndarray, " k"] | Float[np.ndarray, "k c"]
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_shapes(self)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                _check_finite(self.name, field.name, value)
+        if self.kind == "classification":
+            _check_labels(self)
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 for a regression."""
+        return len(self.class_names)
+
+    @property
+    def outputs(self) -> int:
+        """Number of columns of the targets (c in the paper)."""
+        return self.classes if self.kind == "classification" else int(self.y_train.shape[1])
+
+    @property
+    def samples(self) -> int:
+        """Number of training samples (m in the paper)."""
+        return int(self.x_train.shape[0])
+
+    @property
+    def inputs(self) -> int:
+        """Number of columns of the features before any embedding."""
+        return int(self.x_train.shape[1])
+
+    def targets(self, y: Int[np.ndarray, " n"] | Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n outputs"]:
+        """Return what a linear model learns: one-hot rows for labels, ``y`` itself for a regression."""
+        if self.kind == "regression":
+            return y
+        rows: Float[np.ndarray, "n outputs"] = np.eye(self.classes, dtype=self.x_train.dtype)[y]
+        return rows
+
+
+def classification(
+    name: str,
+    x_train: Shaped[np.ndarray, "..."],
+    labels_train: Shaped[np.ndarray, "..."],
+    x_test: Shaped[np.ndarray, "..."],
+    labels_test: Shaped[np.ndarray, "..."],
+) -> Dataset:
+    """Make a classification of labels of any sortable type; classes are the sorted training labels."""
+    for part, labels in (("train", labels_train), ("test", labels_test)):
+        if labels.ndim != 1:
+            raise DataError(
+                f"{name}: the labels y_{part} have shape {labels.shape};"
+                " a classification needs one label a sample, in one dimension."
+            )
+        if labels.dtype.kind == "f":
+            _check_finite(name, f"y_{part}", labels)
+    if (labels_train.dtype.kind in "US") != (labels_test.dtype.kind in "US"):
+        raise DataError(
+            f"{name}: training labels are {labels_train.dtype} but test labels are {labels_test.dtype};"
+            " give both as text or both as numbers."
+        )
+    known, y_train = np.unique(labels_train, return_inverse=True)
+    unseen = np.setdiff1d(labels_test, known)
+    if unseen.size and known.size:
+        raise DataError(
+            f"{name}: the test set holds {_some(unseen.tolist())}, which never occurs among the training"
+            " labels; remove those test samples or add training samples of that class."
+        )
+    y_test = np.searchsorted(known, labels_test).astype(np.int64)
+    names = tuple(str(value) for value in known.tolist())
+    return Dataset(name, "classification", x_train, y_train.astype(np.int64), x_test, y_test, names)
+
+
+def regression(
+    name: str,
+    x_train: Float[np.ndarray, "..."],
+    y_train: Float[np.ndarray, "..."],
+    x_test: Float[np.ndarray, "..."],
+    y_test: Float[np.ndarray, "..."],
+) -> Dataset:
+    """Make a regression; one-dimensional targets become one column."""
+    y_train, y_test = (y[:, None] if y.ndim == 1 else y for y in (y_train, y_test))
+    return Dataset(name, "regression", x_train, y_train, x_test, y_test)
+
+
+def _check_shapes(data: Dataset) -> None:
+    if data.kind not in ("classification", "regression"):
+        raise DataError(f"{data.name}: the kind is {data.kind!r}; it must be 'classification' or 'regression'.")
+    rank = 1 if data.kind == "classification" else 2
+    for part in ("train", "test"):
+        x, y = getattr(data, f"x_{part}"), getattr(data, f"y_{part}")
+        _check_type(data.name, f"x_{part}", x, 2, "f")
+        _check_type(data.name, f"y_{part}", y, rank, "i" if rank == 1 else "f")
+        if len(x) != len(y):
+            raise DataError(
+                f"{data.name}: x_{part} has {len(x)} rows but y_{part} has {len(y)}; give one target for each sample."
+            )
+        if x.size == 0 or y.size == 0:
+            raise DataError(
+                f"{data.name}: the {part} set is empty (x_{part} has shape {x.shape});"
+                " give at least one sample and one column."
+            )
+    for letter in ("x", "y")[:rank]:
+        train, test = getattr(data, f"{letter}_train"), getattr(data, f"{letter}_test")
+        if train.shape[1] != test.shape[1]:
+            raise DataError(
+                f"{data.name}: {letter}_train has {train.shape[1]} columns but {letter}_test has"
+                f" {test.shape[1]}; both must hold the same columns."
+            )
+
+
+def _check_type(name: str, field: str, value: Any, rank: int, kind: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype.kind != kind:
+        found = value.dtype if isinstance(value, np.ndarray) else type(value).__name__
+        wanted = "numbers (float32 or float64)" if kind == "f" else "whole numbers (int64)"
+        raise DataError(f"{name}: {field} holds {found}; give an array of {wanted}.")
+    if value.ndim != rank:
+        wanted = "one row a sample and one column a feature" if rank == 2 else "one label a sample"
+        raise DataError(
+            f"{name}: {field} has {value.ndim} dimensions (shape {value.shape}) where {rank} are needed: {wanted}."
+        )
+
+
+def _check_finite(name: str, field: str, value: Shaped[np.ndarray, "..."]) -> None:
+    if value.dtype.kind != "f":
+        return
+    finite = np.isfinite(value)
+    if finite.all():
+        return
+    broken = np.argwhere(~finite)
+    place = f"row {broken[0, 0]}" + (f", column {broken[0, 1]}" if value.ndim > 1 else "")
+    raise DataError(
+        f"{name}: {field} holds {len(broken)} missing or infinite values, the first in {place}"
+        " (counted from 0); remove or replace them."
+    )
+
+
+def _check_labels(data: Dataset) -> None:
+    for field in ("y_train", "y_test"):
+        labels = getattr(data, field)
+        if labels.min() < 0 or labels.max() >= data.classes:
+            raise DataError(
+                f"{data.name}: {field} holds labels from {labels.min()} to {labels.max()}, but"
+                f" {data.classes} class names are given; labels must be 0 to {data.classes - 1}."
+            )
+    missing = np.flatnonzero(np.bincount(data.y_train, minlength=data.classes) == 0)
+    unseen = np.intersect1d(missing, data.y_test)
+    if unseen.size:
+        raise DataError(
+            f"{data.name}: the test set holds {_some([data.class_names[i] for i in unseen])}, which never"
+            " occurs among the training labels; remove those test samples or add training samples."
+        )
+    if missing.size:
+        raise DataError(
+            f"{data.name}: class {_some([data.class_names[i] for i in missing])} has no training sample;"
+            " add some or leave the class out."
+        )
+
+
+def _some(values: Sequence[object]) -> str:
+    shown = ", ".join(repr(value) for value in values[:3])
+    return shown if len(values) <= 3 else f"{shown} and {len(values) - 3} more"

@@ -1,0 +1,113 @@
+"""Random Fourier features of the RBF kernel, the same for every device that shares the seed."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.errors import DataError, ScenarioError
+
+__all__ = ["FeatureKind", "FeatureMap"]
+
+FeatureKind = Literal["rbf", "none"]
+
+# a block of this size still lies in the last-level cache when the cosine follows the matrix product
+BLOCK_BYTES = 24 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """Maps p inputs to ``dimension`` features: sqrt(2/d) cos(x W + b), or x itself for the kind none.
+
+    W and b are those of scikit-learn's ``RBFSampler`` of the same gamma and seed. They are held in
+    turns (divided by 2 pi) for float32, where a compiled kernel takes the cosine.
+    """
+
+    kind: FeatureKind
+    inputs: int
+    dimension: int
+    dtype: np.dtype[Any]
+    weights: Float[np.ndarray, "p d"] = field(repr=False)
+    offset: Float[np.ndarray, " d"] = field(repr=False)
+
+    @classmethod
+    def create(
+        cls,
+        kind: FeatureKind,
+        *,
+        inputs: int,
+        dimension: int = 2000,
+        gamma: float = 0.02,
+        seed: int = 0,
+        dtype: str | type[Any] | np.dtype[Any] = "float32",
+    ) -> "FeatureMap":
+        """Draw the map; the kind none keeps ``inputs`` columns and needs no other argument."""
+        number = np.dtype(dtype)
+        if number not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise ScenarioError(f"features cannot be computed in {number}; choose float32 or float64.")
+        if inputs < 1:
+            raise ScenarioError(f"a feature map needs at least one input column, not {inputs}.")
+        if kind == "none":
+            empty = np.empty((0, 0), number)
+            return cls("none", inputs, inputs, number, empty, empty[0:0].reshape(0))
+        if kind != "rbf":
+            raise ScenarioError(f"there is no feature kind {kind!r}; choose 'rbf' or 'none'.")
+        _check(dimension, gamma, seed)
+        weights, offset = _draw(inputs, dimension, gamma, seed)
+        unit = 2 * math.pi if number == np.float32 else 1.0
+        return cls("rbf", inputs, dimension, number, (weights / unit).astype(number), (offset / unit).astype(number))
+
+    def fit(self, x: Float[np.ndarray, "m p"], y: object = None) -> "FeatureMap":
+        """Do nothing: the map depends on the seed only, never on data (here for scikit-learn pipelines)."""
+        return self
+
+    def transform(self, x: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m d"]:
+        """Return the features of each row, C-contiguous; the kind none may return ``x`` itself."""
+        if x.shape[1] != self.inputs:
+            raise DataError(
+                f"the feature map was made for {self.inputs} columns but got {x.shape[1]};"
+                " use the data it was made for or make another map."
+            )
+        if self.kind == "none":
+            return np.ascontiguousarray(x, dtype=self.dtype)
+        out = np.empty((len(x), self.dimension), self.dtype)
+        rows = max(1, BLOCK_BYTES // (self.dimension * self.dtype.itemsize))
+        blocks = max(1, math.ceil(len(x) / rows))
+        for source, block in zip(np.array_split(x, blocks), np.array_split(out, blocks), strict=True):
+            np.matmul(source.astype(self.dtype, copy=False), self.weights, out=block)
+            self._finish(block)
+        return out
+
+    def _finish(self, block: Float[np.ndarray, "n d"]) -> None:
+        scale = math.sqrt(2 / self.dimension)
+        if self.dtype == np.float32:
+            from codedfl.data.kernels import cosine_of_turns  # the compiler is slow to import
+
+            cosine_of_turns(block, self.offset, np.float32(scale))
+            return
+        block += self.offset
+        np.cos(block, out=block)
+        block *= scale
+
+
+def _draw(
+    inputs: int, dimension: int, gamma: float, seed: int
+) -> tuple[Float[np.ndarray, "p d"], Float[np.ndarray, " d"]]:
+    from sklearn.kernel_approximation import RBFSampler  # slow to import
+
+    sampler = RBFSampler(gamma=gamma, n_components=dimension, random_state=seed).fit(np.zeros((1, inputs)))
+    return sampler.random_weights_, sampler.random_offset_
+
+
+def _check(dimension: int, gamma: float, seed: int) -> None:
+    if dimension < 1:
+        raise ScenarioError(f"the feature dimension is {dimension}; it must be at least 1.")
+    if not (math.isfinite(gamma) and gamma > 0):
+        raise ScenarioError(
+            f"gamma of the RBF kernel is {gamma}; it must be a positive number,"
+            " 1 / (2 sigma^2) for a kernel of width sigma."
+        )
+    if not 0 <= seed < 2**32:
+        raise ScenarioError(f"the feature seed is {seed}; it must lie between 0 and {2**32 - 1}.")

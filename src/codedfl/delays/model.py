@@ -1,0 +1,119 @@
+"""How long computing and sending take (section III-B of the paper).
+
+Computing rho multiplications on a device of rate tau takes rho/tau plus an exponential setup time; sending b bits
+takes b * (1 + overhead) / rate for each try, and the number of tries is geometric.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from codedfl.scenario import DeviceGroup, Fleet, Links
+
+__all__ = ["Chance", "DelayModel", "RoundCosts"]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundCosts:
+    """What one epoch costs each asked device, taken from the arrays that were sent and multiplied."""
+
+    asked: Int[np.ndarray, "n"]
+    down_bits: Int[np.ndarray, "n"]
+    macs: Int[np.ndarray, "n"]
+    up_bits: Int[np.ndarray, "n"]
+    quorum: int
+    server_macs: int
+
+    def key(self) -> tuple[bytes, bytes, bytes, bytes, int, int]:
+        """Return a value that is equal for equal costs."""
+        arrays = (self.asked, self.down_bits, self.macs, self.up_bits)
+        asked, down, macs, up = (array.tobytes() for array in arrays)
+        return asked, down, macs, up, self.quorum, self.server_macs
+
+
+@dataclass(frozen=True, eq=False)
+class Chance:
+    """Random part of one epoch: tries of each transmission and setup times in units of their mean."""
+
+    down_tries: Float[np.ndarray, "draws n"]
+    setup: Float[np.ndarray, "draws n"]
+    up_tries: Float[np.ndarray, "draws n"]
+
+
+@dataclass(frozen=True, eq=False)
+class DelayModel:
+    """A fleet and its links as vectors, one entry a device."""
+
+    mac_rate: Float[np.ndarray, "n"]
+    setup_ratio: Float[np.ndarray, "n"]
+    setup_seconds: Float[np.ndarray, "n"]
+    down_rate: Float[np.ndarray, "n"]
+    up_rate: Float[np.ndarray, "n"]
+    d2d_rate: Float[np.ndarray, "n"]
+    loss: Float[np.ndarray, "n"]
+    overhead: float
+    server_mac_rate: float
+
+    @classmethod
+    def create(cls, fleet: Fleet, links: Links) -> "DelayModel":
+        """Spread the groups of a fleet into vectors; what a group leaves open is taken from the links."""
+
+        def vector(name: str) -> Float[np.ndarray, "n"]:
+            return np.repeat([_value(group, links, name) for group in fleet.devices], [g.count for g in fleet.devices])
+
+        names = ("mac_rate", "setup_ratio", "setup_seconds", "down_rate", "up_rate", "d2d_rate", "loss")
+        vectors = {name: vector(name) for name in names}
+        return cls(**vectors, overhead=links.overhead, server_mac_rate=fleet.server_mac_rate)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices N."""
+        return len(self.mac_rate)
+
+    def chance(self, seed: int, epoch: int, first: int, draws: int) -> Chance:
+        """Draw the random part of an epoch for ``draws`` draws, counted from number ``first``.
+
+        Every (seed, epoch, draw, device) has its own numbers, whatever else is drawn: draw 7 is the same alone as
+        among a thousand, so a run lives in one draw of its own band and can be resumed at any epoch.
+        """
+        down, setup, up = (self._uniform(seed, epoch, stream, first, draws) for stream in range(3))
+        return Chance(self._tries(down), -np.log1p(-setup), self._tries(up))
+
+    def _uniform(self, seed: int, epoch: int, stream: int, first: int, draws: int) -> Float[np.ndarray, "draws n"]:
+        bits = np.random.PCG64(np.random.SeedSequence([seed, epoch, stream]))
+        bits.advance(first * self.devices)
+        return np.random.Generator(bits).random((draws, self.devices))
+
+    def _tries(self, uniform: Float[np.ndarray, "draws n"]) -> Float[np.ndarray, "draws n"]:
+        # inversion of P(tries > k) = loss^k; log(0) = -inf rightly gives a single try on a link without loss
+        with np.errstate(divide="ignore"):
+            return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(self.loss)))
+
+    def reply_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws asked"]:
+        """Return when each asked device's reply is at the server, counted from the broadcast."""
+        asked = costs.asked
+        down = chance.down_tries[:, asked] * self.send_seconds(costs.down_bits, self.down_rate[asked])
+        up = chance.up_tries[:, asked] * self.send_seconds(costs.up_bits, self.up_rate[asked])
+        work = costs.macs / self.mac_rate[asked]
+        mean_setup = np.where(costs.macs > 0, self.setup_ratio[asked] * work + self.setup_seconds[asked], 0.0)
+        return np.asarray(down + work + chance.setup[:, asked] * mean_setup + up)
+
+    def send_seconds(self, bits: Int[np.ndarray, "n"], rate: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+        """Return the time of one try."""
+        return np.asarray(bits * (1 + self.overhead) / rate)
+
+    def server_seconds(self, macs: int) -> float:
+        """Return the time the server needs for its own computing."""
+        return macs / self.server_mac_rate
+
+    def epoch_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws"]:
+        """Return how long an epoch lasts in each draw: until enough replies are there, and the server is done."""
+        replies = self.reply_seconds(costs, chance)
+        last = np.partition(replies, costs.quorum - 1, axis=1)[:, costs.quorum - 1]
+        return np.asarray(last + self.server_seconds(costs.server_macs))
+
+
+def _value(group: DeviceGroup, links: Links, name: str) -> float:
+    own = getattr(group, name)
+    return float(own if own is not None else getattr(links, name))

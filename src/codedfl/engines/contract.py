@@ -1,0 +1,44 @@
+"""What an engine does: it carries a round to the devices and brings back enough replies, with their times."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from codedfl.delays import RoundCosts
+from codedfl.schemes.contract import Message, Round
+
+__all__ = ["Answer", "Engine", "Reply"]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A device's answer, and how many seconds after the broadcast it arrived."""
+
+    device: int
+    message: Message
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The replies of a round in the order of their arrival, and what the round cost."""
+
+    replies: tuple[Reply, ...]
+    costs: RoundCosts
+
+
+class Engine(ABC):
+    """Computes and waits; knows no mathematics."""
+
+    @property
+    @abstractmethod
+    def now(self) -> float:
+        """Seconds since the run began."""
+
+    @abstractmethod
+    def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
+        """Put a round to the devices and wait for enough replies; what was computed ``offline`` costs no time."""
+
+    @abstractmethod
+    def charge_server(self, macs: int) -> None:
+        """Let the server's own computing take its time."""

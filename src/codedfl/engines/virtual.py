@@ -1,0 +1,66 @@
+"""Virtual time: devices compute for real, one by one, and the delay model says how long it would have taken."""
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+
+from codedfl.delays import DelayModel, RoundCosts, VirtualClock
+from codedfl.engines.contract import Answer, Engine, Reply
+from codedfl.schemes.contract import Device, Message, Round, Work, message_bits
+
+__all__ = ["VirtualEngine"]
+
+
+@final
+class VirtualEngine(Engine):
+    """Runs in one process; the same seed and draw give the same times.
+
+    A device whose reply nobody awaits any more drops that work when the next round begins.
+    """
+
+    def __init__(
+        self, devices: Sequence[Device], delays: DelayModel, *, seed: int, draw: int, now: float = 0.0
+    ) -> None:
+        self._devices = devices
+        self._delays = delays
+        self._seed = seed
+        self._draw = draw
+        self._clock: VirtualClock[Reply] = VirtualClock(now)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._clock.now
+
+    def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
+        """Let every asked device compute, then hand over the replies in the order in which they would arrive."""
+        messages, costs = self._compute(question, offline)
+        chance = self._delays.chance(self._seed, question.epoch, self._draw, 1)
+        seconds = self._delays.reply_seconds(costs, chance)[0]
+        for device, delay in zip(costs.asked, seconds, strict=True):
+            self._clock.schedule(float(delay), Reply(int(device), messages[int(device)], float(delay)))
+        replies: list[Reply] = []
+        arrived: list[int] = []
+        while len(self._clock) and not enough(arrived):
+            replies.append(self._clock.next())
+            arrived.append(replies[-1].device)
+        self._clock.forget()
+        return Answer(tuple(replies), costs)
+
+    def charge_server(self, macs: int) -> None:
+        """Let the server's own computing take its time."""
+        self._clock.advance(self._delays.server_seconds(macs))
+
+    def _compute(self, question: Round, offline: bool) -> tuple[dict[int, Message], RoundCosts]:
+        messages: dict[int, Message] = {}
+        macs = []
+        for device, request in question.requests.items():
+            work = Work()
+            messages[device] = self._devices[device].reply(question.epoch, request, work)
+            macs.append(0 if offline else work.macs)
+        asked = np.array(list(question.requests), dtype=np.int64)
+        down = [0 if offline else message_bits(request) for request in question.requests.values()]
+        up = [message_bits(messages[device]) for device in question.requests]
+        down_bits, mac_counts, up_bits = (np.array(column, dtype=np.int64) for column in (down, macs, up))
+        return messages, RoundCosts(asked, down_bits, mac_counts, up_bits, quorum=len(asked), server_macs=0)

@@ -1,0 +1,54 @@
+"""Files are written whole or not at all."""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+
+__all__ = ["write_arrays", "write_json", "write_parquet", "write_text", "write_whole"]
+
+
+def write_whole(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let ``write`` fill a temporary file beside ``path``, then put it in place; on any error nothing is left."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes private files; these are results to share
+        os.replace(name, path)  # noqa: PTH105
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text in UTF-8."""
+    write_whole(path, lambda file: file.write(text.encode()))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON for people and machines; a number that is not finite has no JSON, so there must be none."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write named arrays as .npz, without pickle."""
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
+
+
+def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
+    """Write columns as Parquet."""
+    table = pa.table(dict(columns))
+    write_whole(path, lambda file: pyarrow.parquet.write_table(table, file))

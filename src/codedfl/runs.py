@@ -1,0 +1,284 @@
+"""The run directory: what was run, what came out, and how to go on after an interruption.
+
+    scenario.toml    what was run
+    epochs.parquet   one row an epoch
+    summary.json     the results in short; there when the run is finished
+    model.npz        the model
+    timings.npy      when each epoch ends (epochs) in each timing draw (rows), in seconds
+    repeats/N/       further trainings of a scheme whose model follows the timing
+    checkpoint.npz   only while the run is not finished
+
+Each file is written whole or not at all. A run that was stopped, even by kill -9, goes on from its checkpoint and ends
+with the same numbers to the last bit. A finished run is not run again.
+"""
+
+import fcntl
+import json
+import math
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from jaxtyping import Float, Shaped
+
+from codedfl import schemes
+from codedfl.delays import DelayModel
+from codedfl.engines import VirtualEngine
+from codedfl.errors import RunDirectoryError
+from codedfl.files import write_arrays, write_json, write_parquet, write_text, write_whole
+from codedfl.progress import Progress, silent
+from codedfl.scenario import Scenario
+from codedfl.task import Problem
+from codedfl.timing import Band, band, cumulative_seconds, time_to
+from codedfl.training import COLUMNS, State, train
+
+__all__ = ["Run", "default_directory", "execute", "load", "target_name"]
+
+_CHECKPOINT_SECONDS = 0.25
+
+
+def target_name(target: float) -> str:
+    """Return the key of a target accuracy in summaries."""
+    return f"{target:g}"
+
+
+def default_directory(scenario: Scenario) -> Path:
+    """Return where a run goes unless told otherwise."""
+    return Path("runs") / f"{scenario.name}-{scenario.scheme}-{scenario.id()}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run."""
+
+    path: Path
+    scenario: Scenario
+    summary: dict[str, Any]
+    epochs: dict[str, Shaped[np.ndarray, "epochs"]]
+    timings: Float[np.ndarray, "draws epochs"]
+
+    @property
+    def repeats(self) -> list["Run"]:
+        """This run and, for a scheme whose model follows the timing, its repetitions."""
+        others = sorted((self.path / "repeats").glob("*"), key=lambda path: int(path.name))
+        return [self, *(load(path) for path in others)]
+
+    def seconds_to(self, target: float) -> Float[np.ndarray, "draws"] | None:
+        """Return the time to a target in each draw (each repetition, where the model follows the timing)."""
+        times = [time_to(run.epochs["accuracy"], run.timings, target) for run in self.repeats]
+        reached = [seconds for seconds in times if seconds is not None]
+        return np.concatenate(reached) if len(reached) == len(times) else None
+
+
+def load(path: Path) -> Run:
+    """Read a finished run."""
+    try:
+        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        scenario = Scenario.from_toml((path / "scenario.toml").read_text(encoding="utf-8"), str(path))
+        table = pyarrow.parquet.read_table(path / "epochs.parquet")
+        timings = np.load(path / "timings.npy", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise RunDirectoryError(f"'{path}' is not a finished run: {Path(error.filename).name} is missing") from None
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise RunDirectoryError(f"the run '{path}' is damaged ({error}); delete it and run again") from None
+    epochs = {name: table[name].to_numpy() for name in table.column_names}
+    return Run(path, scenario, summary, epochs, timings)
+
+
+def execute(
+    scenario: Scenario,
+    path: Path,
+    *,
+    problem: Callable[[], Problem] | None = None,
+    progress: Progress = silent,
+) -> Run:
+    """Run a scenario in a directory, or go on where it stopped, or load it if it is finished.
+
+    ``problem`` may supply the prepared data, so that several runs share it.
+    """
+    identity = scenario.id()
+    _claim(path, scenario, identity)
+    with _locked(path):
+        if not (path / "summary.json").exists():
+            prepare = problem or (lambda: Problem.build(scenario, progress))
+            _finish(scenario, identity, path, prepare(), progress)
+    return load(path)
+
+
+def _claim(path: Path, scenario: Scenario, identity: str) -> None:
+    """Make the directory ours; refuse one that belongs to another experiment or holds other files."""
+    written = path / "scenario.toml"
+    if written.exists():
+        other = Scenario.from_toml(written.read_text(encoding="utf-8"), f"'{written}'").id()
+        if other != identity:
+            raise RunDirectoryError(
+                f"'{path}' holds the run of another scenario (id {other}, not {identity}); choose another --out"
+            )
+        return
+    if path.exists() and (not path.is_dir() or any(p.name != ".lock" for p in path.iterdir())):
+        raise RunDirectoryError(f"'{path}' exists and is not a run directory; choose another --out")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        write_text(written, scenario.to_toml())
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write to '{path}' ({error.strerror}); choose another --out") from None
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with (path / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunDirectoryError(
+                f"another process is running '{path}'; wait for it or choose another --out"
+            ) from None
+        yield
+
+
+def _finish(scenario: Scenario, identity: str, path: Path, problem: Problem, progress: Progress) -> None:
+    began = time.perf_counter()
+    scheme = schemes.create(scenario, problem)
+    state, spent = _resume(path, problem)
+    state = _train(scenario, scheme, problem, path, state, lambda: spent + time.perf_counter() - began, progress)
+    timings = _timings(scenario, scheme, state, progress)
+    runs = [(np.array(state.history.columns["accuracy"]), timings)]
+    if scheme.follows_timing:
+        runs += _repeat(scenario, path, problem, progress)
+    summary = _summary(scenario, scheme, state, runs)
+    summary |= {"scenario_id": identity, "metric": "accuracy" if problem.kind == "classification" else "r2"}
+    summary["wall_seconds"] = spent + time.perf_counter() - began
+    write_whole(path / "timings.npy", lambda file: np.save(file, timings.astype(np.float32), allow_pickle=False))
+    write_parquet(path / "epochs.parquet", _table(state, [seconds for _, seconds in runs]))
+    write_arrays(path / "model.npz", {"theta": state.model})
+    write_json(path / "summary.json", summary)
+    (path / "checkpoint.npz").unlink(missing_ok=True)
+
+
+def _resume(path: Path, problem: Problem) -> tuple[State, float]:
+    saved = path / "checkpoint.npz"
+    if not saved.exists():
+        return State.fresh(problem), 0.0
+    try:
+        with np.load(saved, allow_pickle=False) as arrays:
+            return State.from_arrays(arrays), float(arrays["wall_seconds"])
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise RunDirectoryError(f"the checkpoint of '{path}' is damaged ({error}); delete it to start again") from None
+
+
+def _train(
+    scenario: Scenario,
+    scheme: schemes.Scheme[Any],
+    problem: Problem,
+    path: Path,
+    state: State,
+    elapsed: Callable[[], float],
+    progress: Progress,
+) -> State:
+    """Train, saving the state often enough that a fraction of a second of work is at stake, and when interrupted."""
+    devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    timing = scenario.timing
+    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, now=state.now)
+    saved_at = time.perf_counter()
+
+    def save(current: State) -> None:
+        arrays = {**current.to_arrays(), "wall_seconds": np.array(elapsed())}
+        write_arrays(path / "checkpoint.npz", arrays)
+
+    def after_epoch(current: State) -> None:
+        nonlocal saved_at
+        progress(f"training {scenario.scheme}", current.epoch, scenario.training.epochs)
+        if time.perf_counter() - saved_at > _CHECKPOINT_SECONDS:
+            save(current)
+            saved_at = time.perf_counter()
+
+    state = train(problem, scenario, scheme, engine, state, after_epoch)
+    save(state)
+    return state
+
+
+def _timings(
+    scenario: Scenario, scheme: schemes.Scheme[Any], state: State, progress: Progress
+) -> Float[np.ndarray, "draws epochs"]:
+    if scheme.follows_timing:
+        return np.array([state.history.columns["time"]])
+    return cumulative_seconds(
+        state.history,
+        DelayModel.create(scenario.fleet, scenario.links),
+        seed=scenario.timing.seed,
+        draws=scenario.timing.draws,
+        progress=lambda done, total: progress(f"timing {scenario.scheme}", done, total),
+    )
+
+
+def _repeat(
+    scenario: Scenario, path: Path, problem: Problem, progress: Progress
+) -> list[tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]]:
+    results = []
+    for number in range(1, scenario.timing.repeats):
+        changes = {"timing.draw": scenario.timing.draw + number, "timing.repeats": 1}
+        place = path / "repeats" / str(number)
+        run = execute(scenario.with_settings(changes), place, problem=lambda: problem, progress=progress)
+        results.append((run.epochs["accuracy"], run.timings.astype(np.float64)))
+    return results
+
+
+def _table(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> dict[str, Any]:
+    columns: dict[str, Any] = {name: np.array(state.history.columns[name]) for name in COLUMNS}
+    shortest = min(seconds.shape[1] for seconds in timings)
+    together = np.concatenate([seconds[:, :shortest] for seconds in timings])
+    bands = [band(together[:, epoch]) for epoch in range(shortest)]
+    bands += [Band(math.nan, math.nan, math.nan)] * (len(columns["epoch"]) - shortest)
+    columns["time_mean"] = [item.mean for item in bands]
+    columns["time_low"] = [item.low for item in bands]
+    columns["time_high"] = [item.high for item in bands]
+    return columns
+
+
+def _summary(
+    scenario: Scenario,
+    scheme: schemes.Scheme[Any],
+    state: State,
+    runs: list[tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]],
+) -> dict[str, Any]:
+    columns = state.history.columns
+    means: dict[str, float | None] = {}
+    bands: dict[str, list[float | None] | None] = {}
+    for target in scenario.training.targets:
+        times = [time_to(accuracy, seconds, target) for accuracy, seconds in runs]
+        reached = [seconds for seconds in times if seconds is not None]
+        found = band(np.concatenate(reached)) if len(reached) == len(times) else None
+        means[target_name(target)] = found.mean if found else None
+        bands[target_name(target)] = [_finite(found.low), _finite(found.high)] if found else None
+    errors = np.array(columns["gradient_error"])
+    return {
+        "scenario": scenario.name,
+        "scheme": scenario.scheme,
+        "epochs": state.epoch,
+        "final_accuracy": columns["accuracy"][-1],
+        "best_accuracy": max(columns["accuracy"]),
+        "time_to_accuracy": means,
+        "time_to_accuracy_band": bands,
+        "timing_draws": sum(len(seconds) for _, seconds in runs),
+        "seconds_per_epoch": float(np.mean([seconds[:, -1].mean() / seconds.shape[1] for _, seconds in runs])),
+        "virtual_seconds": columns["time"][-1],
+        "bits_sent": {kind: int(sum(columns[f"{kind}_bits"])) for kind in ("down", "up", "d2d")},
+        "device_macs": int(sum(columns["device_macs"])),
+        "server_macs": int(sum(columns["server_macs"])),
+        "decode_failures": 0,
+        "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
+        "survives_losses": scheme.survives_losses,
+        "leakage": scheme.leakage().to_table(),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,145 @@
+"""What a scheme is: what devices hold and reply, and what the server asks, awaits and combines.
+
+A scheme never reads a clock and opens no socket: an engine carries its messages and tells it who replied. A message is
+a table of arrays, and every multiplication goes through a :class:`Work`, so that an engine derives the bits and the
+multiply-accumulate operations of an epoch from the arrays themselves.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, TypeVar, final
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from codedfl.scenario import SchemeOptions
+from codedfl.task import Shard
+
+__all__ = ["Device", "Leakage", "Message", "Public", "Round", "Scheme", "Server", "Work", "message_bits"]
+
+Message = Mapping[str, Shaped[np.ndarray, "..."]]
+Options = TypeVar("Options", bound=SchemeOptions)
+
+
+def message_bits(message: Message) -> int:
+    """Return the payload of a message in bits."""
+    return sum(8 * array.nbytes for array in message.values())
+
+
+@dataclass
+class Work:
+    """Counts the multiply-accumulate operations of the products it is asked for."""
+
+    macs: int = 0
+
+    def product(
+        self, left: Float[np.ndarray, "rows inner"], right: Float[np.ndarray, "inner columns"]
+    ) -> Float[np.ndarray, "rows columns"]:
+        """Multiply, and count rows * inner * columns."""
+        self.macs += left.shape[0] * left.shape[1] * right.shape[1]
+        return np.asarray(left @ right)
+
+
+@dataclass(frozen=True)
+class Public:
+    """What every party knows before the first epoch."""
+
+    samples: tuple[int, ...]
+    features: int
+    outputs: int
+    dtype: "np.dtype[Any]"
+
+    @property
+    def devices(self) -> int:
+        """Number of devices N."""
+        return len(self.samples)
+
+
+@dataclass(frozen=True)
+class Leakage:
+    """Who sees what beyond the model and the sizes of the shards, in words."""
+
+    server: str
+    devices: str
+    eavesdropper: str
+
+    def to_table(self) -> dict[str, str]:
+        """Return the words by party."""
+        return {"server": self.server, "devices": self.devices, "eavesdropper": self.eavesdropper}
+
+
+@dataclass(frozen=True)
+class Round:
+    """One epoch's question: a message for each asked device."""
+
+    epoch: int
+    requests: Mapping[int, Message] = field(repr=False)
+
+
+class Device(ABC):
+    """The device's side; it is made from the shard it holds."""
+
+    @abstractmethod
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Answer the server's question of an epoch (counted from 1)."""
+
+
+class Server(ABC):
+    """The server's side; it knows the public facts and what it is sent."""
+
+    @abstractmethod
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Say which devices are asked in an epoch, and what."""
+
+    @property
+    @abstractmethod
+    def quorum(self) -> int:
+        """How many replies make an epoch's gradient."""
+
+    @final
+    def enough(self, replied: Sequence[int]) -> bool:
+        """Say whether the replies that have arrived make the gradient."""
+        return len(replied) >= self.quorum
+
+    @abstractmethod
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Return the gradient of the data term (mean over data points, without the ridge term) in float64."""
+
+
+class Scheme(ABC, Generic[Options]):
+    """A scheme: makes the two sides, and says what it promises and what it gives away."""
+
+    name: ClassVar[str]
+    options_type: ClassVar[type[SchemeOptions]]
+    exact: ClassVar[bool]
+    """Whether the gradient of every epoch is that of all data, each point counted once."""
+    follows_timing: ClassVar[bool]
+    """Whether the model depends on who replies first, so that every timing draw trains another model."""
+
+    @final
+    def __init__(self, public: Public, options: Options) -> None:
+        self.public = public
+        self.options = options
+        self.check()
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse options that do not fit the fleet or the data."""
+
+    @abstractmethod
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device."""
+
+    @abstractmethod
+    def server(self) -> Server:
+        """Prepare the server."""
+
+    @property
+    @abstractmethod
+    def survives_losses(self) -> int:
+        """How many devices may vanish for good without stopping the run."""
+
+    @abstractmethod
+    def leakage(self) -> Leakage:
+        """Say who sees what."""

@@ -1,0 +1,94 @@
+"""Conventional federated learning: full batch, everyone is awaited."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.contract import Device, Leakage, Message, Public, Round, Scheme, Server, Work
+from codedfl.task import Shard
+
+__all__ = ["PLAIN_LEAKAGE", "AveragingServer", "Conventional", "GradientDevice"]
+
+PLAIN_LEAKAGE = Leakage(
+    server="the gradient of every single device in every epoch, in clear",
+    devices="nothing of each other",
+    eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
+)
+
+
+@final
+class GradientDevice(Device):
+    """Replies A_i Theta - B_i, through the Gram matrix where that takes fewer multiplications."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Answer with the sum of the gradients of all own data points."""
+        shard, model = self._shard, request["model"]
+        if shard.compact:
+            return {"gradient": work.product(shard.gram, model) - shard.moments}
+        residual = work.product(shard.x, model) - shard.y
+        return {"gradient": work.product(shard.x.T, residual)}
+
+
+@final
+class AveragingServer(Server):
+    """Asks everyone, awaits the fastest ``quorum``, and averages over the data points of those who replied.
+
+    ``counts(epoch)`` tells how many data points each device's reply stands for.
+    """
+
+    def __init__(self, public: Public, quorum: int, counts: Callable[[int], Sequence[int]]) -> None:
+        self._public = public
+        self._quorum = quorum
+        self._counts = counts
+
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask every device for its gradient."""
+        message = {"model": model.astype(self._public.dtype)}
+        return Round(epoch, dict.fromkeys(range(self._public.devices), message))
+
+    @property
+    def quorum(self) -> int:
+        """How many replies are awaited."""
+        return self._quorum
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add the replies in float64, in the order of the devices, and divide by the number of data points."""
+        total = np.sum([replies[device]["gradient"] for device in sorted(replies)], axis=0, dtype=np.float64)
+        counts = self._counts(epoch)
+        return np.asarray(total / sum(counts[device] for device in replies))
+
+
+@final
+class Conventional(Scheme[SchemeOptions]):
+    """Full batch, everyone is awaited: as slow as the slowest device."""
+
+    name = "conventional"
+    options_type = SchemeOptions
+    exact = True
+    follows_timing = False
+
+    def check(self) -> None:
+        """Every fleet will do."""
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that replies with its gradient."""
+        return GradientDevice(shard)
+
+    def server(self) -> Server:
+        """Prepare a server that awaits everyone."""
+        return AveragingServer(self.public, self.public.devices, lambda epoch: self.public.samples)
+
+    @property
+    def survives_losses(self) -> int:
+        """None: everyone is awaited."""
+        return 0
+
+    def leakage(self) -> Leakage:
+        """Single gradients in clear."""
+        return PLAIN_LEAKAGE

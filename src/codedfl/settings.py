@@ -1,0 +1,155 @@
+"""Plain settings: frozen dataclasses that check themselves and read themselves from nested tables.
+
+A settings class lists its fields with :func:`setting`; the limits stand beside the default. Wrong values are
+refused when the object is made, unknown keys when a table is read, each with one sentence that names the key, the
+value and what is allowed.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self, dataclass_transform
+
+from codedfl.errors import ScenarioError
+
+__all__ = ["Settings", "check_keys", "setting"]
+
+
+def setting(
+    *,
+    default: Any = dataclasses.MISSING,
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
+    below: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """Declare a field: its default and its limits (``low``/``high`` included, ``above``/``below`` not)."""
+    limits = {"low": low, "above": above, "high": high, "below": below, "choices": choices}
+    return dataclasses.field(default=default, metadata={k: v for k, v in limits.items() if v is not None})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting, dataclasses.field))
+class Settings:
+    """Base of every settings class; subclasses become frozen keyword-only dataclasses."""
+
+    table: ClassVar[str] = ""
+
+    def __init_subclass__(cls, table: str = "") -> None:
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        cls.table = table
+
+    def __post_init__(self) -> None:
+        hints = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            key = f"{self.table}.{field.name}" if self.table else field.name
+            value = _converted(getattr(self, field.name), hints[field.name], key, field.metadata)
+            object.__setattr__(self, field.name, value)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse values that are wrong only together; subclasses say which."""
+
+    @classmethod
+    def from_table(cls, values: Mapping[str, Any]) -> Self:
+        """Read the settings from a nested table, refusing keys that do not exist."""
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+        check_keys(values, [field.name for field in fields], cls.table)
+        missing = [
+            field.name
+            for field in fields
+            if field.name not in values
+            and field.default is dataclasses.MISSING
+            and field.default_factory is dataclasses.MISSING
+        ]
+        if missing:
+            where = f"[{cls.table}]" if cls.table else "the scenario"
+            raise ScenarioError(f"{where} lacks the key '{missing[0]}'; add it")
+        return cls(**values)
+
+    def to_table(self) -> dict[str, Any]:
+        """Write the settings as a nested table of plain values; what is unset (None) is left out."""
+        pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+        return {name: _plain(value) for name, value in pairs if value is not None}
+
+
+def check_keys(values: Mapping[str, Any], allowed: list[str], table: str) -> None:
+    """Refuse the first key of ``values`` that is not allowed, and suggest the nearest one that is."""
+    for key, value in values.items():
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            name = f"{table}.{key}" if table else key
+            listed = ", ".join(allowed) or "no keys at all"
+            raise ScenarioError(f"unknown key '{name}' (value {_shown(value)}); allowed: {listed}{hint}")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Settings):
+        return value.to_table()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _converted(value: Any, hint: Any, key: str, limits: Mapping[str, Any]) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        return _converted(value, next(a for a in arguments if a is not types.NoneType), key, limits)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ScenarioError(f"{key} = {_shown(value)} must be a list")
+        return tuple(_converted(item, arguments[0], key, limits) for item in value)
+    if isinstance(hint, type) and issubclass(hint, Settings):
+        return _section(value, hint, key)
+    if origin is not None:
+        return value
+    return _scalar(value, hint, key, limits)
+
+
+def _section(value: Any, hint: type[Settings], key: str) -> Settings:
+    if isinstance(value, hint):
+        return value
+    if not isinstance(value, Mapping):
+        raise ScenarioError(f"{key} = {_shown(value)} must be a table with the keys of [{hint.table}]")
+    return hint.from_table(value)
+
+
+def _scalar(value: Any, hint: type, key: str, limits: Mapping[str, Any]) -> Any:
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
+    if not fits or (isinstance(value, bool) and hint is not bool):
+        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}")
+    if hint is float:
+        value = float(value)
+    if not _within(value, limits) or (hint is float and not math.isfinite(value)):
+        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}")
+    return value
+
+
+def _within(value: Any, limits: Mapping[str, Any]) -> bool:
+    return not (
+        ("choices" in limits and value not in limits["choices"])
+        or ("low" in limits and value < limits["low"])
+        or ("above" in limits and value <= limits["above"])
+        or ("high" in limits and value > limits["high"])
+        or ("below" in limits and value >= limits["below"])
+    )
+
+
+def _allowed(kind: str, limits: Mapping[str, Any]) -> str:
+    if "choices" in limits:
+        return "one of " + ", ".join(limits["choices"])
+    words = {"low": "at least", "above": "above", "high": "at most", "below": "below"}
+    parts = [f"{words[name]} {limits[name]:g}" for name in words if name in limits]
+    return f"{kind} {' and '.join(parts)}".strip()

@@ -1,0 +1,102 @@
+"""A grid of scenarios, on all cores: one process a core, one run directory a cell."""
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from codedfl import figures
+from codedfl.compare import SharedProblem, to_csv
+from codedfl.errors import MissingExtraError
+from codedfl.files import write_json, write_text
+from codedfl.progress import Progress
+from codedfl.runs import execute, target_name
+from codedfl.scenario import Scenario
+
+__all__ = ["sweep"]
+
+Cell = Mapping[str, Any]
+
+
+def sweep(
+    scenario: Scenario,
+    grid: Mapping[str, Sequence[Any]],
+    out: Path,
+    progress: Progress,
+    workers: int | None = None,
+) -> list[dict[str, Any]]:
+    """Run every combination of the values; write ``sweep.json``, ``.csv`` and, for one numeric key, a figure."""
+    cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    wanted = [scenario.with_settings(cell) for cell in cells]  # a wrong value is refused before anything runs
+    summaries = _run_all(wanted, out, progress, workers or os.cpu_count() or 1)
+    rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
+    write_json(out / "sweep.json", rows)
+    write_text(out / "sweep.csv", to_csv(rows))
+    _draw(scenario, grid, rows, out)
+    return rows
+
+
+def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int) -> list[dict[str, Any]]:
+    places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
+    out.mkdir(parents=True, exist_ok=True)
+    # spawned, not forked: a forked child would inherit the locks of BLAS threads
+    with ProcessPoolExecutor(min(workers, len(wanted)), get_context("spawn"), _start) as pool:
+        try:
+            futures = [
+                pool.submit(_cell, entry.to_toml(), str(place)) for entry, place in zip(wanted, places, strict=True)
+            ]
+            _await(futures, lambda done: progress("sweep", done, len(futures)))
+            return [future.result() for future in futures]
+        except BaseException:
+            for process in list(getattr(pool, "_processes", {}).values()):
+                process.terminate()  # the checkpoints stay, so the same command goes on from here
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _await(futures: Sequence[Future[dict[str, Any]]], report: Callable[[int], None]) -> None:
+    pending = set(futures)
+    report(0)
+    while pending:
+        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+        for future in finished:
+            future.result()  # the first failure ends the sweep
+        report(len(futures) - len(pending))
+
+
+def _start() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threadpool_limits(1)
+
+
+_shared = SharedProblem(lambda stage, done, total: None)
+
+
+def _cell(scenario: str, place: str) -> dict[str, Any]:
+    chosen = Scenario.from_toml(scenario)
+    run = execute(chosen, Path(place), problem=_shared.get(chosen))
+    return run.summary
+
+
+def _draw(scenario: Scenario, grid: Mapping[str, Sequence[Any]], rows: Sequence[dict[str, Any]], out: Path) -> None:
+    (key, values), *others = grid.items()
+    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
+    if others or not numeric or not scenario.training.targets:
+        return
+    target = scenario.training.targets[-1]
+    name = target_name(target)
+    bands = []
+    for entry in rows:
+        mean, limits = entry["time_to_accuracy"].get(name), entry["time_to_accuracy_band"].get(name)
+        low, high = limits if limits and None not in limits else (mean, mean)
+        bands.append(None if mean is None else (mean, low, high))
+    try:
+        figures.save(figures.time_against_setting(key, values, bands, target), out / "sweep.png")
+    except MissingExtraError:
+        return

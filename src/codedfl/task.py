@@ -1,0 +1,232 @@
+"""The learning task: shards and their Gram matrices, the loss, accuracy or R^2, and the learning rate.
+
+The model is Theta (d x c); the loss is f(Theta) = 1/(2m) * sum ||x Theta - y||^2 + lambda/2 * ||Theta||^2, so that
+with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float, Shaped
+
+from codedfl import data
+from codedfl.errors import DataError
+from codedfl.progress import Progress, silent
+from codedfl.scenario import Scenario, Training
+
+__all__ = ["Evaluator", "Problem", "Scores", "Shard", "gram", "learning_rate"]
+
+Matrix = Float[np.ndarray, "rows columns"]
+
+
+def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
+    """Return X^T X, exactly symmetric.
+
+    NumPy turns the product of a matrix with its own transpose into BLAS's symmetric rank-k update, half the work of
+    a general product; benchmarks/features.py holds it against the bare call.
+    """
+    return np.asarray(x.T @ x)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """What one device holds: features X_i and targets Y_i. The Gram matrix is computed once, when first asked for."""
+
+    x: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, "n c"]
+
+    @property
+    def samples(self) -> int:
+        """Number of data points n_i."""
+        return len(self.x)
+
+    @cached_property
+    def gram(self) -> Float[np.ndarray, "d d"]:
+        """A_i = X_i^T X_i."""
+        return gram(self.x)
+
+    @cached_property
+    def moments(self) -> Float[np.ndarray, "d c"]:
+        """B_i = X_i^T Y_i."""
+        return np.asarray(self.x.T @ self.y)
+
+    @property
+    def compact(self) -> bool:
+        """Whether A_i Theta costs fewer multiplications than X_i^T (X_i Theta)."""
+        return bool(2 * self.samples >= self.x.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """All shards and the test set: what the experimenter sees, and no party of the protocol does."""
+
+    shards: tuple[Shard, ...]
+    x_test: Float[np.ndarray, "q d"]
+    y_test: Shaped[np.ndarray, "q ..."]
+    kind: str
+    ridge: float
+
+    @classmethod
+    def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
+        """Load, partition and embed the data of a scenario."""
+        wanted, split, settings = scenario.data, scenario.partition, scenario.features
+        loaded = data.load(
+            wanted.source,
+            kind=cast(Any, wanted.kind),
+            target=wanted.target or None,
+            test_path=wanted.test_source or None,
+            test_fraction=wanted.test_fraction,
+            seed=wanted.seed,
+            dtype=cast(Any, scenario.task.precision),
+            say=lambda sentence: progress(sentence, 0, 0),
+            progress=lambda done, total: progress(f"fetching {wanted.source}", done, total),
+        )
+        dtype = np.dtype(scenario.task.precision)
+        features = data.FeatureMap.create(
+            cast(Any, settings.kind),
+            inputs=loaded.inputs,
+            dimension=settings.dimension,
+            gamma=settings.gamma,
+            seed=settings.seed,
+            dtype=dtype,
+        )
+        rows = data.partition(
+            loaded.y_train,
+            loaded.samples,
+            scenario.fleet.size,
+            kind=cast(Any, split.kind),
+            seed=split.seed,
+            shards_per_device=split.shards_per_device,
+            alpha=split.alpha,
+            sizes=split.sizes,
+        )
+        shards = []
+        for done, index in enumerate(rows):
+            progress("preparing data", done, len(rows))
+            y = loaded.targets(loaded.y_train[index]).astype(dtype)
+            shards.append(Shard(features.transform(loaded.x_train[index]), y))
+        progress("preparing data", len(rows), len(rows))
+        return cls(tuple(shards), features.transform(loaded.x_test), loaded.y_test, loaded.kind, scenario.task.ridge)
+
+    def __post_init__(self) -> None:
+        if self.kind == "regression" and np.any(np.ptp(self.y_test, axis=0) == 0):
+            raise DataError("a target of the test set is constant, so R^2 is undefined; use another test set")
+
+    @property
+    def samples(self) -> int:
+        """Number of training points m over all devices."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (d, c) of the model."""
+        return self.shards[0].x.shape[1], self.shards[0].y.shape[1]
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """Format of the numbers that devices compute with and send."""
+        return self.shards[0].x.dtype
+
+    @cached_property
+    def total_gram(self) -> Float[np.ndarray, "d d"]:
+        """Sum of all A_i in float64: the yardstick of every scheme."""
+        total = np.zeros((self.shape[0], self.shape[0]))
+        for block in _blocks(self.shards):
+            total += block
+        return total
+
+    @cached_property
+    def total_moments(self) -> Float[np.ndarray, "d c"]:
+        """Sum of all B_i in float64."""
+        return np.asarray(np.sum([shard.moments for shard in self.shards], axis=0, dtype=np.float64))
+
+    @cached_property
+    def target_energy(self) -> float:
+        """Sum of ||y||^2 over all training points."""
+        return float(sum(np.sum(shard.y.astype(np.float64) ** 2) for shard in self.shards))
+
+    def ridge_solution(self) -> Float[np.ndarray, "d c"]:
+        """Return the minimiser of the loss, the limit of full-batch training."""
+        system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
+        try:
+            return np.asarray(scipy.linalg.solve(system, self.total_moments / self.samples, assume_a="pos"))
+        except np.linalg.LinAlgError:
+            # without a ridge term the minimiser need not be unique: take the smallest
+            return np.asarray(np.linalg.lstsq(system, self.total_moments / self.samples, rcond=None)[0])
+
+    def largest_stable_rate(self) -> float:
+        """Return 2/L, the learning rate above which full-batch gradient descent diverges."""
+        d = self.shape[0]
+        top = scipy.linalg.eigh(self.total_gram / self.samples, eigvals_only=True, subset_by_index=[d - 1, d - 1])
+        return float(2 / (top[0] + self.ridge))
+
+
+def _blocks(shards: tuple[Shard, ...]) -> Any:
+    """Yield the Gram matrices that add up to the total; shards of few rows are taken together."""
+    small: list[Matrix] = []
+    for shard in shards:
+        if shard.compact:
+            yield shard.gram
+        else:
+            small.append(shard.x)
+        if sum(len(x) for x in small) > 4 * shard.x.shape[1]:
+            yield gram(np.concatenate(small))
+            small = []
+    if small:
+        yield gram(np.concatenate(small))
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a block of models is worth: one entry for each model."""
+
+    accuracy: Float[np.ndarray, "b"]
+    loss: Float[np.ndarray, "b"]
+    gradient: Float[np.ndarray, "b d c"]
+
+
+class Evaluator:
+    """Scores models in blocks, so that the test set and the Gram matrix are read once for many epochs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def score(self, models: Float[np.ndarray, "b d c"]) -> Scores:
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term."""
+        b, d, c = models.shape
+        columns = np.ascontiguousarray(models.transpose(1, 0, 2).reshape(d, b * c))
+        predicted = (self._problem.x_test @ columns).reshape(-1, b, c)
+        measure = accuracy if self._problem.kind == "classification" else r_squared
+        scores = np.array([measure(predicted[:, i], self._problem.y_test) for i in range(b)])
+        products = (self._problem.total_gram @ columns.astype(np.float64)).reshape(d, b, c).transpose(1, 0, 2)
+        return Scores(scores, self._loss(models.astype(np.float64), products), self._gradient(products))
+
+    def _gradient(self, products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b d c"]:
+        return np.asarray((products - self._problem.total_moments) / self._problem.samples)
+
+    def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
+        inner = products - 2 * self._problem.total_moments
+        squares = np.einsum("bdc,bdc->b", models, inner) + self._problem.target_energy
+        ridge = self._problem.ridge * np.einsum("bdc,bdc->b", models, models)
+        return np.asarray(squares / (2 * self._problem.samples) + ridge / 2)
+
+
+def accuracy(predicted: Float[np.ndarray, "q c"], labels: Shaped[np.ndarray, "q"]) -> float:
+    """Return the share of samples whose largest output is the right class."""
+    return float(np.mean(np.argmax(predicted, axis=1) == labels))
+
+
+def r_squared(predicted: Float[np.ndarray, "q c"], values: Float[np.ndarray, "q c"]) -> float:
+    """Return the coefficient of determination, averaged over the outputs."""
+    residual = np.sum((values - predicted) ** 2, axis=0)
+    spread = np.sum((values - values.mean(axis=0)) ** 2, axis=0)
+    return float(np.mean(1 - residual / spread))
+
+
+def learning_rate(training: Training, epoch: int) -> float:
+    """Return mu at an epoch (counted from 1): the initial rate, times ``decay`` from each milestone on."""
+    passed = sum(epoch >= milestone for milestone in training.decay_epochs)
+    return float(training.learning_rate * training.decay**passed)

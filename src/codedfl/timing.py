@@ -1,0 +1,75 @@
+"""From costs to times: many timing draws of one training, and 95% bands.
+
+A training whose model does not depend on who replies first is computed once and timed many times: the costs of its
+rounds are known, so a draw is a sum of random delays. A training that follows the timing is repeated instead.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.stats
+from jaxtyping import Float
+
+from codedfl.delays import DelayModel
+from codedfl.training import History
+
+__all__ = ["Band", "band", "cumulative_seconds", "first_epoch", "time_to"]
+
+_ENOUGH_FOR_QUANTILES = 40
+
+
+@dataclass(frozen=True)
+class Band:
+    """A mean, and the range that holds 95% of single values."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def band(values: Float[np.ndarray, "draws"]) -> Band:
+    """Summarise draws: quantiles where there are many, else Student's prediction interval for one more value."""
+    mean = float(np.mean(values))
+    if len(values) >= _ENOUGH_FOR_QUANTILES:
+        low, high = np.quantile(values, [0.025, 0.975])
+    elif len(values) > 1:
+        factor = scipy.stats.t.ppf(0.975, len(values) - 1) * np.sqrt(1 + 1 / len(values))
+        half = factor * np.std(values, ddof=1)
+        low, high = max(mean - half, 0.0), mean + half
+    else:
+        low, high = float("nan"), float("nan")
+    return Band(mean, float(low), float(high))
+
+
+def cumulative_seconds(
+    history: History,
+    delays: DelayModel,
+    *,
+    seed: int,
+    draws: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Float[np.ndarray, "draws epochs"]:
+    """Return when each epoch ends in each draw."""
+    seconds = np.empty((draws, len(history)))
+    for epoch, number in enumerate(history.round_of_epoch, start=1):
+        chance = delays.chance(seed, epoch, 0, draws)
+        seconds[:, epoch - 1] = delays.epoch_seconds(history.rounds[number], chance)
+        progress(epoch, len(history))
+    return np.cumsum(seconds, axis=1)
+
+
+def first_epoch(scores: Sequence[float] | Float[np.ndarray, "epochs"], target: float) -> int | None:
+    """Return the first epoch (counted from 1) whose score reaches the target, or None."""
+    reached = np.flatnonzero(np.asarray(scores) >= target)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def time_to(
+    scores: Sequence[float] | Float[np.ndarray, "epochs"],
+    seconds: Float[np.ndarray, "draws epochs"],
+    target: float,
+) -> Float[np.ndarray, "draws"] | None:
+    """Return when the target is reached in each draw, or None if it never is."""
+    epoch = first_epoch(scores, target)
+    return None if epoch is None else seconds[:, epoch - 1]

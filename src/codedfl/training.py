@@ -1,0 +1,229 @@
+"""The only training loop: a scheme on an engine, epoch after epoch.
+
+Models are scored in blocks of fixed epochs, so that an interrupted and resumed training scores the very same blocks
+and ends with the same bits.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from codedfl.delays import RoundCosts
+from codedfl.engines import Engine
+from codedfl.errors import TrainingError
+from codedfl.scenario import Scenario
+from codedfl.schemes import Scheme, Server, Work
+from codedfl.task import Evaluator, Problem, learning_rate
+
+__all__ = ["BLOCK", "COLUMNS", "History", "State", "train"]
+
+BLOCK = 8
+"""Epochs that are scored together."""
+
+COLUMNS = (
+    "epoch",
+    "time",
+    "accuracy",
+    "loss",
+    "gradient_norm",
+    "gradient_error",
+    "learning_rate",
+    "replies",
+    "down_bits",
+    "up_bits",
+    "d2d_bits",
+    "device_macs",
+    "server_macs",
+)
+_DIVERGED = 1e3
+
+
+@dataclass
+class History:
+    """One record an epoch, column by column, and the distinct costs of the rounds."""
+
+    columns: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    rounds: list[RoundCosts] = field(default_factory=list)
+    round_of_epoch: list[int] = field(default_factory=list)
+    _known: dict[Any, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.round_of_epoch)
+
+    def add_round(self, costs: RoundCosts) -> None:
+        """Note what the newest epoch cost; equal costs are kept once."""
+        number = self._known.setdefault(costs.key(), len(self.rounds))
+        if number == len(self.rounds):
+            self.rounds.append(costs)
+        self.round_of_epoch.append(number)
+
+    def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return everything as plain arrays."""
+        arrays: dict[str, Any] = {f"column_{name}": np.array(values) for name, values in self.columns.items()}
+        arrays["round_of_epoch"] = np.array(self.round_of_epoch, dtype=np.int64)
+        for number, costs in enumerate(self.rounds):
+            arrays[f"round_{number}"] = _packed(costs)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> "History":
+        """Rebuild a history from :meth:`to_arrays`."""
+        history = cls({name: arrays[f"column_{name}"].tolist() for name in COLUMNS})
+        rounds = [_unpacked(arrays[f"round_{n}"]) for n in range(int(max(arrays["round_of_epoch"], default=-1)) + 1)]
+        for number in arrays["round_of_epoch"]:
+            history.add_round(rounds[number])
+        return history
+
+
+def _packed(costs: RoundCosts) -> Int[np.ndarray, "rows n"]:
+    scalars = (np.full(len(costs.asked), value) for value in (costs.quorum, costs.server_macs))
+    return np.stack([costs.asked, costs.down_bits, costs.macs, costs.up_bits, *scalars])
+
+
+def _unpacked(rows: Int[np.ndarray, "rows n"]) -> RoundCosts:
+    return RoundCosts(rows[0], rows[1], rows[2], rows[3], quorum=int(rows[4, 0]), server_macs=int(rows[5, 0]))
+
+
+@dataclass
+class State:
+    """Where a training stands; everything it needs to go on."""
+
+    model: Float[np.ndarray, "d c"]
+    plain_gradient: Float[np.ndarray, "d c"]
+    now: float = 0.0
+    history: History = field(default_factory=History)
+    waiting_models: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
+    waiting_gradients: list[Float[np.ndarray, "d c"]] = field(default_factory=list)
+
+    @classmethod
+    def fresh(cls, problem: Problem) -> "State":
+        """Begin with the zero model."""
+        return cls(np.zeros(problem.shape), -problem.total_moments / problem.samples)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.history)
+
+    def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return everything as plain arrays."""
+        return {
+            "model": self.model,
+            "plain_gradient": self.plain_gradient,
+            "now": np.array(self.now),
+            "waiting_models": np.array(self.waiting_models),
+            "waiting_gradients": np.array(self.waiting_gradients),
+            **self.history.to_arrays(),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> "State":
+        """Rebuild a state from :meth:`to_arrays`."""
+        return cls(
+            model=arrays["model"],
+            plain_gradient=arrays["plain_gradient"],
+            now=float(arrays["now"]),
+            history=History.from_arrays(arrays),
+            waiting_models=list(arrays["waiting_models"]),
+            waiting_gradients=list(arrays["waiting_gradients"]),
+        )
+
+
+def train(
+    problem: Problem,
+    scenario: Scenario,
+    scheme: Scheme[Any],
+    engine: Engine,
+    state: State,
+    after_epoch: Callable[[State], None] = lambda state: None,
+) -> State:
+    """Train from ``state`` to the end; ``after_epoch`` sees the state after every epoch (to save it, to show it)."""
+    server = scheme.server()
+    evaluator = Evaluator(problem)
+    training = scenario.training
+    while state.epoch < training.epochs and not _reached(state, scenario):
+        epoch = state.epoch + 1
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
+            gradient = _round(epoch, state, server, engine, scenario)
+            step = learning_rate(training, epoch)
+            state.model = state.model - step * (gradient + problem.ridge * state.model)
+            state.waiting_models.append(state.model.astype(problem.dtype))
+            state.waiting_gradients.append(gradient)
+            state.history.columns["learning_rate"].append(step)
+            if epoch % BLOCK == 0 or epoch == training.epochs:
+                _score(state, evaluator, exact=scheme.exact)
+                _check_divergence(state, problem, scenario)
+        after_epoch(state)
+    return state
+
+
+def _round(epoch: int, state: State, server: Server, engine: Engine, scenario: Scenario) -> Float[np.ndarray, "d c"]:
+    question = server.broadcast(epoch, state.model)
+    offline = epoch == 1 and scenario.training.first_epoch_offline
+    answer = engine.ask(question, server.enough, offline=offline)
+    if not server.enough([reply.device for reply in answer.replies]):
+        raise TrainingError(
+            f"epoch {epoch} got {len(answer.replies)} of the {server.quorum} replies that it needs; "
+            "bring devices back or choose a scheme that survives losses"
+        )
+    work = Work()
+    gradient = server.combine(epoch, {reply.device: reply.message for reply in answer.replies}, work)
+    engine.charge_server(work.macs)
+    costs = dataclasses.replace(answer.costs, quorum=len(answer.replies), server_macs=work.macs)
+    state.now = engine.now
+    _record(state.history, epoch, engine.now, costs, gradient)
+    return gradient
+
+
+def _record(history: History, epoch: int, now: float, costs: RoundCosts, gradient: Float[np.ndarray, "d c"]) -> None:
+    values: dict[str, float] = {
+        "epoch": epoch,
+        "time": now,
+        "gradient_norm": float(np.linalg.norm(gradient)),
+        "replies": costs.quorum,
+        "down_bits": int(costs.down_bits.sum()),
+        "up_bits": int(costs.up_bits.sum()),
+        "d2d_bits": 0,
+        "device_macs": int(costs.macs.sum()),
+        "server_macs": costs.server_macs,
+    }
+    for name, value in values.items():
+        history.columns[name].append(value)
+    history.add_round(costs)
+
+
+def _score(state: State, evaluator: Evaluator, *, exact: bool) -> None:
+    """Score the waiting models; where the scheme promises it, hold each gradient against the plaintext one."""
+    scores = evaluator.score(np.stack(state.waiting_models))
+    plain = np.concatenate([state.plain_gradient[None], scores.gradient[:-1]])
+    columns = state.history.columns
+    columns["accuracy"] += scores.accuracy.tolist()
+    columns["loss"] += scores.loss.tolist()
+    differences = np.linalg.norm(np.stack(state.waiting_gradients) - plain, axis=(1, 2))
+    first = columns["gradient_norm"][0]  # of the first epoch: the scale that errors are relative to
+    errors = differences / first if exact and first > 0 else np.full(len(differences), np.nan)
+    columns["gradient_error"] += errors.tolist()
+    state.plain_gradient = scores.gradient[-1]
+    state.waiting_models, state.waiting_gradients = [], []
+
+
+def _reached(state: State, scenario: Scenario) -> bool:
+    """Tell whether the last target has been met, for trainings that stop there (at the end of a scored block)."""
+    targets, scores = scenario.training.targets, state.history.columns["accuracy"]
+    wanted = scenario.training.stop_at_last_target and len(targets) > 0
+    return wanted and not state.waiting_models and max(scores, default=-np.inf) >= targets[-1]
+
+
+def _check_divergence(state: State, problem: Problem, scenario: Scenario) -> None:
+    at_zero = problem.target_energy / (2 * problem.samples)
+    worst = np.max(state.history.columns["loss"][-BLOCK:])
+    if not worst <= _DIVERGED * max(at_zero, np.finfo(float).tiny):
+        raise TrainingError(
+            f"training diverged by epoch {state.epoch}: the loss is {worst:.3g}, that of the zero model {at_zero:.3g}; "
+            f"set training.learning_rate (now {scenario.training.learning_rate:g}) "
+            f"below {problem.largest_stable_rate():.3g}"
+        )
