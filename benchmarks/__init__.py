@@ -1,0 +1,1 @@
+"""Full-size measurements, as ratios taken in one run: ``make bench``, or ``python -m benchmarks NAME``."""

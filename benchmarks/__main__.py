@@ -1,0 +1,29 @@
+"""Run the named benchmarks (all if none is named) and keep their results in out/bench/NAME.json."""
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+
+import benchmarks
+from codedfl.files import write_json
+
+SUPPORT = {"__main__", "measure"}
+
+
+def main(names: list[str]) -> None:
+    """Run benchmarks one after the other."""
+    known = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name not in SUPPORT]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        sys.exit(f"no benchmark is called '{unknown[0]}'; benchmarks are {', '.join(known)}")
+    out = Path("out/bench")
+    out.mkdir(parents=True, exist_ok=True)
+    for name in names or known:
+        print(f"== {name}", flush=True)
+        results = importlib.import_module(f"benchmarks.{name}").main()
+        write_json(out / f"{name}.json", results)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,26 @@
+"""Timing for benchmarks: alternate the things to compare, and keep the best of several rounds.
+
+The machine may be shared, so single times mean little; the ratio of two best times taken in turns means more.
+"""
+
+import time
+from collections.abc import Callable
+
+__all__ = ["best_seconds", "show"]
+
+
+def best_seconds(tasks: dict[str, Callable[[], object]], rounds: int = 3) -> dict[str, float]:
+    """Run the tasks in turns, and return the best time of each."""
+    best = dict.fromkeys(tasks, float("inf"))
+    for _ in range(rounds):
+        for name, task in tasks.items():
+            began = time.perf_counter()
+            task()
+            best[name] = min(best[name], time.perf_counter() - began)
+    return best
+
+
+def show(label: str, value: float, limit: float | None = None, unit: str = "") -> None:
+    """Print a figure, and how it stands to its limit."""
+    verdict = "" if limit is None else f"   (wanted: at most {limit:g}; {'met' if value <= limit else 'NOT MET'})"
+    print(f"  {label:<70} {value:10.4g} {unit}{verdict}", flush=True)
