@@ -1,8 +1,8 @@
 """A data set that has been looked at: finite numbers, matching shapes, every class represented."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
@@ -31,13 +31,19 @@ class Dataset:
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _check_shapes(self)
+        _check_shapes(self.name, self.kind, vars(self))
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 _check_finite(self.name, field.name, value)
         if self.kind == "classification":
             _check_labels(self)
+
+    @classmethod
+    def create(cls, name: str, kind: str, class_names: tuple[str, ...] = (), **arrays: Any) -> "Dataset":
+        """Make a data set of arrays that nobody has looked at yet: ``x_train, y_train, x_test, y_test``."""
+        _check_shapes(name, kind, arrays)
+        return cls(name=name, kind=cast("Kind", kind), class_names=class_names, **arrays)
 
     @property
     def classes(self) -> int:
@@ -75,6 +81,42 @@ def classification(
     labels_test: Shaped[np.ndarray, "..."],
 ) -> Dataset:
     """Make a classification of labels of any sortable type; classes are the sorted training labels."""
+    _check_raw_labels(name, labels_train, labels_test)
+    known, y_train = np.unique(labels_train, return_inverse=True)
+    unseen = np.setdiff1d(labels_test, known)
+    if unseen.size and known.size:
+        raise DataError(
+            f"{name}: the test set holds {_some(unseen.tolist())}, which never occurs among the training"
+            " labels; remove those test samples or add training samples of that class."
+        )
+    y_test = np.searchsorted(known, labels_test).astype(np.int64)
+    names = tuple(str(value) for value in known.tolist())
+    return Dataset.create(
+        name,
+        "classification",
+        names,
+        x_train=x_train,
+        y_train=y_train.astype(np.int64),
+        x_test=x_test,
+        y_test=y_test,
+    )
+
+
+def regression(
+    name: str,
+    x_train: Float[np.ndarray, "..."],
+    y_train: Float[np.ndarray, "..."],
+    x_test: Float[np.ndarray, "..."],
+    y_test: Float[np.ndarray, "..."],
+) -> Dataset:
+    """Make a regression; one-dimensional targets become one column."""
+    y_train, y_test = (y[:, None] if y.ndim == 1 else y for y in (y_train, y_test))
+    return Dataset.create(name, "regression", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+
+
+def _check_raw_labels(
+    name: str, labels_train: Shaped[np.ndarray, "..."], labels_test: Shaped[np.ndarray, "..."]
+) -> None:
     for part, labels in (("train", labels_train), ("test", labels_test)):
         if labels.ndim != 1:
             raise DataError(
@@ -88,52 +130,30 @@ def classification(
             f"{name}: training labels are {labels_train.dtype} but test labels are {labels_test.dtype};"
             " give both as text or both as numbers."
         )
-    known, y_train = np.unique(labels_train, return_inverse=True)
-    unseen = np.setdiff1d(labels_test, known)
-    if unseen.size and known.size:
-        raise DataError(
-            f"{name}: the test set holds {_some(unseen.tolist())}, which never occurs among the training"
-            " labels; remove those test samples or add training samples of that class."
-        )
-    y_test = np.searchsorted(known, labels_test).astype(np.int64)
-    names = tuple(str(value) for value in known.tolist())
-    return Dataset(name, "classification", x_train, y_train.astype(np.int64), x_test, y_test, names)
 
 
-def regression(
-    name: str,
-    x_train: Float[np.ndarray, "..."],
-    y_train: Float[np.ndarray, "..."],
-    x_test: Float[np.ndarray, "..."],
-    y_test: Float[np.ndarray, "..."],
-) -> Dataset:
-    """Make a regression; one-dimensional targets become one column."""
-    y_train, y_test = (y[:, None] if y.ndim == 1 else y for y in (y_train, y_test))
-    return Dataset(name, "regression", x_train, y_train, x_test, y_test)
-
-
-def _check_shapes(data: Dataset) -> None:
-    if data.kind not in ("classification", "regression"):
-        raise DataError(f"{data.name}: the kind is {data.kind!r}; it must be 'classification' or 'regression'.")
-    rank = 1 if data.kind == "classification" else 2
+def _check_shapes(name: str, kind: str, arrays: Mapping[str, Any]) -> None:
+    if kind not in ("classification", "regression"):
+        raise DataError(f"{name}: the kind is {kind!r}; it must be 'classification' or 'regression'.")
+    rank = 1 if kind == "classification" else 2
     for part in ("train", "test"):
-        x, y = getattr(data, f"x_{part}"), getattr(data, f"y_{part}")
-        _check_type(data.name, f"x_{part}", x, 2, "f")
-        _check_type(data.name, f"y_{part}", y, rank, "i" if rank == 1 else "f")
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        _check_type(name, f"x_{part}", x, 2, "f")
+        _check_type(name, f"y_{part}", y, rank, "i" if rank == 1 else "f")
         if len(x) != len(y):
             raise DataError(
-                f"{data.name}: x_{part} has {len(x)} rows but y_{part} has {len(y)}; give one target for each sample."
+                f"{name}: x_{part} has {len(x)} rows but y_{part} has {len(y)}; give one target for each sample."
             )
         if x.size == 0 or y.size == 0:
             raise DataError(
-                f"{data.name}: the {part} set is empty (x_{part} has shape {x.shape});"
+                f"{name}: the {part} set is empty (x_{part} has shape {x.shape});"
                 " give at least one sample and one column."
             )
     for letter in ("x", "y")[:rank]:
-        train, test = getattr(data, f"{letter}_train"), getattr(data, f"{letter}_test")
+        train, test = arrays[f"{letter}_train"], arrays[f"{letter}_test"]
         if train.shape[1] != test.shape[1]:
             raise DataError(
-                f"{data.name}: {letter}_train has {train.shape[1]} columns but {letter}_test has"
+                f"{name}: {letter}_train has {train.shape[1]} columns but {letter}_test has"
                 f" {test.shape[1]}; both must hold the same columns."
             )
 

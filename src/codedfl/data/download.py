@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Protocol, runtime_checkable
 
 from codedfl.errors import DataError, DownloadError
 
@@ -21,6 +21,7 @@ __all__ = [
     "BoundedReader",
     "DataFile",
     "Progress",
+    "Readable",
     "Say",
     "cache_directory",
     "gunzip",
@@ -106,15 +107,23 @@ def gunzip(compressed: bytes, limit: int) -> bytes:
     return content
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """Anything to read bytes from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most ``size`` bytes."""
+
+
 class BoundedReader(io.RawIOBase):
     """A stream that refuses to give more than ``limit`` bytes, against archives that expand without end."""
 
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
+    def __init__(self, stream: Readable, limit: int) -> None:
         super().__init__()
         self._stream = stream
         self._left = limit
 
-    def read(self, size: int = -1) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         """Read at most ``size`` bytes."""
         content = self._stream.read(self._left + 1 if size < 0 else min(size, self._left + 1))
         self._left -= len(content)

@@ -2,16 +2,16 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["FeatureKind", "FeatureMap"]
+__all__ = ["FEATURE_KINDS", "FeatureMap"]
 
-FeatureKind = Literal["rbf", "none"]
+FEATURE_KINDS = ("rbf", "none")
 
 # a block of this size still lies in the last-level cache when the cosine follows the matrix product
 BLOCK_BYTES = 24 << 20
@@ -25,7 +25,7 @@ class FeatureMap:
     turns (divided by 2 pi) for float32, where a compiled kernel takes the cosine.
     """
 
-    kind: FeatureKind
+    kind: str
     inputs: int
     dimension: int
     dtype: np.dtype[Any]
@@ -35,11 +35,11 @@ class FeatureMap:
     @classmethod
     def create(
         cls,
-        kind: FeatureKind,
+        kind: str,
         *,
         inputs: int,
         dimension: int = 2000,
-        gamma: float = 0.02,
+        gamma: float | int = 0.02,
         seed: int = 0,
         dtype: str | type[Any] | np.dtype[Any] = "float32",
     ) -> "FeatureMap":
@@ -53,15 +53,11 @@ class FeatureMap:
             empty = np.empty((0, 0), number)
             return cls("none", inputs, inputs, number, empty, empty[0:0].reshape(0))
         if kind != "rbf":
-            raise ScenarioError(f"there is no feature kind {kind!r}; choose 'rbf' or 'none'.")
+            raise ScenarioError(f"there is no feature kind {kind!r}; choose one of {', '.join(FEATURE_KINDS)}.")
         _check(dimension, gamma, seed)
         weights, offset = _draw(inputs, dimension, gamma, seed)
         unit = 2 * math.pi if number == np.float32 else 1.0
         return cls("rbf", inputs, dimension, number, (weights / unit).astype(number), (offset / unit).astype(number))
-
-    def fit(self, x: Float[np.ndarray, "m p"], y: object = None) -> "FeatureMap":
-        """Do nothing: the map depends on the seed only, never on data (here for scikit-learn pipelines)."""
-        return self
 
     def transform(self, x: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m d"]:
         """Return the features of each row, C-contiguous; the kind none may return ``x`` itself."""
@@ -93,7 +89,7 @@ class FeatureMap:
 
 
 def _draw(
-    inputs: int, dimension: int, gamma: float, seed: int
+    inputs: int, dimension: int, gamma: float | int, seed: int
 ) -> tuple[Float[np.ndarray, "p d"], Float[np.ndarray, " d"]]:
     from sklearn.kernel_approximation import RBFSampler  # slow to import
 
@@ -101,7 +97,7 @@ def _draw(
     return sampler.random_weights_, sampler.random_offset_
 
 
-def _check(dimension: int, gamma: float, seed: int) -> None:
+def _check(dimension: int, gamma: float | int, seed: int) -> None:
     if dimension < 1:
         raise ScenarioError(f"the feature dimension is {dimension}; it must be at least 1.")
     if not (math.isfinite(gamma) and gamma > 0):

@@ -4,19 +4,16 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from codedfl.data.dataset import Dataset, Kind, classification, regression
+from codedfl.data.dataset import Dataset, classification, regression
 from codedfl.data.tables import Part, read_table
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["FILE_ENDINGS", "KindChoice", "Precision", "load_file"]
-
-KindChoice = Literal["auto", "classification", "regression"]
-Precision = Literal["float32", "float64"]
+__all__ = ["FILE_ENDINGS", "load_file"]
 
 FILE_ENDINGS = (".npz", ".parquet", ".csv")
 LARGEST_CLASS_COUNT = 100
@@ -33,12 +30,12 @@ class Parts:
 def load_file(
     path: str | Path,
     *,
-    kind: KindChoice = "auto",
+    kind: str = "auto",
     target: str | None = None,
     test_path: str | Path | None = None,
-    test_fraction: float = 0.2,
+    test_fraction: float | int = 0.2,
     seed: int = 0,
-    dtype: Precision = "float32",
+    dtype: str = "float32",
 ) -> Dataset:
     """Load features and targets of the user's own.
 
@@ -84,6 +81,9 @@ def _read(path: Path, target: str | None) -> Parts:
 
 def _read_npz(path: Path) -> Parts:
     try:
+        # np.load would also take a lone array or a pickle under this name; only an archive is meant
+        with zipfile.ZipFile(path):
+            pass
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
@@ -126,7 +126,7 @@ def _test_part(path: Path, target: str | None, train: Part) -> Part:
     return parts.train
 
 
-def _kind(name: str, y: Shaped[np.ndarray, "..."]) -> Kind:
+def _kind(name: str, y: Shaped[np.ndarray, "..."]) -> str:
     few = y.ndim == 1 and y.dtype.kind in "biuUS" and len(np.unique(y)) <= LARGEST_CLASS_COUNT
     if few:
         return "classification"
@@ -138,7 +138,7 @@ def _kind(name: str, y: Shaped[np.ndarray, "..."]) -> Kind:
     return "regression"
 
 
-def _split(part: Part, kind: Kind, fraction: float, seed: int) -> tuple[Part, Part]:
+def _split(part: Part, kind: str, fraction: float | int, seed: int) -> tuple[Part, Part]:
     """Draw the test samples, from each class the same fraction, so that no class leaves the training set."""
     if not 0 < fraction < 1:
         raise ScenarioError(f"test_fraction is {fraction}; it must lie between 0 and 1.")
@@ -159,7 +159,7 @@ def _split(part: Part, kind: Kind, fraction: float, seed: int) -> tuple[Part, Pa
     return part.rows(~test), part.rows(test)
 
 
-def _assemble(name: str, kind: Kind, train: Part, test: Part, dtype: Precision) -> Dataset:
+def _assemble(name: str, kind: str, train: Part, test: Part, dtype: str) -> Dataset:
     x_train, x_test = _numbers(train.x, dtype), _numbers(test.x, dtype)
     if kind == "classification":
         return classification(name, x_train, train.y, x_test, test.y)
@@ -172,7 +172,7 @@ def _assemble(name: str, kind: Kind, train: Part, test: Part, dtype: Precision) 
     return regression(name, x_train, _numbers(train.y, dtype), x_test, _numbers(test.y, dtype))
 
 
-def _numbers(values: Shaped[np.ndarray, "..."], dtype: Precision) -> Any:
+def _numbers(values: Shaped[np.ndarray, "..."], dtype: str) -> Any:
     # what overflows float32 becomes infinite here and is refused, with its place, by the data set's check
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values, dtype=dtype)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from codedfl.data.dataset import Dataset
 from codedfl.data.download import Progress, Say
-from codedfl.data.files import FILE_ENDINGS, KindChoice, Precision, load_file
+from codedfl.data.files import FILE_ENDINGS, load_file
 from codedfl.data.sources import SOURCES, load_named, silent_progress, silent_say
-from codedfl.errors import DataError
+from codedfl.errors import DataError, ScenarioError
 
 __all__ = ["load"]
 
@@ -15,12 +15,12 @@ __all__ = ["load"]
 def load(
     source: str | Path,
     *,
-    kind: KindChoice = "auto",
+    kind: str = "auto",
     target: str | None = None,
     test_path: str | Path | None = None,
-    test_fraction: float = 0.2,
+    test_fraction: float | int = 0.2,
     seed: int = 0,
-    dtype: Precision = "float32",
+    dtype: str = "float32",
     say: Say = silent_say,
     progress: Progress = silent_progress,
 ) -> Dataset:
@@ -29,6 +29,8 @@ def load(
     ``kind`` to ``seed`` speak of files only (a named data set has its own target and test samples);
     ``say`` and ``progress`` tell of a download.
     """
+    if dtype not in ("float32", "float64"):
+        raise ScenarioError(f"features cannot be kept as {dtype!r}; choose float32 or float64.")
     if isinstance(source, str) and source in SOURCES:
         data = load_named(source, say, progress)
         if dtype == "float32":

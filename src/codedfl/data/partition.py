@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["PartitionKind", "partition"]
+__all__ = ["PARTITION_KINDS", "partition"]
 
-PartitionKind = Literal["iid", "shards", "dirichlet", "sizes"]
+PARTITION_KINDS = ("iid", "shards", "dirichlet", "sizes")
 Labels = Shaped[np.ndarray, "m ..."]
 Indices = Int[np.ndarray, " _"]
 
@@ -23,11 +22,11 @@ def partition(
     samples: int,
     devices: int,
     *,
-    kind: PartitionKind = "iid",
+    kind: str = "iid",
     seed: int = 0,
     shards_per_device: int = 1,
-    alpha: float = 1.0,
-    sizes: Sequence[float] | None = None,
+    alpha: float | int = 1.0,
+    sizes: Sequence[float | int] | None = None,
 ) -> tuple[Indices, ...]:
     """Deal ``samples`` training samples to ``devices`` devices; the seed decides everything.
 
@@ -54,7 +53,7 @@ def partition(
         cuts = np.cumsum(_counts(samples, devices, sizes))[:-1]
         parts = np.split(generator.permutation(samples), cuts)
     else:
-        raise ScenarioError(f"there is no partition kind {kind!r}; choose one of iid, shards, dirichlet, sizes.")
+        raise ScenarioError(f"there is no partition kind {kind!r}; choose one of {', '.join(PARTITION_KINDS)}.")
     return tuple(generator.permutation(part).astype(np.int64) for part in parts)
 
 
@@ -78,7 +77,9 @@ def _shards(
     return [np.concatenate([shards[i] for i in own]) for own in dealt.reshape(devices, -1)]
 
 
-def _dirichlet(labels: Labels | None, devices: int, alpha: float, generator: np.random.Generator) -> list[Indices]:
+def _dirichlet(
+    labels: Labels | None, devices: int, alpha: float | int, generator: np.random.Generator
+) -> list[Indices]:
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise DataError("the partition 'dirichlet' needs classes, but the data has none; use 'iid' or 'shards'.")
     if not (math.isfinite(alpha) and alpha > 0):
@@ -94,7 +95,7 @@ def _dirichlet(labels: Labels | None, devices: int, alpha: float, generator: np.
 
 
 def _dirichlet_draw(
-    labels: Int[np.ndarray, " m"], devices: int, alpha: float, generator: np.random.Generator
+    labels: Int[np.ndarray, " m"], devices: int, alpha: float | int, generator: np.random.Generator
 ) -> list[Indices]:
     parts: list[list[Indices]] = [[] for _ in range(devices)]
     for label in np.unique(labels):
@@ -107,7 +108,7 @@ def _dirichlet_draw(
     return [np.concatenate(own) for own in parts]
 
 
-def _counts(samples: int, devices: int, sizes: Sequence[float] | None) -> Int[np.ndarray, " devices"]:
+def _counts(samples: int, devices: int, sizes: Sequence[float | int] | None) -> Int[np.ndarray, " devices"]:
     """Apportion by largest remainder, which keeps every count within one of its exact share."""
     if sizes is None or len(sizes) != devices:
         given = "none" if sizes is None else len(sizes)

@@ -114,7 +114,7 @@ FASHION = Source(
 
 DIGITS = Source(
     name="digits",
-    title="Digits of scikit-learn: 1,440 + 357 handwritten digits of 8 x 8 pixels",
+    title="Digits of scikit-learn: 1,442 + 355 handwritten digits of 8 x 8 pixels",
     class_names=DIGIT_NAMES,
     files=(),
     origins=(),
@@ -172,10 +172,7 @@ def obtain(source: Source, say: Say, progress: Progress) -> dict[str, bytes]:
         if not missing:
             break
         say(f"{source.name}: trying {origin.title}")
-        try:
-            failure = _from_origin(source, origin, missing, contents, say, progress)
-        except DownloadError as error:
-            failure = str(error)
+        failure = _from_origin(source, origin, missing, contents, say, progress)
         if failure:
             say(f"{source.name}: {origin.title}: {failure}")
             failures.append(f"{origin.title}: {failure}")
@@ -216,19 +213,22 @@ def _from_origin(
     progress: Progress,
 ) -> str:
     """Move verified files into the cache and ``contents``; return what was wrong, or nothing."""
-    refused = []
-    for file, content in origin.collect(missing, say, progress):
-        if file.name in contents:
-            continue
-        if not file.matches(content):
-            refused.append(f"{file.name} does not match its checksum and is refused")
-            continue
-        write_atomically(source.folder / file.name, content)
-        contents[file.name] = content
+    reasons = []
+    try:
+        for file, content in origin.collect(missing, say, progress):
+            if file.name in contents:
+                continue
+            if not file.matches(content):
+                reasons.append(f"{file.name} does not match its checksum and is refused")
+                continue
+            write_atomically(source.folder / file.name, content)
+            contents[file.name] = content
+    except DownloadError as error:
+        reasons.append(str(error))
     absent = [file.name for file in missing if file.name not in contents]
-    if absent and not refused:
-        return f"does not hold {', '.join(absent)}"
-    return ", ".join(refused) if absent else ""
+    if not absent:
+        return ""
+    return ", ".join(reasons) or f"does not hold {', '.join(absent)}"
 
 
 def _nowhere(source: Source, missing: list[DataFile], failures: list[str]) -> DownloadError:
@@ -252,7 +252,7 @@ def _embedded_folder() -> Path:
 
 
 def _load_digits(source: Source) -> Dataset:
-    """Take the last fifth of each class, in file order, for testing: stratified, and the same for any seed."""
+    """Take the last fifth of each class, in file order, for testing: stratified and without a seed."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
