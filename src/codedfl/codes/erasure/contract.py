@@ -1,0 +1,110 @@
+"""The contract of every erasure decoder: prepare once for a set of erased positions, decode often.
+
+A plan is a linear map from the known symbols to the erased ones. Its law: for every codeword c, and whatever
+stands at the erased positions, decode(c) = c up to ``error_bound`` times the largest symbol.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike, DTypeLike
+
+from codedfl.codes.mdpc import MdpcCode
+from codedfl.errors import CodeError, UndecodableError
+
+__all__ = ["ErasureDecoder", "Plan", "checked_positions", "describe"]
+
+SHOWN = 8
+
+
+class Plan(ABC):
+    """A prepared erasure pattern of one code in one precision."""
+
+    def __init__(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any]) -> None:
+        self.code = code
+        self.erased = erased
+        self.dtype = dtype
+
+    @property
+    @abstractmethod
+    def amplification(self) -> float:
+        """Largest error of a restored symbol when every known symbol is off by at most 1."""
+
+    @property
+    @abstractmethod
+    def error_bound(self) -> float:
+        """Bound on the error that rounding leaves in a restored symbol, relative to the largest symbol."""
+
+    @abstractmethod
+    def _restore(self, words: Float[np.ndarray, "r n"]) -> None:
+        """Fill the erased columns of ``words`` in place; they hold zeros on entry."""
+
+    @final
+    def decode(self, words: Float[np.ndarray, "r n"]) -> Float[np.ndarray, "r n"]:
+        """Codewords, one a row, with the erased positions restored; what stood there is not read."""
+        if words.ndim != 2 or words.shape[1] != self.code.n:
+            raise CodeError(f"Words of shape {words.shape} do not fit: this code needs rows of {self.code.n}.")
+        restored = np.array(words, dtype=self.dtype, order="C")
+        if self.erased.size:
+            restored[:, self.erased] = 0
+            self._restore(restored)
+        return restored
+
+    @final
+    def message(self, words: Float[np.ndarray, "r n"]) -> Float[np.ndarray, "r k"]:
+        """Messages x of the codewords x G that ``words`` are outside the erased positions."""
+        symbols = self.decode(words)[:, self.code.information]
+        return np.asarray(symbols @ self.code.unscrambler(self.dtype))
+
+
+class ErasureDecoder(ABC):
+    """A way to restore erased symbols."""
+
+    name: str
+
+    @final
+    def prepare(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: DTypeLike = np.float64) -> Plan:
+        """Plan for these erased positions; UndecodableError says which of them cannot be restored, and why.
+
+        All decompositions are in float64, whatever ``dtype`` the plan then works in.
+        """
+        precision = np.dtype(dtype)
+        if precision not in (np.dtype(np.float32), np.dtype(np.float64)):
+            raise CodeError(f"Decoding in {precision} is not offered: use float32 or float64.")
+        positions = checked_positions(code, erased)
+        if positions.size > code.m:
+            raise UndecodableError(
+                f"{positions.size} erased positions exceed the {code.m} parity checks: "
+                f"erase at most {code.m} of the {code.n} positions."
+            )
+        return self._plan(code, positions, precision)
+
+    @abstractmethod
+    def _plan(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any]) -> Plan:
+        """The plan for sorted, distinct positions, or UndecodableError."""
+
+
+def checked_positions(code: MdpcCode, erased: ArrayLike) -> Int[np.ndarray, "e"]:
+    """The positions sorted, or CodeError if one is repeated or outside the code."""
+    positions = np.atleast_1d(np.asarray(erased))
+    if positions.size and not np.issubdtype(positions.dtype, np.integer):
+        raise CodeError(f"Erased positions of type {positions.dtype} are no indices: give whole numbers.")
+    positions = np.sort(positions.astype(np.int64).ravel())
+    outside = positions[(positions < 0) | (positions >= code.n)]
+    if outside.size:
+        raise CodeError(
+            f"Erased position {outside[0]} lies outside the code: give positions between 0 and {code.n - 1}."
+        )
+    repeated = positions[1:][np.diff(positions) == 0]
+    if repeated.size:
+        raise CodeError(f"Erased position {repeated[0]} is given twice: name every position once.")
+    return positions
+
+
+def describe(positions: Sequence[int] | Int[np.ndarray, "p"]) -> str:
+    """A few positions in words, for error sentences."""
+    shown = ", ".join(str(int(p)) for p in positions[:SHOWN])
+    return shown if len(positions) <= SHOWN else f"{shown} and {len(positions) - SHOWN} more"

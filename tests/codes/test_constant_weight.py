@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from codedfl.codes import (
+    Family,
+    affine_hyperplanes,
+    affine_lines,
+    family,
+    greedy_random,
+    johnson_bound,
+    least_overlap,
+    partition_family,
+)
+from codedfl.errors import CodeError
+
+
+def test_families_of_the_paper_sizes():
+    for found, count, overlaps in (
+        (partition_family(256, 64), 4, {0}),
+        (affine_hyperplanes(4, 4), 340, {0, 16}),
+        (affine_hyperplanes(8, 2), 510, {0, 64}),
+        (affine_lines(16), 272, {0, 1}),
+    ):
+        assert (found.M, found.length, set(found.overlaps)) == (count, 256, overlaps)
+        assert found.johnson_bound == count
+
+
+def test_first_parallel_class_is_a_partition():
+    planes = affine_hyperplanes(4, 4)
+    assert planes.first(4).overlap == 0
+    assert sorted(planes.first(4).sets.ravel()) == list(range(256))
+
+
+@pytest.mark.parametrize(
+    ("length", "weight", "overlap", "count"),
+    [
+        (7, 3, 1, 7),
+        (8, 4, 2, 14),
+        (9, 3, 1, 12),
+        (12, 6, 4, 132),
+        (24, 8, 4, 759),
+        (13, 4, 1, 13),
+        (22, 6, 2, 77),
+    ],
+)
+def test_johnson_bound_is_met_by_steiner_systems(length, weight, overlap, count):
+    """S(2,3,7), S(3,4,8), S(2,3,9), S(5,6,12), S(5,8,24), S(2,4,13), S(3,6,22) exist and are optimal."""
+    assert johnson_bound(length, weight, overlap) == count
+
+
+def test_least_overlaps_of_the_paper():
+    assert least_overlap(256, 64, 16) == 13
+    assert least_overlap(256, 128, 4) == 43
+    assert least_overlap(256, 64, 4) == 0
+    assert [least_overlap(256, 64, count) for count in (340, 341)] == [16, 17]
+    assert least_overlap(10, 3, 1) == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "overlap"),
+    [
+        ((256, 64, 4), "partition", 0),
+        ((256, 64, 16), "greedy random", 13),
+        ((256, 128, 4), "greedy random", 43),
+        ((256, 64, 340), "affine hyperplanes", 16),
+        ((256, 16, 272), "affine lines", 1),
+    ],
+)
+def test_family_chooses_an_optimal_construction(size, kind, overlap):
+    found = family(*size)
+    assert (found.kind, found.overlap, found.M) == (kind, overlap, size[2])
+    assert found.overlap == found.least_overlap
+
+
+def test_a_seed_fixes_the_random_family():
+    first, again = (greedy_random(60, 8, 20, 2, seed=4) for _ in range(2))
+    assert np.array_equal(first.sets, again.sets)
+    assert first.overlap <= 2
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: family(256, 64, 16, overlap=1),
+            "at most 1: the Johnson bound permits 4, and 16 subsets need an overlap of 13",
+        ),
+        (lambda: greedy_random(256, 16, 273, 1, seed=0), "the Johnson bound permits 272"),
+        (
+            lambda: greedy_random(16, 4, 20, 1, seed=0),
+            "though the Johnson bound permits 20: allow a larger overlap",
+        ),
+        (lambda: family(4, 2, 7), "4 positions have 6 subsets of 2, not 7"),
+        (lambda: family(4, 2, 0), "family of 0 subsets is empty"),
+        (lambda: least_overlap(4, 2, 0), "family of 0 subsets is empty"),
+        (lambda: family(4, 5, 1), "subset of 5 of 4 positions does not exist: choose 1 to 4"),
+        (lambda: partition_family(4, 0), "subset of 0 of 4"),
+        (lambda: affine_hyperplanes(1, 4), "choose a dimension of at least 2"),
+        (lambda: affine_lines(6), "no table field of 6 elements"),
+        (lambda: affine_lines(4).first(21), "has 20 subsets, not 21: ask for 1 to 20"),
+        (lambda: Family(4, 2, np.array([[0, 0]]), "own"), "repeats a position"),
+        (lambda: Family(4, 2, np.array([[0, 4]]), "own"), r"leaves 0\.\.3"),
+        (lambda: Family(4, 2, np.array([[0, 1], [1, 0]]), "own"), "are equal: give distinct subsets"),
+        (lambda: Family(4, 3, np.array([[0, 1]]), "own"), "no family of weight 3"),
+    ],
+)
+def test_refusals(call, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        call()
+
+
+def test_what_is_not_found_is_refused_with_the_bound():
+    # there is no plane of order six, though the Johnson bound does not know it
+    assert johnson_bound(36, 6, 1) == 42
+    with pytest.raises(CodeError, match=r"No construction here gives 40 subsets of 6 .* no family has less than 1"):
+        family(36, 6, 40, overlap=1)

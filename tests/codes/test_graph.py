@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+
+from codedfl.codes import TannerGraph, configuration_model, kernels, progressive_edge_growth
+from codedfl.errors import CodeError
+
+CONSTRUCTIONS = [progressive_edge_growth, configuration_model]
+
+
+def tree_levels(own, members, edges):
+    """Checks by their distance from a variable, by plain breadth-first search: [own, one step on, ...]."""
+    levels, reached = [set(own)], set(own)
+    while levels[-1]:
+        following = {int(d) for c in levels[-1] for v in members[c] for d in edges[v]} - reached
+        reached |= following
+        levels.append(following)
+    return levels
+
+
+@pytest.mark.parametrize("sizes", [(60, 30, 3), (40, 20, 6), (30, 12, 4), (100, 70, 2), (20, 130, 9)])
+def test_every_edge_goes_where_the_textbook_sends_it(sizes):
+    n, m, degree = sizes
+    rng = np.random.default_rng(8)
+    capacity = np.full(m, n * degree // m)
+    capacity[: n * degree % m] += 1
+    edges = kernels.grow_edges(n, degree, capacity, rng.random((n, degree)))
+    room, members = capacity.copy(), [[] for _ in range(m)]
+    for v in range(n):
+        own = []
+        for c in edges[v].tolist():
+            candidates = {d for d in range(m) if room[d] == n - v and d not in own}
+            if not candidates:
+                candidates = {d for d in range(m) if room[d] > 0 and d not in own}
+                for level in tree_levels(own, members, edges):
+                    candidates = candidates - level or candidates
+            assert c in candidates and room[c] == max(room[d] for d in candidates)
+            room[c] -= 1
+            own.append(c)
+        for c in own:
+            members[c].append(v)
+    assert not room.any()
+
+
+def test_paper_size_is_exactly_regular():
+    graph = progressive_edge_growth(4000, 2000, 45, seed=1)
+    assert graph.degree_histogram() == {"checks": {90: 2000}, "variables": {45: 4000}}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_growth_keeps_short_cycles_away(seed):
+    grown = progressive_edge_growth(500, 250, 3, seed=seed)
+    assert configuration_model(500, 250, 3, seed=seed).girth() == 4
+    assert grown.girth() >= 6 and grown.four_cycles() == 0
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTIONS)
+def test_another_seed_gives_another_graph(construct):
+    first, second = (construct(60, 30, 4, seed=s).checks for s in (1, 2))
+    assert not np.array_equal(first, second)
+
+
+def test_girth_and_four_cycles_of_known_graphs():
+    ring = TannerGraph(5, 5, np.array([[0, 1], [1, 2], [2, 3], [3, 4], [0, 4]]))
+    assert (ring.girth(), ring.four_cycles()) == (10, 0)
+    complete = TannerGraph(5, 3, np.tile(np.arange(3), (5, 1)))
+    assert (complete.girth(), complete.four_cycles()) == (4, 10 * 3)
+    tree = TannerGraph(2, 3, np.array([[0, 1], [1, 2]]))
+    assert (tree.girth(), tree.four_cycles()) == (None, 0)
+    # points and lines of the Fano plane: girth 6
+    fano = np.array([[0, 1, 2], [0, 3, 4], [0, 5, 6], [1, 3, 5], [1, 4, 6], [2, 3, 6], [2, 4, 5]])
+    assert TannerGraph(7, 7, fano).girth() == 6
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTIONS)
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [
+        ((0, 3, 1), "n=0 and m=3: give both at least 1"),
+        ((3, 0, 1), "n=3 and m=0"),
+        ((10, 5, 6), "degree 6 does not fit 5 checks: choose a degree between 1 and 5"),
+        ((10, 5, 0), "degree 0 does not fit"),
+    ],
+)
+def test_impossible_sizes(construct, sizes, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        construct(*sizes, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("checks", "sentence"),
+    [
+        ([[0, 1]], "shape"),
+        ([[0, 9], [0, 1]], "outside 0..2"),
+        ([[1, 0], [0, 1]], "unsorted or repeated"),
+        ([[1, 1], [0, 1]], "unsorted or repeated"),
+    ],
+)
+def test_wrong_tables(checks, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        TannerGraph(2, 3, np.array(checks))

@@ -1,0 +1,134 @@
+import numpy as np
+import pytest
+import scipy.sparse
+
+from codedfl.codes import DECODERS, MdpcCode, draw_support
+from codedfl.errors import CodeError
+
+
+def test_report_of_a_small_code():
+    code = MdpcCode.build(60, 30, 5, seed=3)
+    report = code.report()
+    dense = code.H.toarray()
+    assert (report.n, report.k) == (60, 30)
+    assert report.check_degrees == {10: 30} and report.variable_degrees == {5: 60}
+    assert report.condition_generator == pytest.approx(np.linalg.cond(code.G), rel=1e-9)
+    assert report.condition_parity == pytest.approx(np.linalg.cond(dense), rel=1e-9)
+    assert report.condition_square == pytest.approx(np.linalg.cond(dense[:, code.parity]), rel=1e-9)
+    assert report.residual <= 4 * 90 * np.finfo(float).eps
+    assert report.four_cycles == code.graph.four_cycles() and report.girth == code.graph.girth()
+
+
+def test_generator_is_dense():
+    code = MdpcCode.build(60, 30, 5, seed=3)
+    assert np.count_nonzero(code.G) == code.G.size
+    # no column shows a single message symbol
+    assert np.all((np.abs(code.G) > 1e-6).sum(axis=0) > 1)
+
+
+@pytest.mark.parametrize("k", [5, 20, 55])
+def test_any_rate(k):
+    code = MdpcCode.build(60, k, 3, seed=1)
+    report = code.report()
+    assert code.G.shape == (k, 60)
+    assert report.condition_generator == pytest.approx(np.linalg.cond(code.G), rel=1e-6)
+
+
+def test_seed_decides():
+    first, again, other = (MdpcCode.build(40, 20, 4, seed=s) for s in (7, 7, 8))
+    assert np.array_equal(first.G, again.G) and (first.H != again.H).nnz == 0
+    assert not np.array_equal(first.G, other.G)
+
+
+def test_weights():
+    uniform = np.abs(MdpcCode.build(40, 20, 4, seed=1).H.data)
+    assert uniform.min() >= 0.5 and uniform.max() <= 1.5
+    signs = MdpcCode.build(40, 20, 5, seed=1, weights="signs").H.data
+    assert set(signs) == {-1.0, 1.0}
+    custom = MdpcCode.build(40, 20, 4, seed=1, weights=lambda rng, size: rng.uniform(2, 3, size)).H.data
+    assert custom.min() >= 2 and custom.max() <= 3
+
+
+def test_casts_are_kept_and_protected():
+    code = MdpcCode.build(40, 20, 4, seed=1)
+    single = code.generator(np.float32)
+    assert single.dtype == np.float32 and code.generator(np.float32) is single
+    for array in (single, code.G, code.H.data, code.unscrambler()):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_given_matrices_are_left_alone():
+    H = scipy.sparse.csr_matrix(np.array([[1.0, 2.0, 3.0]]))
+    code = MdpcCode.from_parity_check(H, rng=np.random.default_rng(0))
+    G, information = code.G.copy(), code.information.copy()
+    MdpcCode(H, G, information)
+    H.data[0], G[0, 0], information[0] = 5, 5, 0
+    assert code.H[0, 0] == 1
+
+
+def test_syndrome_tells_codewords():
+    code = MdpcCode.build(40, 20, 4, seed=1)
+    word = code.encode(np.ones((1, 20)))
+    # row weight 8, so nine roundings of products bounded by the row sums of |H|
+    bound = 9 * np.finfo(float).eps * abs(code.H).sum(axis=1).max() * np.abs(word).max() * 20
+    assert np.abs(code.syndrome(word)).max() <= bound
+    word[0, 0] += 1
+    assert np.abs(code.syndrome(word)).max() >= 0.5 - bound
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"n": 10, "k": 10, "degree": 2}, "length 10 cannot have dimension 10: choose k between 1 and 9"),
+        ({"n": 10, "k": 12, "degree": 2}, "dimension 12"),
+        ({"n": 10, "k": 0, "degree": 2}, "dimension 0"),
+        ({"n": 10, "k": 5, "degree": 6}, "degree 6 does not fit 5 checks"),
+        ({"n": 10, "k": 5, "degree": 2, "weights": "gauss"}, "'gauss' are unknown: use uniform, signs"),
+        (
+            {"n": 10, "k": 5, "degree": 2, "construction": "qc"},
+            "'qc' is unknown: use one of peg, configuration",
+        ),
+        ({"n": 10, "k": 5, "degree": 2, "weights": lambda r, s: np.zeros(s)}, "20 zero"),
+        ({"n": 10, "k": 5, "degree": 2, "weights": lambda r, s: np.full(s, np.nan)}, "20 not finite"),
+        ({"n": 10, "k": 5, "degree": 2, "weights": lambda r, s: np.ones(3)}, r"it gave shape \(3,\)"),
+        ({"n": 8, "k": 4, "degree": 4, "weights": lambda r, s: np.ones(s)}, "rank 1 over the reals"),
+    ],
+)
+def test_impossible_codes(arguments, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        MdpcCode.build(**arguments, seed=0)
+
+
+def test_matrices_that_do_not_fit():
+    code = MdpcCode.build(12, 6, 3, seed=0)
+    with pytest.raises(CodeError, match="take both from the same code"):
+        MdpcCode(code.H, code.G[:5], code.information[:5])
+    with pytest.raises(CodeError, match="H holds 1 infinite or missing entries"):
+        MdpcCode.from_parity_check(scipy.sparse.csr_matrix([[1.0, np.nan]]), rng=np.random.default_rng(0))
+    with pytest.raises(CodeError, match="leaves no message"):
+        MdpcCode.from_parity_check(scipy.sparse.csr_matrix(np.eye(3)), rng=np.random.default_rng(0))
+    with pytest.raises(CodeError, match="Messages have 5 columns: this code needs 6"):
+        code.encode(np.ones((1, 5)))
+    with pytest.raises(CodeError, match="Words have 5 columns: this code needs 12"):
+        code.syndrome(np.ones((1, 5)))
+
+
+def test_graph_of_irregular_checks_is_refused():
+    H = scipy.sparse.csr_matrix(np.array([[1.0, 1.0, 0.0, 2.0], [0.0, 1.0, 1.0, 1.0]]))
+    code = MdpcCode.from_parity_check(H, rng=np.random.default_rng(0))
+    with pytest.raises(CodeError, match="Column weights of H run from 1 to 2"):
+        _ = code.graph
+
+
+def test_decodes_to_the_promised_precision():
+    # a tenth of the paper's size at its rate and share of erasures; benchmarks/codes.py repeats it in full
+    code = MdpcCode.build(400, 200, 13, seed=1)
+    rng = np.random.default_rng(0)
+    erased = draw_support(code, 26, rng, DECODERS["peeling"])
+    messages = rng.standard_normal((10, code.k))
+    words = code.encode(messages)
+    words[:, erased] = np.nan
+    for dtype, promised in ((np.float32, 1e-5), (np.float64, 1e-11)):
+        found = DECODERS["least-squares"].prepare(code, erased, dtype).message(words)
+        assert np.linalg.norm(found - messages) <= promised * np.linalg.norm(messages)
