@@ -1,0 +1,85 @@
+"""The numbers that define one instance of the cipher, all of them public."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, final
+
+from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
+from codedfl.errors import CipherError
+
+__all__ = ["FAMILIES", "PAPER_92", "PAPER_128", "Parameters"]
+
+FAMILIES = ("auto", "partition", "affine", "greedy")
+"""Layouts of supports: smallest overlap found, disjoint blocks, hyperplanes of AG(m, q), greedy drawing."""
+
+
+@final
+@dataclass(frozen=True)
+class Parameters:
+    """Sizes of code, error and supports, in the paper's symbols.
+
+    n, k: length and dimension of the code; A has k columns.
+    degree: nonzeros in a column of H; the paper gives those in a row, degree * n / (n - k).
+    t_tot: size of the set of positions that may ever carry errors.
+    t, M: size and number of the supports inside it.
+    beta: rank of an error matrix.
+    weights, construction: how ``codedfl.codes`` draws the parity-check matrix.
+    family: how the supports are laid out in the t_tot positions.
+    noise: root mean square of an error column against that of the data column it hides.
+    """
+
+    n: int
+    k: int
+    degree: int
+    t_tot: int
+    t: int
+    M: int
+    beta: int
+    weights: str = "uniform"
+    construction: str = "peg"
+    family: str = "auto"
+    noise: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("n", "k", "degree", "t_tot", "t", "M", "beta"):
+            _at_least_one(name, getattr(self, name))
+        _ordered("k", self.k, "n - 1", self.n - 1)
+        _ordered("degree", self.degree, "n - k", self.n - self.k)
+        _ordered("t_tot", self.t_tot, "n - k", self.n - self.k)
+        _ordered("t", self.t, "t_tot", self.t_tot)
+        _ordered("beta", self.beta, "t", self.t)
+        _ordered("beta", self.beta, "k", self.k)
+        for name, choices in (("weights", WEIGHTS), ("construction", CONSTRUCTIONS), ("family", FAMILIES)):
+            if getattr(self, name) not in choices:
+                raise CipherError(f"{name} is {getattr(self, name)!r}: choose from {', '.join(choices)}.")
+        if not isinstance(self.noise, float | int) or not 0 < self.noise < float("inf"):
+            raise CipherError(f"noise is {self.noise!r} and must be a positive finite number, such as 1.0.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as kept in key files."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "Parameters":
+        """The inverse of ``to_dict``; missing and unknown names are refused."""
+        known = {field.name for field in fields(cls)}
+        if set(values) != known:
+            odd = ", ".join(sorted(set(values) ^ known))
+            raise CipherError(f"Parameters are missing or unknown ({odd}): give exactly {', '.join(sorted(known))}.")
+        return cls(**values)
+
+
+def _at_least_one(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise CipherError(f"{name} is {value!r} and must be a whole number of at least 1.")
+
+
+def _ordered(small: str, value: int, large: str, limit: int) -> None:
+    if value > limit:
+        raise CipherError(f"{small} is {value} and must not exceed {large} = {limit}.")
+
+
+PAPER_92 = Parameters(n=4000, k=2000, degree=45, t_tot=256, t=64, M=16, beta=4)
+"""Section VI: claimed 92 bits with 16 supports (text; Table I prints M = 4). Broken: see the package."""
+
+PAPER_128 = Parameters(n=4000, k=2000, degree=45, t_tot=256, t=128, M=4, beta=4)
+"""Section VI: claimed 128 bits with 4 supports (text; Table I prints M = 16). Broken: see the package."""
