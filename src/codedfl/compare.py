@@ -85,7 +85,7 @@ def row(run: Run, benchmark: Run) -> dict[str, Any]:
         "device_macs": run.summary["device_macs"],
         "survives_losses": run.summary["survives_losses"],
         "leakage": run.summary["leakage"],
-        "verdict": "not encrypted",
+        "verdict": run.summary["verdict"],
         "scenario_id": run.summary["scenario_id"],
     }
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -15,7 +15,7 @@ from codedfl.runs import Run
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Curve", "accuracy_against_time", "save", "time_against_setting"]
+__all__ = ["Curve", "accuracy_against_time", "save", "speedup_against_delta", "time_against_setting"]
 
 # the palette of Okabe and Ito, and line styles that tell curves apart without colour
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -108,6 +108,28 @@ def time_against_setting(
     axes.set_ylabel(f"virtual seconds to {target:g} (mean, 95% of draws)")
     axes.set_ylim(bottom=0)
     axes.grid(visible=True, color="0.9")
+    return figure
+
+
+def speedup_against_delta(sweeps: Sequence[dict[str, Any]], target: float) -> "Figure":
+    """Draw the speed-up of each setting and supply against Delta, with 95% bars."""
+    figure = _figure()
+    axes = figure.add_subplot()
+    for number, sweep in enumerate(entry for entry in sweeps if entry["points"]):
+        columns = {name: np.array([point[name] for point in sweep["points"]]) for name in sweep["points"][0]}
+        bars = np.clip([columns["speedup"] - columns["low"], columns["high"] - columns["speedup"]], 0, None)
+        label = f"claimed {sweep['level']} bit, supports {sweep['supply']}"
+        style: dict[str, Any] = {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _STYLES[number % len(_STYLES)]}
+        # bars of neighbouring curves would hide each other, so each curve is moved a little
+        axes.errorbar(
+            columns["delta"] * 1.02**number, columns["speedup"], bars, marker="o", capsize=2, label=label, **style
+        )
+    axes.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel("Delta in seconds (logarithmic): replying later than this after the fastest is straggling")
+    axes.set_ylabel(f"speed-up to {target:g} (logarithmic)")
+    axes.grid(visible=True, color="0.9")
+    axes.legend(fontsize=8, title="mean and 95% of seeds and draws", title_fontsize=8)
     return figure
 
 

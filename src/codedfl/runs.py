@@ -35,6 +35,7 @@ from codedfl.errors import RunDirectoryError
 from codedfl.files import write_arrays, write_json, write_parquet, write_text, write_whole
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
+from codedfl.shared_timing import Variant, measure, shared_seconds
 from codedfl.task import Problem
 from codedfl.timing import Band, band, cumulative_seconds, time_to
 from codedfl.training import COLUMNS, State, train
@@ -148,7 +149,7 @@ def _finish(scenario: Scenario, identity: str, path: Path, problem: Problem, pro
     scheme = schemes.create(scenario, problem)
     state, spent = _resume(path, problem)
     state = _train(scenario, scheme, problem, path, state, lambda: spent + time.perf_counter() - began, progress)
-    timings = _timings(scenario, scheme, state, progress)
+    timings = _timings(scenario, scheme, problem, state, progress)
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
     if scheme.follows_timing:
         runs += _repeat(scenario, path, problem, progress)
@@ -206,17 +207,24 @@ def _train(
 
 
 def _timings(
-    scenario: Scenario, scheme: schemes.Scheme[Any], state: State, progress: Progress
+    scenario: Scenario, scheme: schemes.Scheme[Any], problem: Problem, state: State, progress: Progress
 ) -> Float[np.ndarray, "draws epochs"]:
     if scheme.follows_timing:
         return np.array([state.history.columns["time"]])
-    return cumulative_seconds(
-        state.history,
-        DelayModel.create(scenario.fleet, scenario.links),
-        seed=scenario.timing.seed,
-        draws=scenario.timing.draws,
-        progress=lambda done, total: progress(f"timing {scenario.scheme}", done, total),
-    )
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    timing = scenario.timing
+
+    def report(done: int, total: int) -> None:
+        progress(f"timing {scenario.scheme}", done, total)
+
+    if isinstance(scheme, schemes.SharingScheme):
+        costs = measure(scheme, problem, first_offline=scenario.training.first_epoch_offline)
+        variant = Variant(costs, scheme.policy, scheme.parallel_reception)
+        (seconds,) = shared_seconds(
+            [variant], delays, epochs=state.epoch, seed=timing.seed, draws=timing.draws, progress=report
+        )
+        return np.asarray(seconds)
+    return cumulative_seconds(state.history, delays, seed=timing.seed, draws=timing.draws, progress=report)
 
 
 def _repeat(
@@ -275,7 +283,9 @@ def _summary(
         "server_macs": int(sum(columns["server_macs"])),
         "decode_failures": 0,
         "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
+        "handovers": len(state.history.transfers),
         "survives_losses": scheme.survives_losses,
+        "verdict": scheme.verdict,
         "leakage": scheme.leakage().to_table(),
     }
 

@@ -298,24 +298,60 @@ def preset_names() -> list[str]:
 def load(name_or_path: str) -> Scenario:
     """Read a scenario: the name of a preset, or the path of a TOML file.
 
-    Paths inside a file are relative to that file.
+    A file may begin with ``extends = "NAME OR PATH"`` and then say only what differs. Paths inside a file are relative
+    to that file.
     """
+    return Scenario.from_table(_table(name_or_path, ()))
+
+
+def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
+    if name_or_path in above:
+        raise ScenarioError(
+            f"'{name_or_path}' extends itself ({' -> '.join((*above, name_or_path))}); break the circle"
+        )
     if name_or_path in preset_names():
         text = resources.files("codedfl.presets").joinpath(f"{name_or_path}.toml").read_text(encoding="utf-8")
-        return Scenario.from_toml(text, f"preset '{name_or_path}'")
-    path = Path(name_or_path)
-    if path.suffix != ".toml":
+        table = _parsed(text, f"preset '{name_or_path}'")
+        folder = None
+    else:
+        table = _parsed(_text(name_or_path), f"'{name_or_path}'")
+        folder = Path(name_or_path).parent
+        _resolve_paths(table, folder)
+    base = table.pop("extends", None)
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise ScenarioError(f"extends = {base!r} must be the name of a preset or the path of a TOML file")
+    if folder is not None and base not in preset_names():
+        base = str(folder / base)
+    return _merged(_table(base, (*above, name_or_path)), table)
+
+
+def _text(path: str) -> str:
+    if Path(path).suffix != ".toml":
         raise ScenarioError(
-            f"no preset is called '{name_or_path}'; presets are {', '.join(preset_names())}, or give a .toml file"
+            f"no preset is called '{path}'; presets are {', '.join(preset_names())}, or give a .toml file"
         )
     try:
-        table = _parsed(path.read_text(encoding="utf-8"), f"'{path}'")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ScenarioError(f"cannot read the scenario '{path}' ({reason}); check the path") from None
-    data = table.get("data", {})
+
+
+def _resolve_paths(table: dict[str, Any], folder: Path) -> None:
+    data = table.get("data")
+    if not isinstance(data, dict):
+        return
     for key in ("source", "test_source"):
-        value = data.get(key) if isinstance(data, dict) else None
+        value = data.get(key)
         if isinstance(value, str) and value and value not in SOURCES:
-            data[key] = str((path.parent / value).resolve())
-    return Scenario.from_table(table)
+            data[key] = str((folder / value).resolve())
+
+
+def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged

@@ -5,18 +5,18 @@ and ends with the same bits.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from codedfl.delays import RoundCosts
+from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.engines import Engine
 from codedfl.errors import TrainingError
 from codedfl.scenario import Scenario
-from codedfl.schemes import Scheme, Server, Work
+from codedfl.schemes import Scheme, Server, SharingScheme, SharingServer, Transfer, Work
 from codedfl.task import Evaluator, Problem, learning_rate
 
 __all__ = ["BLOCK", "COLUMNS", "History", "State", "train"]
@@ -49,6 +49,8 @@ class History:
     columns: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
     rounds: list[RoundCosts] = field(default_factory=list)
     round_of_epoch: list[int] = field(default_factory=list)
+    transfers: list[tuple[int, int | None, TransferCosts]] = field(default_factory=list)
+    """The epoch after which a hand-over happened, the support it used, and what it cost."""
     _known: dict[Any, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -61,12 +63,32 @@ class History:
             self.rounds.append(costs)
         self.round_of_epoch.append(number)
 
+    def add_transfers(self, epoch: int, transfers: Sequence[Transfer], costs: Sequence[TransferCosts]) -> None:
+        """Note hand-overs after the newest epoch; their bits and work count to that epoch."""
+        for transfer, cost in zip(transfers, costs, strict=True):
+            self.transfers.append((epoch, transfer.support, cost))
+            self.columns["down_bits"][-1] += cost.grant_bits
+            self.columns["d2d_bits"][-1] += cost.parcel_bits
+            self.columns["device_macs"][-1] += cost.export_macs + cost.absorb_macs
+
+    @property
+    def moved(self) -> list[tuple[int, int, int | None]]:
+        """Sender, recipient and support of every hand-over so far."""
+        return [(costs.sender, costs.recipient, support) for _, support, costs in self.transfers]
+
     def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
         """Return everything as plain arrays."""
         arrays: dict[str, Any] = {f"column_{name}": np.array(values) for name, values in self.columns.items()}
         arrays["round_of_epoch"] = np.array(self.round_of_epoch, dtype=np.int64)
         for number, costs in enumerate(self.rounds):
             arrays[f"round_{number}"] = _packed(costs)
+        rows = [
+            (epoch, -1 if support is None else support, *dataclasses.astuple(costs))
+            for epoch, support, costs in self.transfers
+        ]
+        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(
+            len(rows), 2 + len(dataclasses.fields(TransferCosts))
+        )
         return arrays
 
     @classmethod
@@ -76,6 +98,8 @@ class History:
         rounds = [_unpacked(arrays[f"round_{n}"]) for n in range(int(max(arrays["round_of_epoch"], default=-1)) + 1)]
         for number in arrays["round_of_epoch"]:
             history.add_round(rounds[number])
+        for epoch, support, *costs in arrays["transfers"].tolist():
+            history.transfers.append((epoch, None if support < 0 else support, TransferCosts(*costs)))
         return history
 
 
@@ -96,6 +120,7 @@ class State:
     plain_gradient: Float[np.ndarray, "d c"]
     now: float = 0.0
     history: History = field(default_factory=History)
+    memory: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     waiting_models: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
     waiting_gradients: list[Float[np.ndarray, "d c"]] = field(default_factory=list)
 
@@ -115,6 +140,7 @@ class State:
             "model": self.model,
             "plain_gradient": self.plain_gradient,
             "now": np.array(self.now),
+            **{f"memory_{name}": value for name, value in self.memory.items()},
             "waiting_models": np.array(self.waiting_models),
             "waiting_gradients": np.array(self.waiting_gradients),
             **self.history.to_arrays(),
@@ -128,6 +154,7 @@ class State:
             plain_gradient=arrays["plain_gradient"],
             now=float(arrays["now"]),
             history=History.from_arrays(arrays),
+            memory={name.removeprefix("memory_"): arrays[name] for name in arrays if name.startswith("memory_")},
             waiting_models=list(arrays["waiting_models"]),
             waiting_gradients=list(arrays["waiting_gradients"]),
         )
@@ -145,10 +172,12 @@ def train(
     server = scheme.server()
     evaluator = Evaluator(problem)
     training = scenario.training
+    if isinstance(server, SharingServer):
+        engine.replay(server.resume(state.history.moved, state.memory))
     while state.epoch < training.epochs and not _reached(state, scenario):
         epoch = state.epoch + 1
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
-            gradient = _round(epoch, state, server, engine, scenario)
+            gradient, reply_seconds = _round(epoch, state, server, engine, scenario)
             step = learning_rate(training, epoch)
             state.model = state.model - step * (gradient + problem.ridge * state.model)
             state.waiting_models.append(state.model.astype(problem.dtype))
@@ -157,11 +186,19 @@ def train(
             if epoch % BLOCK == 0 or epoch == training.epochs:
                 _score(state, evaluator, exact=scheme.exact)
                 _check_divergence(state, problem, scenario)
+        if isinstance(server, SharingServer) and isinstance(scheme, SharingScheme):
+            # the first epoch is computed beforehand, so its reply times say nothing about speed
+            transfers = server.after_epoch(reply_seconds) if epoch > 1 else ()
+            costs = engine.hand_over(epoch, transfers, parallel=scheme.parallel_reception)
+            state.history.add_transfers(epoch, transfers, costs)
+            state.now, state.memory = engine.now, dict(server.memory())
         after_epoch(state)
     return state
 
 
-def _round(epoch: int, state: State, server: Server, engine: Engine, scenario: Scenario) -> Float[np.ndarray, "d c"]:
+def _round(
+    epoch: int, state: State, server: Server, engine: Engine, scenario: Scenario
+) -> tuple[Float[np.ndarray, "d c"], dict[int, float]]:
     question = server.broadcast(epoch, state.model)
     offline = epoch == 1 and scenario.training.first_epoch_offline
     answer = engine.ask(question, server.enough, offline=offline)
@@ -176,7 +213,7 @@ def _round(epoch: int, state: State, server: Server, engine: Engine, scenario: S
     costs = dataclasses.replace(answer.costs, quorum=len(answer.replies), server_macs=work.macs)
     state.now = engine.now
     _record(state.history, epoch, engine.now, costs, gradient)
-    return gradient
+    return gradient, {reply.device: reply.seconds for reply in answer.replies}
 
 
 def _record(history: History, epoch: int, now: float, costs: RoundCosts, gradient: Float[np.ndarray, "d c"]) -> None:

@@ -7,9 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-import click
 import typer
 
+from codedfl.cli.coding import fer_command
 from codedfl.cli.comparing import compare_command, sweep_command
 from codedfl.cli.datasets import data_app
 from codedfl.cli.reproducing import reproduce_command
@@ -17,6 +17,8 @@ from codedfl.cli.running import run_command
 from codedfl.errors import CodedflError, UsageError
 
 __all__ = ["app", "main"]
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="codedfl",
@@ -30,6 +32,7 @@ app.command("reproduce")(reproduce_command)
 app.command("run")(run_command)
 app.command("compare")(compare_command)
 app.command("sweep")(sweep_command)
+app.command("fer")(fer_command)
 app.add_typer(data_app, name="data")
 
 
@@ -59,18 +62,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(given: list[str], debug: bool) -> int:
     try:
         code = app(given, prog_name="codedfl", standalone_mode=False)
+        if code == _INTERRUPTED:
+            _complain("interrupted; the same command goes on from here")
         return code if isinstance(code, int) else 0
     except CodedflError as error:
         if debug:
             raise
         _complain(str(error))
         return 2 if isinstance(error, UsageError) else 1
-    except click.ClickException as error:
-        _complain(error.format_message())
-        return 2 if isinstance(error, click.UsageError) else 1
-    except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted; the same command goes on from here")
-        return 130
+    except typer.TyperException as error:
+        _complain(" ".join(error.format_message().split()))
+        return error.exit_code
     except BrokenPipeError:  # the reader of our output left, e.g. `codedfl ... | head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         return 0

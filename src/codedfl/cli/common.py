@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from codedfl.errors import UsageError
 from codedfl.progress import Progress as Report
 from codedfl.scenario import Scenario, load
+from codedfl.schemes import SCHEMES
 
 __all__ = [
     "Json",
@@ -26,6 +27,7 @@ __all__ = [
     "seconds_text",
     "settings_from",
     "value_from",
+    "warn_if_broken",
 ]
 
 console = Console(highlight=False)
@@ -75,6 +77,15 @@ def seconds_text(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
+
+
+def warn_if_broken(scheme: str) -> None:
+    """Say in one line that a scheme's cipher is broken, where a user chooses it."""
+    if SCHEMES[scheme].verdict == "broken":
+        _errors.print(
+            f"warning: the cipher of '{scheme}' is broken: whoever sees a ciphertext can compute the data under it",
+            soft_wrap=True,
+        )
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from codedfl.cli.common import (
     scenario_with,
     seconds_text,
     value_from,
+    warn_if_broken,
 )
 from codedfl.compare import compare
 from codedfl.errors import UsageError
@@ -38,8 +39,12 @@ def compare_command(
     """Run schemes on the same data, fleet and links and put them side by side."""
     chosen = scenario_with(scenario, changes)
     place = out or Path("out") / f"compare-{chosen.name}"
+    wanted = names or list(schemes.SCHEMES)
+    for name in wanted:
+        if name in schemes.SCHEMES:
+            warn_if_broken(name)
     with bars() as progress:
-        rows = compare(chosen, names or list(schemes.SCHEMES), place, progress)
+        rows = compare(chosen, wanted, place, progress)
     if json:
         print_json(rows)
         return

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from codedfl.cli.common import Json, bars, console, print_json, seconds_text
+from codedfl.report import number
 from codedfl.reproduce import reproduce
 
 __all__ = ["reproduce_command"]
@@ -24,32 +25,28 @@ def reproduce_command(
     if json:
         print_json(summary)
         return
-    console.print(_table(summary))
-    ridge = ", ".join(f"{value:.4f}" for value in summary["ridge_accuracy"])
-    console.print(f"accuracy of the ridge solution, by feature seed: {ridge}")
-    console.print(f"figure, claims and summary: {out}", soft_wrap=True)
+    console.print(_claims(summary["claims"]))
+    console.print(_epochs(summary))
+    console.print(f"figures, claims, summary, and all on one page: {out / 'index.html'}", soft_wrap=True)
 
 
-def _table(summary: dict[str, Any]) -> Table:
-    table = Table(
-        title=f"{summary['scenario']}: mean over {len(summary['feature_seeds'])} feature seeds and timing draws"
-    )
-    targets = list(next(iter(summary["schemes"].values()))["time_to_accuracy"])
-    for name in (
-        "scheme",
-        "an epoch",
-        *(column for t in targets for column in (f"epochs to {t}", f"time to {t}", "speed-up")),
-    ):
+def _claims(claims: list[dict[str, Any]]) -> Table:
+    table = Table(title="what the paper claims, and what is measured")
+    for name in ("claim", "paper", "measured", "95% range", "verdict"):
+        table.add_column(name)
+    for claim in claims:
+        spread = f"{number(claim['low'])} to {number(claim['high'])}"
+        table.add_row(claim["name"], number(claim["claimed"]), number(claim["measured"]), spread, claim["verdict"])
+    return table
+
+
+def _epochs(summary: dict[str, Any]) -> Table:
+    target = f"{summary['target']:g}"
+    table = Table(title=f"by feature seed {summary['feature_seeds']}")
+    for name in ("scheme", f"epochs to {target}", f"mean time to {target}", "an epoch"):
         table.add_column(name)
     for scheme, row in summary["schemes"].items():
-        cells = [scheme, seconds_text(row["seconds_per_epoch"])]
-        for target in targets:
-            epochs = " ".join("-" if epoch is None else str(epoch) for epoch in row["epochs_to_accuracy"][target])
-            speedup = row["speedup"][target]
-            cells += [
-                epochs,
-                seconds_text(row["time_to_accuracy"][target]),
-                f"{speedup:.2f}x" if speedup else "-",
-            ]
-        table.add_row(*cells)
+        epochs = " ".join("-" if epoch is None else str(epoch) for epoch in row["epochs_to_accuracy"][target])
+        times = ", ".join(seconds_text(seconds) for seconds in row["time_to_accuracy"][target])
+        table.add_row(scheme, epochs, times, seconds_text(row["seconds_per_epoch"]))
     return table

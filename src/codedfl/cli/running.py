@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from codedfl.cli.common import Json, Out, Set, bars, console, print_json, scenario_with, seconds_text
+from codedfl.cli.common import Json, Out, Set, bars, console, print_json, scenario_with, seconds_text, warn_if_broken
 from codedfl.runs import default_directory, execute
 
 __all__ = ["run_command"]
@@ -19,6 +19,7 @@ def run_command(
 ) -> None:
     """Train once, in virtual time; a run that was stopped goes on where it stopped."""
     chosen = scenario_with(scenario, changes)
+    warn_if_broken(chosen.scheme)
     place = out or default_directory(chosen)
     with bars() as progress:
         run = execute(chosen, place, progress=progress)

@@ -4,6 +4,7 @@ Computing rho multiplications on a device of rate tau takes rho/tau plus an expo
 takes b * (1 + overhead) / rate for each try, and the number of tries is geometric.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Float, Int
 
 from codedfl.scenario import DeviceGroup, Fleet, Links
 
-__all__ = ["Chance", "DelayModel", "RoundCosts"]
+__all__ = ["Chance", "DelayModel", "RoundCosts", "Step", "TransferChance", "TransferCosts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +40,40 @@ class Chance:
     down_tries: Float[np.ndarray, "draws n"]
     setup: Float[np.ndarray, "draws n"]
     up_tries: Float[np.ndarray, "draws n"]
+
+
+@dataclass(frozen=True)
+class TransferCosts:
+    """What one hand-over costs: the server's grant, the sender's work, the parcel, the recipient's work."""
+
+    sender: int
+    recipient: int
+    grant_bits: int
+    export_macs: int
+    parcel_bits: int
+    absorb_macs: int
+
+
+@dataclass(frozen=True, eq=False)
+class TransferChance:
+    """Random part of the hand-overs after one epoch, by sender (and by recipient for its setup)."""
+
+    grant_tries: Float[np.ndarray, "draws n"]
+    export_setup: Float[np.ndarray, "draws n"]
+    parcel_tries: Float[np.ndarray, "draws n"]
+    absorb_setup: Float[np.ndarray, "draws n"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing a device does: from when to when, in seconds after the hand-overs began."""
+
+    device: int
+    activity: str
+    peer: int | None
+    begin: float
+    end: float
+    bits: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +115,11 @@ class DelayModel:
         down, setup, up = (self._uniform(seed, epoch, stream, first, draws) for stream in range(3))
         return Chance(self._tries(down), -np.log1p(-setup), self._tries(up))
 
+    def transfer_chance(self, seed: int, epoch: int, first: int, draws: int) -> TransferChance:
+        """Draw the random part of the hand-overs after an epoch, like :meth:`chance`."""
+        grant, export, parcel, absorb = (self._uniform(seed, epoch, stream, first, draws) for stream in range(3, 7))
+        return TransferChance(self._tries(grant), -np.log1p(-export), self._tries(parcel), -np.log1p(-absorb))
+
     def _uniform(self, seed: int, epoch: int, stream: int, first: int, draws: int) -> Float[np.ndarray, "draws n"]:
         bits = np.random.PCG64(np.random.SeedSequence([seed, epoch, stream]))
         bits.advance(first * self.devices)
@@ -102,6 +142,49 @@ class DelayModel:
     def send_seconds(self, bits: Int[np.ndarray, "n"], rate: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """Return the time of one try."""
         return np.asarray(bits * (1 + self.overhead) / rate)
+
+    def transfer_steps(
+        self, transfers: Sequence[TransferCosts], chance: TransferChance, row: int, *, parallel: bool
+    ) -> list[Step]:
+        """Lay out hand-overs in time.
+
+        Senders get their grant and prepare side by side. A recipient takes parcels one after the other, in the order
+        given (at once if ``parallel``), and adds them up when the last one is there.
+        """
+        steps: list[Step] = []
+        free: dict[int, float] = {}
+        sums: dict[int, int] = {}
+        for costs in transfers:
+            steps += (prepared := self._prepare(costs, chance, row))
+            ready = max((step.end for step in prepared), default=0.0)
+            begin = ready if parallel else max(ready, free.get(costs.recipient, 0.0))
+            rate = min(self.d2d_rate[costs.sender], self.d2d_rate[costs.recipient])
+            tries = float(chance.parcel_tries[row, costs.sender])
+            end = begin + tries * costs.parcel_bits * (1 + self.overhead) / rate
+            steps.append(Step(costs.sender, "send", costs.recipient, begin, end, costs.parcel_bits))
+            free[costs.recipient] = max(end, free.get(costs.recipient, 0.0))
+            sums[costs.recipient] = sums.get(costs.recipient, 0) + costs.absorb_macs
+        for recipient, macs in sums.items():
+            seconds = self._work_seconds(recipient, macs, float(chance.absorb_setup[row, recipient]))
+            steps.append(Step(recipient, "absorb", None, free[recipient], free[recipient] + seconds, 0))
+        return steps
+
+    def _prepare(self, costs: TransferCosts, chance: TransferChance, row: int) -> list[Step]:
+        sender = costs.sender
+        tries = float(chance.grant_tries[row, sender])
+        granted = tries * costs.grant_bits * (1 + self.overhead) / self.down_rate[sender]
+        work = self._work_seconds(sender, costs.export_macs, float(chance.export_setup[row, sender]))
+        steps = [
+            Step(sender, "grant", None, 0.0, granted, costs.grant_bits),
+            Step(sender, "encrypt", None, granted, granted + work, 0),
+        ]
+        return [step for step in steps if step.end > step.begin]
+
+    def _work_seconds(self, device: int, macs: int, setup: float) -> float:
+        if macs == 0:
+            return 0.0
+        work = macs / self.mac_rate[device]
+        return float(work + setup * (self.setup_ratio[device] * work + self.setup_seconds[device]))
 
     def server_seconds(self, macs: int) -> float:
         """Return the time the server needs for its own computing."""

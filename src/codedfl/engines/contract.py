@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codedfl.delays import RoundCosts
-from codedfl.schemes.contract import Message, Round
+from codedfl.delays import RoundCosts, TransferCosts
+from codedfl.schemes.contract import Message, Round, Transfer
 
 __all__ = ["Answer", "Engine", "Reply"]
 
@@ -38,6 +38,14 @@ class Engine(ABC):
     @abstractmethod
     def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
         """Put a round to the devices and wait for enough replies; what was computed ``offline`` costs no time."""
+
+    @abstractmethod
+    def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
+        """Let devices hand over to each other after an epoch; return what it cost when all is done."""
+
+    @abstractmethod
+    def replay(self, transfers: Sequence[Transfer]) -> None:
+        """Bring the devices of a resumed run to where these hand-overs had brought them; their time is over."""
 
     @abstractmethod
     def charge_server(self, macs: int) -> None:

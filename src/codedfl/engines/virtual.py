@@ -5,11 +5,29 @@ from typing import final
 
 import numpy as np
 
-from codedfl.delays import DelayModel, RoundCosts, VirtualClock
+from codedfl.delays import DelayModel, RoundCosts, TransferCosts, VirtualClock
 from codedfl.engines.contract import Answer, Engine, Reply
-from codedfl.schemes.contract import Device, Message, Round, Work, message_bits
+from codedfl.schemes.contract import Device, Message, Round, SharingDevice, Transfer, Work, message_bits
 
-__all__ = ["VirtualEngine"]
+__all__ = ["VirtualEngine", "move"]
+
+
+def move(devices: Sequence[Device], transfer: Transfer) -> TransferCosts:
+    """Let one device export and another absorb, and count what that takes."""
+    sender, recipient = devices[transfer.sender], devices[transfer.recipient]
+    if not isinstance(sender, SharingDevice) or not isinstance(recipient, SharingDevice):
+        raise TypeError(f"a transfer from {type(sender).__name__} to {type(recipient).__name__} needs sharing devices")
+    exporting, absorbing = Work(), Work()
+    parcel = sender.export(transfer.grant, exporting)
+    recipient.absorb(parcel, absorbing)
+    return TransferCosts(
+        transfer.sender,
+        transfer.recipient,
+        grant_bits=message_bits(transfer.grant),
+        export_macs=exporting.macs,
+        parcel_bits=message_bits(parcel),
+        absorb_macs=absorbing.macs,
+    )
 
 
 @final
@@ -47,6 +65,19 @@ class VirtualEngine(Engine):
             arrived.append(replies[-1].device)
         self._clock.forget()
         return Answer(tuple(replies), costs)
+
+    def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
+        """Move the data for real, and let the time pass that it would have taken."""
+        costs = [move(self._devices, transfer) for transfer in transfers]
+        chance = self._delays.transfer_chance(self._seed, epoch, self._draw, 1)
+        steps = self._delays.transfer_steps(costs, chance, 0, parallel=parallel)
+        self._clock.advance(max((step.end for step in steps), default=0.0))
+        return costs
+
+    def replay(self, transfers: Sequence[Transfer]) -> None:
+        """Move the data again, as it was moved before."""
+        for transfer in transfers:
+            move(self._devices, transfer)
 
     def charge_server(self, macs: int) -> None:
         """Let the server's own computing take its time."""

@@ -4,6 +4,7 @@ from typing import Any
 
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.contract import (
     Device,
     Leakage,
@@ -12,23 +13,35 @@ from codedfl.schemes.contract import (
     Round,
     Scheme,
     Server,
+    SharingDevice,
+    SharingScheme,
+    SharingServer,
+    Transfer,
     Work,
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
+from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
 from codedfl.task import Problem
 
 __all__ = [
     "SCHEMES",
+    "Decision",
     "Device",
+    "Handover",
     "Leakage",
     "Message",
     "Public",
     "Round",
     "Scheme",
     "Server",
+    "SharingDevice",
+    "SharingPolicy",
+    "SharingScheme",
+    "SharingServer",
+    "Transfer",
     "Work",
     "create",
     "message_bits",
@@ -46,7 +59,7 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest):
+for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased):
     register(_scheme)
 
 

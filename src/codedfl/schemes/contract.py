@@ -14,9 +14,24 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from codedfl.scenario import SchemeOptions
+from codedfl.schemes.sharing import SharingPolicy
 from codedfl.task import Shard
 
-__all__ = ["Device", "Leakage", "Message", "Public", "Round", "Scheme", "Server", "Work", "message_bits"]
+__all__ = [
+    "Device",
+    "Leakage",
+    "Message",
+    "Public",
+    "Round",
+    "Scheme",
+    "Server",
+    "SharingDevice",
+    "SharingScheme",
+    "SharingServer",
+    "Transfer",
+    "Work",
+    "message_bits",
+]
 
 Message = Mapping[str, Shaped[np.ndarray, "..."]]
 Options = TypeVar("Options", bound=SchemeOptions)
@@ -39,6 +54,10 @@ class Work:
         """Multiply, and count rows * inner * columns."""
         self.macs += left.shape[0] * left.shape[1] * right.shape[1]
         return np.asarray(left @ right)
+
+    def add(self, operations: int) -> None:
+        """Count operations that are no matrix product, such as additions."""
+        self.macs += operations
 
 
 @dataclass(frozen=True)
@@ -107,6 +126,44 @@ class Server(ABC):
         """Return the gradient of the data term (mean over data points, without the ridge term) in float64."""
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """A device is told to hand over all it holds to another and to leave; ``grant`` is what it needs for that."""
+
+    sender: int
+    recipient: int
+    support: int | None
+    grant: Message = field(repr=False)
+
+
+class SharingDevice(Device):
+    """A device that can hand over what it holds, and take in what others hand over."""
+
+    @abstractmethod
+    def export(self, grant: Message, work: Work) -> Message:
+        """Return the parcel for another device; after this, the device holds nothing."""
+
+    @abstractmethod
+    def absorb(self, parcel: Message, work: Work) -> None:
+        """Take in another device's parcel."""
+
+
+class SharingServer(Server):
+    """A server that moves data from slow devices to others between epochs."""
+
+    @abstractmethod
+    def after_epoch(self, reply_seconds: Mapping[int, float]) -> Sequence[Transfer]:
+        """Say who hands over to whom, given when each asked device replied."""
+
+    @abstractmethod
+    def memory(self) -> Message:
+        """Return what the server must remember beside the hand-overs to go on after an interruption."""
+
+    @abstractmethod
+    def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
+        """Take over the (sender, recipient, support) of earlier epochs; return the transfers that led there."""
+
+
 class Scheme(ABC, Generic[Options]):
     """A scheme: makes the two sides, and says what it promises and what it gives away."""
 
@@ -116,6 +173,8 @@ class Scheme(ABC, Generic[Options]):
     """Whether the gradient of every epoch is that of all data, each point counted once."""
     follows_timing: ClassVar[bool]
     """Whether the model depends on who replies first, so that every timing draw trains another model."""
+    verdict: ClassVar[str]
+    """What is known of its secrecy, in a word or two."""
 
     @final
     def __init__(self, public: Public, options: Options) -> None:
@@ -143,3 +202,16 @@ class Scheme(ABC, Generic[Options]):
     @abstractmethod
     def leakage(self) -> Leakage:
         """Say who sees what."""
+
+
+class SharingScheme(Scheme[Options]):
+    """A scheme that moves data between devices. What a device's reply costs does not depend on what it has absorbed."""
+
+    @abstractmethod
+    def policy(self) -> SharingPolicy:
+        """Return the sharing policy at its beginning."""
+
+    @property
+    @abstractmethod
+    def parallel_reception(self) -> bool:
+        """Whether a device takes in several parcels at once instead of one after the other."""

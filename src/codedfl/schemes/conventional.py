@@ -72,6 +72,7 @@ class Conventional(Scheme[SchemeOptions]):
     options_type = SchemeOptions
     exact = True
     follows_timing = False
+    verdict = "not encrypted"
 
     def check(self) -> None:
         """Every fleet will do."""

@@ -26,6 +26,7 @@ class DropSlowest(Scheme[DropSlowestOptions]):
     options_type = DropSlowestOptions
     exact = False
     follows_timing = True
+    verdict = "not encrypted"
 
     def check(self) -> None:
         """No more replies can be awaited than there are devices."""

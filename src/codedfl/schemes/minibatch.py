@@ -47,6 +47,7 @@ class Minibatch(Scheme[MinibatchOptions]):
     options_type = MinibatchOptions
     exact = False
     follows_timing = False
+    verdict = "not encrypted"
 
     def check(self) -> None:
         """Every device must have a data point for every part."""

@@ -1,0 +1,157 @@
+"""Many timing draws of a training that shares data: who leaves when differs from draw to draw, the model does not.
+
+What a reply and a hand-over cost was measured on the arrays of the real run; a draw replays the sharing policy on
+random delays, for all draws side by side.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.delays import DelayModel, RoundCosts, TransferChance, TransferCosts
+from codedfl.engines.virtual import move
+from codedfl.schemes import (
+    Device,
+    Handover,
+    Round,
+    SharingPolicy,
+    SharingScheme,
+    SharingServer,
+    Transfer,
+    Work,
+    message_bits,
+)
+from codedfl.task import Problem
+
+__all__ = ["SharedCosts", "Variant", "measure", "shared_seconds"]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedCosts:
+    """What the first epoch, any other epoch, a fresh hand-over and a forwarding cost."""
+
+    first: RoundCosts
+    other: RoundCosts
+    granted: TransferCosts
+    forwarded: TransferCosts
+
+    def of(self, handover: Handover) -> TransferCosts:
+        """Return the costs of a hand-over."""
+        kind = self.forwarded if handover.support is None else self.granted
+        return dataclasses.replace(kind, sender=handover.sender, recipient=handover.recipient)
+
+
+def measure(scheme: SharingScheme[Any], problem: Problem, *, first_offline: bool) -> SharedCosts:
+    """Let three devices of their own reply and hand over for real, and count what it takes."""
+    shards = problem.shards[:1] * 3
+    devices = [scheme.device(number, shard) for number, shard in enumerate(shards)]
+    server = scheme.server()
+    if not isinstance(server, SharingServer):
+        raise TypeError(f"{type(server).__name__} does not share")
+    rounds = [
+        _round_costs(scheme, devices, server, server.broadcast(epoch, np.ones(problem.shape))) for epoch in (1, 2)
+    ]
+    (granted,) = server.resume([(1, 0, 0)], {})
+    costs = move(devices, granted)
+    forward = Transfer(0, 2, None, {})
+    return SharedCosts(_offline(rounds[0]) if first_offline else rounds[0], rounds[1], costs, move(devices, forward))
+
+
+def _round_costs(
+    scheme: SharingScheme[Any], devices: Sequence[Device], server: SharingServer, question: Round
+) -> RoundCosts:
+    work, combining = Work(), Work()
+    request = question.requests[0]
+    reply = devices[0].reply(question.epoch, request, work)
+    server.combine(question.epoch, {0: reply}, combining)
+    each = np.ones(scheme.public.devices, dtype=np.int64)
+    costs = (message_bits(request) * each, work.macs * each, message_bits(reply) * each)
+    return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs)
+
+
+def _offline(costs: RoundCosts) -> RoundCosts:
+    return dataclasses.replace(costs, down_bits=0 * costs.down_bits, macs=0 * costs.macs)
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A way to share: what it costs, and the policy at its beginning."""
+
+    costs: SharedCosts
+    policy: Callable[[], SharingPolicy]
+    parallel: bool = False
+
+
+class _Fleet:
+    """All draws of one variant, side by side."""
+
+    def __init__(self, variant: Variant, delays: DelayModel, draws: int) -> None:
+        self._variant = variant
+        self._delays = delays
+        self._policies = [variant.policy() for _ in range(draws)]
+        self._active = np.ones((draws, delays.devices), bool)
+        self._forwards = np.zeros((draws, delays.devices), bool)
+        self._grants = np.array([policy.may_grant for policy in self._policies])
+        self.now = np.zeros(draws)
+
+    def finish(self, replies: Float[np.ndarray, "draws n"], costs: RoundCosts) -> None:
+        """Let an epoch end with the last active device's reply."""
+        last = np.max(replies, axis=1, initial=0, where=self._active)
+        self.now = self.now + last + self._delays.server_seconds(costs.server_macs)
+
+    def share(self, replies: Float[np.ndarray, "draws n"], chance: Callable[[], TransferChance]) -> None:
+        """Let stragglers hand over; draws in which the policy cannot move anything are passed over."""
+        fastest = np.min(replies, axis=1, initial=np.inf, where=self._active)
+        straggling = self._active & (replies > (fastest + self._policies[0].delta)[:, None])
+        acting = straggling.any(axis=1) & (self._grants | (straggling & self._forwards).any(axis=1))
+        for draw in np.flatnonzero(acting):
+            self._share(int(draw), replies[draw], chance())
+
+    def _share(self, draw: int, replies: Float[np.ndarray, "n"], chance: TransferChance) -> None:
+        policy = self._policies[draw]
+        decision = policy.after_epoch({device: float(replies[device]) for device in policy.active})
+        transfers = [self._variant.costs.of(handover) for handover in decision.handovers]
+        steps = self._delays.transfer_steps(transfers, chance, draw, parallel=self._variant.parallel)
+        self.now[draw] += max((step.end for step in steps), default=0.0)
+        self._active[draw] = False
+        self._active[draw, list(policy.active)] = True
+        self._forwards[draw] = False
+        self._forwards[draw, [device for device in policy.active if policy.may_forward(device)]] = True
+        self._grants[draw] = policy.may_grant
+
+
+def shared_seconds(
+    variants: Sequence[Variant],
+    delays: DelayModel,
+    *,
+    epochs: int,
+    seed: int,
+    draws: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Float[np.ndarray, "variants draws epochs"]:
+    """Return when each epoch ends in each draw of each variant; all variants meet the same random delays.
+
+    Hand-overs after an epoch delay the next one.
+    """
+    fleets = [_Fleet(variant, delays, draws) for variant in variants]
+    ends = np.empty((len(variants), draws, epochs))
+    for epoch in range(1, epochs + 1):
+        chance = delays.chance(seed, epoch, 0, draws)
+        transfer_chance = cache(partial(delays.transfer_chance, seed, epoch, 0, draws))
+        known: dict[object, Float[np.ndarray, "draws n"]] = {}
+        for number, (variant, fleet) in enumerate(zip(variants, fleets, strict=True)):
+            costs = variant.costs.first if epoch == 1 else variant.costs.other
+            if costs.key() not in known:
+                known[costs.key()] = delays.reply_seconds(costs, chance)
+            replies = known[costs.key()]
+            fleet.finish(replies, costs)
+            ends[number, :, epoch - 1] = fleet.now
+            if epoch > 1:
+                fleet.share(replies, transfer_chance)
+        progress(epoch, epochs)
+    return ends
