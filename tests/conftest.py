@@ -11,9 +11,10 @@ SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
 
 def checked_modules() -> list[str]:
-    """Every module but the numba kernels, which must stay plain functions."""
+    """Every module but numba kernels, which stay plain functions, and settings, which judge raw values themselves."""
     found = pkgutil.walk_packages([str(SOURCE)], prefix="codedfl.")
-    return [module.name for module in found if not module.ispkg and not module.name.endswith("kernels")]
+    names = (module.name for module in found if not module.ispkg and not module.name.endswith("kernels"))
+    return [name for name in names if name not in ("codedfl.settings", "codedfl.scenario")]
 
 
 def pytest_configure() -> None:
@@ -21,7 +22,7 @@ def pytest_configure() -> None:
     names = checked_modules()
     for name in [loaded for loaded in importlib.sys.modules if loaded.split(".")[0] == "codedfl"]:
         del importlib.sys.modules[name]
-    install_import_hook(names, "beartype.beartype").__enter__()
+    install_import_hook(names, "shape_checker.check").__enter__()
 
 
 settings.register_profile("codedfl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

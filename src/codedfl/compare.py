@@ -8,7 +8,7 @@ from typing import Any
 
 from codedfl import figures, schemes
 from codedfl.errors import MissingExtraError, UsageError
-from codedfl.files import write_json, write_text
+from codedfl.files import refuse_file, write_json, write_text
 from codedfl.progress import Progress
 from codedfl.runs import Run, execute, target_name
 from codedfl.scenario import Scenario
@@ -48,6 +48,7 @@ def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progr
     if unknown:
         raise UsageError(f"no scheme is called '{unknown[0]}'; schemes are {', '.join(schemes.SCHEMES)}")
     wanted = list(dict.fromkeys([BENCHMARK, *names]))
+    refuse_file(out)
     shared = SharedProblem(progress)
     runs: dict[str, Run] = {}
     for name in wanted:

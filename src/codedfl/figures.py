@@ -40,8 +40,10 @@ class Curve:
     def span(self) -> tuple[float, float]:
         """The time when the first epoch ends, and the mean time when the training does."""
         entries = [run for entry in self.runs for run in entry.repeats]
-        first = min(float(run.timings[:, 0].min()) for run in entries)
-        return first, float(np.mean([run.timings[:, -1].mean() for run in entries]))
+        begin = min(float(run.timings[:, 0].min()) for run in entries)
+        all_begun = max(float(run.timings[:_ROWS, 0].max()) for run in entries)
+        end = float(np.mean([run.timings[:, -1].mean() for run in entries]))
+        return begin, max(end, all_begun)
 
 
 def _steps(run: Run, grid: Float[np.ndarray, "points"]) -> Float[np.ndarray, "rows points"]:
@@ -65,7 +67,8 @@ def accuracy_against_time(curves: Sequence[Curve], *, targets: Sequence[float], 
     axes = figure.add_subplot()
     tops = []
     for number, curve in enumerate(curves):
-        grid = np.geomspace(*curve.span, _POINTS)
+        begin, end = curve.span
+        grid = np.geomspace(begin, end * (1 + 1e-9), _POINTS)  # past rounding, so that the end counts
         values = curve.accuracy_at(grid)
         begun = np.isfinite(values).all(axis=0)
         low, high = np.quantile(values[:, begun], [0.025, 0.975], axis=0)

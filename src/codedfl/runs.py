@@ -7,6 +7,7 @@
     timings.npy      when each epoch ends (epochs) in each timing draw (rows), in seconds
     repeats/N/       further trainings of a scheme whose model follows the timing
     checkpoint.npz   only while the run is not finished
+    .lock            held by the process that runs it
 
 Each file is written whole or not at all. A run that was stopped, even by kill -9, goes on from its checkpoint and ends
 with the same numbers to the last bit. A finished run is not run again.
@@ -15,10 +16,11 @@ with the same numbers to the last bit. A finished run is not run again.
 import fcntl
 import json
 import math
+import shutil
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +33,16 @@ from jaxtyping import Float, Shaped
 from codedfl import schemes
 from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
-from codedfl.errors import RunDirectoryError
-from codedfl.files import write_arrays, write_json, write_parquet, write_text, write_whole
+from codedfl.errors import CodedflError, RunDirectoryError, TrainingError
+from codedfl.files import (
+    make_folder,
+    remove_unfinished,
+    write_arrays,
+    write_json,
+    write_parquet,
+    write_text,
+    write_whole,
+)
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.shared_timing import Variant, measure, shared_seconds
@@ -47,7 +57,7 @@ _CHECKPOINT_SECONDS = 0.25
 
 def target_name(target: float) -> str:
     """Return the key of a target accuracy in summaries."""
-    return f"{target:g}"
+    return repr(target)
 
 
 def default_directory(scenario: Scenario) -> Path:
@@ -80,56 +90,98 @@ class Run:
 
 def load(path: Path) -> Run:
     """Read a finished run."""
+    for name in ("scenario.toml", "summary.json", "epochs.parquet", "timings.npy"):
+        if not (path / name).is_file():
+            raise RunDirectoryError(f"'{path}' is not a finished run: {name} is missing; run it (again)")
+    scenario = _stored_scenario(path)
     try:
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
-        scenario = Scenario.from_toml((path / "scenario.toml").read_text(encoding="utf-8"), str(path))
         table = pyarrow.parquet.read_table(path / "epochs.parquet")
-        timings = np.load(path / "timings.npy", allow_pickle=False)
-    except FileNotFoundError as error:
-        raise RunDirectoryError(f"'{path}' is not a finished run: {Path(error.filename).name} is missing") from None
-    except (ValueError, OSError, pa.ArrowException) as error:
-        raise RunDirectoryError(f"the run '{path}' is damaged ({error}); delete it and run again") from None
-    epochs = {name: table[name].to_numpy() for name in table.column_names}
+        with (path / "timings.npy").open("rb") as file:
+            timings = np.load(file, allow_pickle=False)
+        epochs = {name: table[name].to_numpy() for name in table.column_names}
+        consistent = timings.shape[1] == len(epochs["epoch"]) == summary["epochs"] and "scenario_id" in summary
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, pa.ArrowException):
+        consistent = False
+    if not consistent:
+        raise RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")
     return Run(path, scenario, summary, epochs, timings)
 
 
 def execute(
-    scenario: Scenario,
-    path: Path,
-    *,
-    problem: Callable[[], Problem] | None = None,
-    progress: Progress = silent,
+    scenario: Scenario, path: Path, *, problem: Callable[[], Problem] | None = None, progress: Progress = silent
 ) -> Run:
     """Run a scenario in a directory, or go on where it stopped, or load it if it is finished.
 
-    ``problem`` may supply the prepared data, so that several runs share it.
+    ``problem`` may supply the prepared data, so that several runs share it. Nothing is written before the data and the
+    scheme have been found usable, and a training that cannot go on takes its directory with it if it made it.
     """
+    schemes.check(scenario)
     identity = scenario.id()
-    _claim(path, scenario, identity)
-    with _locked(path):
-        if not (path / "summary.json").exists():
-            prepare = problem or (lambda: Problem.build(scenario, progress))
-            _finish(scenario, identity, path, prepare(), progress)
+    begun = _belongs(path, identity)
+    if begun and (path / "summary.json").exists():
+        _tidy(path)
+        return load(path)
+    prepared = (problem or (lambda: Problem.build(scenario, progress)))()
+    scheme = schemes.create(scenario, prepared)
+    try:
+        make_folder(path)
+        with _locked(path):
+            if not begun:
+                write_text(path / "scenario.toml", f"# scenario id {identity}\n{scenario.to_toml()}")
+            remove_unfinished(path)
+            _finish(scenario, identity, scheme, path, prepared, progress)
+    except TrainingError:
+        if not begun:
+            shutil.rmtree(path)
+        raise
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot write to '{path}' ({error.strerror}); mend that and give the same command again"
+        ) from None
     return load(path)
 
 
-def _claim(path: Path, scenario: Scenario, identity: str) -> None:
-    """Make the directory ours; refuse one that belongs to another experiment or holds other files."""
-    written = path / "scenario.toml"
-    if written.exists():
-        other = Scenario.from_toml(written.read_text(encoding="utf-8"), f"'{written}'").id()
-        if other != identity:
-            raise RunDirectoryError(
-                f"'{path}' holds the run of another scenario (id {other}, not {identity}); choose another --out"
-            )
-        return
-    if path.exists() and (not path.is_dir() or any(p.name != ".lock" for p in path.iterdir())):
-        raise RunDirectoryError(f"'{path}' exists and is not a run directory; choose another --out")
+def _belongs(path: Path, identity: str) -> bool:
+    """Tell whether the directory holds this run; refuse one that holds anything else."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_text(written, scenario.to_toml())
+        if (path / "scenario.toml").is_file():
+            stored = _stored_id(path)
+            if stored != identity:
+                raise RunDirectoryError(
+                    f"'{path}' holds the run of another scenario (id {stored}, not {identity}); choose another --out"
+                )
+            return True
+        foreign = path.exists() and (not path.is_dir() or any(not p.name.startswith(".") for p in path.iterdir()))
     except OSError as error:
-        raise RunDirectoryError(f"cannot write to '{path}' ({error.strerror}); choose another --out") from None
+        raise RunDirectoryError(f"cannot use '{path}' ({error.strerror}); choose another --out") from None
+    if foreign:
+        raise RunDirectoryError(f"'{path}' exists and is not a run directory; choose another --out")
+    return False
+
+
+def _stored_scenario(path: Path) -> Scenario:
+    try:
+        return Scenario.from_toml((path / "scenario.toml").read_text(encoding="utf-8"))
+    except (CodedflError, ValueError):
+        raise RunDirectoryError(
+            f"the scenario.toml of '{path}' is damaged; delete the directory and run again"
+        ) from None
+
+
+def _stored_id(path: Path) -> str:
+    """Return the id under which the directory was made: the data it was computed from may have changed since."""
+    first, *_ = (path / "scenario.toml").read_text(encoding="utf-8", errors="replace").splitlines() or [""]
+    if not first.startswith("# scenario id "):
+        return _stored_scenario(path).id()
+    return first.removeprefix("# scenario id ").strip()
+
+
+def _tidy(path: Path) -> None:
+    """Remove what a process killed at its very end left behind, unless another one is at work."""
+    with suppress(RunDirectoryError), _locked(path):
+        (path / "checkpoint.npz").unlink(missing_ok=True)
+        remove_unfinished(path)
 
 
 @contextmanager
@@ -144,9 +196,15 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _finish(scenario: Scenario, identity: str, path: Path, problem: Problem, progress: Progress) -> None:
+def _finish(
+    scenario: Scenario,
+    identity: str,
+    scheme: schemes.Scheme[Any],
+    path: Path,
+    problem: Problem,
+    progress: Progress,
+) -> None:
     began = time.perf_counter()
-    scheme = schemes.create(scenario, problem)
     state, spent = _resume(path, problem)
     state = _train(scenario, scheme, problem, path, state, lambda: spent + time.perf_counter() - began, progress)
     timings = _timings(scenario, scheme, problem, state, progress)
@@ -168,10 +226,14 @@ def _resume(path: Path, problem: Problem) -> tuple[State, float]:
     if not saved.exists():
         return State.fresh(problem), 0.0
     try:
-        with np.load(saved, allow_pickle=False) as arrays:
-            return State.from_arrays(arrays), float(arrays["wall_seconds"])
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
-        raise RunDirectoryError(f"the checkpoint of '{path}' is damaged ({error}); delete it to start again") from None
+        with saved.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            state, spent = State.from_arrays(arrays), float(arrays["wall_seconds"])
+        fits = state.model.shape == problem.shape
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
+        fits = False
+    if not fits:
+        raise RunDirectoryError(f"'{saved}' is damaged; delete it to start the run again")
+    return state, spent
 
 
 def _train(
@@ -183,7 +245,7 @@ def _train(
     elapsed: Callable[[], float],
     progress: Progress,
 ) -> State:
-    """Train, saving the state often enough that a fraction of a second of work is at stake, and when interrupted."""
+    """Train, saving the state so often that an interruption costs a fraction of a second, or one epoch."""
     devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
     delays = DelayModel.create(scenario.fleet, scenario.links)
     timing = scenario.timing
@@ -192,7 +254,7 @@ def _train(
 
     def save(current: State) -> None:
         arrays = {**current.to_arrays(), "wall_seconds": np.array(elapsed())}
-        write_arrays(path / "checkpoint.npz", arrays)
+        write_arrays(path / "checkpoint.npz", arrays, durable=False)
 
     def after_epoch(current: State) -> None:
         nonlocal saved_at

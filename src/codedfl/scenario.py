@@ -5,9 +5,11 @@ so that one file can serve a comparison. Options are declared by the schemes the
 (:func:`register_options`), which keeps this module free of any scheme.
 """
 
+import copy
 import dataclasses
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
@@ -52,9 +54,12 @@ class Data(Settings, table="data"):
     seed: int = setting(default=0, low=0)
 
     def check(self) -> None:
-        """Refuse an empty source."""
-        if not self.source:
-            raise ScenarioError(f"data.source = '' must be one of {', '.join(SOURCES)} or a file's path")
+        """Refuse a source that is neither a known name nor a file."""
+        if not self.named and not Path(self.source).suffix:
+            raise ScenarioError(
+                f"data.source = '{self.source}' must be one of {', '.join(SOURCES)}, "
+                "or a file that ends in .npz, .parquet or .csv"
+            )
 
     @property
     def named(self) -> bool:
@@ -76,7 +81,7 @@ class Features(Settings, table="features"):
     """The map from raw inputs to the features of the linear model, the same on every device."""
 
     kind: str = setting(default="rbf", choices=("rbf", "none"))
-    dimension: int = setting(default=2000, low=1)
+    dimension: int = setting(default=2000, low=1, high=100_000)
     gamma: float = setting(default=0.02, above=0)
     seed: int = setting(default=0, low=0)
 
@@ -91,7 +96,7 @@ class Task(Settings, table="task"):
 class Training(Settings, table="training"):
     """Gradient descent at the server: an epoch is one synchronous update of the model."""
 
-    epochs: int = setting(default=1000, low=1)
+    epochs: int = setting(default=1000, low=1, high=1_000_000)
     learning_rate: float = setting(default=6.0, above=0)
     decay: float = setting(default=0.8, above=0, high=1)
     decay_epochs: tuple[int, ...] = setting(default=(200, 350), low=1)
@@ -110,12 +115,12 @@ class DeviceGroup(Settings, table="fleet.devices"):
     """Devices that are alike: how fast they multiply, and links of their own where they differ."""
 
     count: int = setting(default=1, low=1)
-    mac_rate: float = setting(above=0)
+    mac_rate: float = setting(low=1)
     setup_ratio: float = setting(default=0.5, low=0)
     setup_seconds: float = setting(default=0.0, low=0)
-    down_rate: float | None = setting(default=None, above=0)
-    up_rate: float | None = setting(default=None, above=0)
-    d2d_rate: float | None = setting(default=None, above=0)
+    down_rate: float | None = setting(default=None, low=1)
+    up_rate: float | None = setting(default=None, low=1)
+    d2d_rate: float | None = setting(default=None, low=1)
     loss: float | None = setting(default=None, low=0, below=1)
 
 
@@ -123,7 +128,7 @@ class Fleet(Settings, table="fleet"):
     """The devices, group by group, and the server."""
 
     devices: tuple[DeviceGroup, ...] = setting()
-    server_mac_rate: float = setting(default=8.24e12, above=0)
+    server_mac_rate: float = setting(default=8.24e12, low=1)
 
     def check(self) -> None:
         """Refuse a fleet without devices."""
@@ -139,9 +144,9 @@ class Fleet(Settings, table="fleet"):
 class Links(Settings, table="links"):
     """Bit rates, packet overhead, and the probability that a transmission fails and is sent again."""
 
-    down_rate: float = setting(default=10e6, above=0)
-    up_rate: float = setting(default=5e6, above=0)
-    d2d_rate: float = setting(default=5e6, above=0)
+    down_rate: float = setting(default=10e6, low=1)
+    up_rate: float = setting(default=5e6, low=1)
+    d2d_rate: float = setting(default=5e6, low=1)
     overhead: float = setting(default=0.1, low=0)
     loss: float = setting(default=0.1, low=0, below=1)
 
@@ -153,7 +158,7 @@ class Timing(Settings, table="timing"):
     """
 
     seed: int = setting(default=0, low=0)
-    draws: int = setting(default=1000, low=2)
+    draws: int = setting(default=1000, low=2, high=100_000)
     draw: int = setting(default=0, low=0)
     repeats: int = setting(default=5, low=1)
 
@@ -161,12 +166,17 @@ class Timing(Settings, table="timing"):
 class SchemeOptions(Settings):
     """Base of the options of a scheme; a scheme without options uses it as it is."""
 
+    def check_fleet(self, devices: int) -> None:
+        """Refuse options that do not fit the number of devices; subclasses say which."""
+
 
 _OPTIONS: dict[str, type[SchemeOptions]] = {}
 
 
 def register_options(scheme: str, options: type[SchemeOptions]) -> None:
     """Make ``[schemes.NAME]`` known; called once for every scheme when it is registered."""
+    if options is SchemeOptions or options.table:  # schemes that share a class must not share its name in errors
+        options = type(options.__name__, (options,), {})
     options.table = f"schemes.{scheme}"
     _OPTIONS[scheme] = options
 
@@ -188,6 +198,8 @@ class Scenario(Settings):
 
     def check(self) -> None:
         """Read the options of each scheme, and refuse what does not fit the fleet."""
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", self.name):
+            raise ScenarioError(f"name = '{self.name}' must be made of letters, digits, '-', '_' and '.'")
         if self.scheme not in _OPTIONS:
             raise ScenarioError(f"scheme = '{self.scheme}' must be one of {', '.join(_OPTIONS)}")
         if not isinstance(self.schemes, Mapping):
@@ -225,7 +237,7 @@ class Scenario(Settings):
         """Return a copy with dotted keys set, e.g. ``{"links.loss": 0.2, "scheme": "conventional"}``."""
         table = self.to_table()
         for key, value in changes.items():
-            _set(table, key, value)
+            _set(table, key, copy.deepcopy(value))
         return type(self).from_table(table)
 
     def id(self) -> str:
@@ -256,7 +268,7 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
     place: Any = table
     *parents, last = key.split(".")
     for depth, part in enumerate(parents):
-        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
+        if isinstance(place, list) and part.isdecimal() and int(part) < len(place):
             place = place[int(part)]
         elif isinstance(place, dict) and (part in place or parents[:depth] == ["schemes"]):
             place = place.setdefault(part, {})
@@ -266,7 +278,7 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
             raise ScenarioError(f"unknown key '{key}' (value {value!r}); allowed at the top: {', '.join(table)}")
     if isinstance(place, dict):
         place[last] = value
-    elif last.isdigit() and int(last) < len(place):
+    elif last.isdecimal() and int(last) < len(place):
         place[int(last)] = value
     else:
         raise ScenarioError(f"'{key}' (value {value!r}) must name one of the {len(place)} entries, counted from 0")
@@ -279,7 +291,7 @@ def _digest(path: str) -> str:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read the data file '{path}' ({error.strerror}); check data.source") from None
+        raise DataError(f"cannot read the data file '{path}' ({error.strerror}); check the path in [data]") from None
 
 
 def _parsed(text: str, origin: str) -> dict[str, Any]:
@@ -301,7 +313,8 @@ def load(name_or_path: str) -> Scenario:
     A file may begin with ``extends = "NAME OR PATH"`` and then say only what differs. Paths inside a file are relative
     to that file.
     """
-    return Scenario.from_table(_table(name_or_path, ()))
+    known = name_or_path in preset_names() or Path(name_or_path).suffix != ".toml"
+    return Scenario.from_table(_table(name_or_path if known else str(Path(name_or_path).resolve()), ()))
 
 
 def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
@@ -323,7 +336,7 @@ def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(base, str):
         raise ScenarioError(f"extends = {base!r} must be the name of a preset or the path of a TOML file")
     if folder is not None and base not in preset_names():
-        base = str(folder / base)
+        base = str((folder / base).resolve())
     return _merged(_table(base, (*above, name_or_path)), table)
 
 
@@ -345,7 +358,7 @@ def _resolve_paths(table: dict[str, Any], folder: Path) -> None:
         return
     for key in ("source", "test_source"):
         value = data.get(key)
-        if isinstance(value, str) and value and value not in SOURCES:
+        if isinstance(value, str) and Path(value).suffix:
             data[key] = str((folder / value).resolve())
 
 

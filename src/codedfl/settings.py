@@ -13,6 +13,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
 
+import numpy as np
+
 from codedfl.errors import ScenarioError
 
 __all__ = ["Settings", "check_keys", "setting"]
@@ -40,6 +42,7 @@ class Settings:
 
     def __init_subclass__(cls, table: str = "") -> None:
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+        cls.__init__.__annotations__.clear()  # values are judged here, in words, not by a checker of annotations
         cls.table = table
 
     def __post_init__(self) -> None:
@@ -126,12 +129,16 @@ def _section(value: Any, hint: type[Settings], key: str) -> Settings:
 
 
 def _scalar(value: Any, hint: type, key: str, limits: Mapping[str, Any]) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
     if not fits or (isinstance(value, bool) and hint is not bool):
         raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}")
     if hint is float:
-        value = float(value)
+        try:
+            value = float(value) + 0.0  # -0.0 is 0.0, also for the id of a scenario
+        except OverflowError:
+            raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}") from None
     if not _within(value, limits) or (hint is float and not math.isfinite(value)):
         raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}")
     return value
@@ -151,5 +158,5 @@ def _allowed(kind: str, limits: Mapping[str, Any]) -> str:
     if "choices" in limits:
         return "one of " + ", ".join(limits["choices"])
     words = {"low": "at least", "above": "above", "high": "at most", "below": "below"}
-    parts = [f"{words[name]} {limits[name]:g}" for name in words if name in limits]
+    parts = [f"{words[name]} {limits[name]}" for name in words if name in limits]
     return f"{kind} {' and '.join(parts)}".strip()

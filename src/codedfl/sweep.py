@@ -5,16 +5,17 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from codedfl import figures
+from codedfl import figures, schemes
 from codedfl.compare import SharedProblem, to_csv
-from codedfl.errors import MissingExtraError
-from codedfl.files import write_json, write_text
+from codedfl.errors import MissingExtraError, TrainingError, UsageError
+from codedfl.files import refuse_file, write_json, write_text
 from codedfl.progress import Progress
 from codedfl.runs import execute, target_name
 from codedfl.scenario import Scenario
@@ -32,8 +33,12 @@ def sweep(
     workers: int | None = None,
 ) -> list[dict[str, Any]]:
     """Run every combination of the values; write ``sweep.json``, ``.csv`` and, for one numeric key, a figure."""
+    if any(len(values) == 0 for values in grid.values()):
+        raise UsageError("--over needs at least one value for each key, for example --over links.loss=0,0.1")
     cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     wanted = [scenario.with_settings(cell) for cell in cells]  # a wrong value is refused before anything runs
+    for entry in wanted:
+        schemes.check(entry)
     summaries = _run_all(wanted, out, progress, workers or os.cpu_count() or 1)
     rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
     write_json(out / "sweep.json", rows)
@@ -43,16 +48,21 @@ def sweep(
 
 
 def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int) -> list[dict[str, Any]]:
+    """Run each experiment once, however many cells it fills."""
     places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
-    out.mkdir(parents=True, exist_ok=True)
+    distinct = dict(zip(places, wanted, strict=True))
+    refuse_file(out)
     # spawned, not forked: a forked child would inherit the locks of BLAS threads
-    with ProcessPoolExecutor(min(workers, len(wanted)), get_context("spawn"), _start) as pool:
+    with ProcessPoolExecutor(min(workers, len(distinct)), get_context("spawn"), _start) as pool:
         try:
-            futures = [
-                pool.submit(_cell, entry.to_toml(), str(place)) for entry, place in zip(wanted, places, strict=True)
-            ]
-            _await(futures, lambda done: progress("sweep", done, len(futures)))
-            return [future.result() for future in futures]
+            futures = {place: pool.submit(_cell, entry.to_toml(), str(place)) for place, entry in distinct.items()}
+            _await(list(futures.values()), lambda done: progress("sweep", done, len(futures)))
+            return [futures[place].result() for place in places]
+        except BrokenProcessPool:
+            raise TrainingError(
+                "a process of the sweep was ended from outside (perhaps for lack of memory); "
+                "give the same command again, with --workers 1 if memory is short"
+            ) from None
         except BaseException:
             for process in list(getattr(pool, "_processes", {}).values()):
                 process.terminate()  # the checkpoints stay, so the same command goes on from here

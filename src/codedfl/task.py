@@ -4,6 +4,7 @@ The model is Theta (d x c); the loss is f(Theta) = 1/(2m) * sum ||x Theta - y||^
 with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta.
 """
 
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -28,7 +29,8 @@ def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
     NumPy turns the product of a matrix with its own transpose into BLAS's symmetric rank-k update, half the work of
     a general product; benchmarks/features.py holds it against the bare call.
     """
-    return np.asarray(x.T @ x)
+    rows = np.ascontiguousarray(x)
+    return np.asarray(rows.T @ rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,8 +154,9 @@ class Problem:
         """Return the minimiser of the loss, the limit of full-batch training."""
         system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
         try:
-            return np.asarray(scipy.linalg.solve(system, self.total_moments / self.samples, assume_a="pos"))
-        except np.linalg.LinAlgError:
+            with warnings.catch_warnings(action="error", category=scipy.linalg.LinAlgWarning):
+                return np.asarray(scipy.linalg.solve(system, self.total_moments / self.samples, assume_a="pos"))
+        except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
             # without a ridge term the minimiser need not be unique: take the smallest
             return np.asarray(np.linalg.lstsq(system, self.total_moments / self.samples, rcond=None)[0])
 

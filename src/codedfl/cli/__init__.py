@@ -3,7 +3,6 @@
 Exit codes: 0 done, 1 failed with one clear sentence, 2 wrong usage, 130 interrupted. ``--debug`` shows the traceback.
 """
 
-import os
 import sys
 from collections.abc import Sequence
 
@@ -56,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    sys.exit(_run([word for word in given if word != "--debug"], debug))
+    words = [word for word in given if word != "--debug"]
+    if words in ([], ["data"]):  # a group without a command explains itself
+        words.append("--help")
+    sys.exit(_run(words, debug))
 
 
 def _run(given: list[str], debug: bool) -> int:
@@ -73,9 +75,11 @@ def _run(given: list[str], debug: bool) -> int:
     except typer.TyperException as error:
         _complain(" ".join(error.format_message().split()))
         return error.exit_code
-    except BrokenPipeError:  # the reader of our output left, e.g. `codedfl ... | head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
-        return 0
+    except MemoryError:
+        if debug:
+            raise
+        _complain("not enough memory; choose fewer features, draws or devices")
+        return 1
 
 
 def _complain(sentence: str) -> None:

@@ -30,8 +30,8 @@ __all__ = [
     "warn_if_broken",
 ]
 
-console = Console(highlight=False)
-_errors = Console(stderr=True, highlight=False)
+console = Console(highlight=False, markup=False)
+_errors = Console(stderr=True, highlight=False, markup=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Set = Annotated[
@@ -75,7 +75,7 @@ def seconds_text(seconds: float | None) -> str:
     if seconds is None:
         return "never"
     if seconds < 120:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.3g} s" if seconds < 1 else f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
@@ -92,17 +92,18 @@ def warn_if_broken(scheme: str) -> None:
 def bars() -> Iterator[Report]:
     """Show a bar with the time left for each stage that reports."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=_errors, transient=False) as shown:
+    with Progress(*columns, console=_errors, disable=not _errors.is_terminal) as shown:
         tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
             if total == 0:  # a sentence, not a stage
-                shown.console.print(stage, soft_wrap=True)
+                if _errors.is_terminal:
+                    shown.console.print(stage, soft_wrap=True)
                 return
             if stage not in tasks or (done <= 1 and shown.tasks[tasks[stage]].finished):
                 if stage in tasks:

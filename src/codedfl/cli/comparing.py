@@ -1,10 +1,12 @@
 """``codedfl compare`` and ``codedfl sweep``: several runs side by side."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.table import Table
 
 from codedfl import schemes
@@ -40,55 +42,60 @@ def compare_command(
     chosen = scenario_with(scenario, changes)
     place = out or Path("out") / f"compare-{chosen.name}"
     wanted = names or list(schemes.SCHEMES)
-    for name in wanted:
-        if name in schemes.SCHEMES:
-            warn_if_broken(name)
     with bars() as progress:
         rows = compare(chosen, wanted, place, progress)
+    for name in wanted:
+        warn_if_broken(name)
     if json:
         print_json(rows)
         return
     console.print(_comparison(rows))
+    console.print(_costs(rows))
     console.print(_leaks(rows))
     console.print(f"tables and figure: {place}", soft_wrap=True)
 
 
 def _comparison(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="virtual time to accuracy (95% band over timing draws)")
+    table = Table(title="virtual time to accuracy (95% band over timing draws)", box=SIMPLE)
     targets = list(rows[0]["time_to_accuracy"])
-    for name in (
-        "scheme",
-        "epochs",
-        "final",
-        *(f"to {target}" for target in targets),
-        "speed-up",
-        "up",
-        "down",
-        "d2d",
-    ):
-        table.add_column(name, justify="left" if name == "scheme" else "right")
+    for name in ("scheme", "epochs", "final", *(f"to {target}" for target in targets), "speed-up"):
+        fixed = not name.startswith("to ")
+        table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=fixed, min_width=len(name))
     for row in rows:
-        times = [
-            _with_band(row["time_to_accuracy"][target], row["time_to_accuracy_band"][target]) for target in targets
-        ]
+        times = [_with_band(row["time_to_accuracy"][t], row["time_to_accuracy_band"][t]) for t in targets]
         speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
-        sizes = [f"{row['bits_sent'][link] / 8e9:.2f} GB" for link in ("up", "down", "d2d")]
-        table.add_row(row["scheme"], f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times, speedup, *sizes)
+        table.add_row(row["scheme"], f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times, speedup)
+    return table
+
+
+def _costs(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="payload and multiplications of all devices, and what is known of secrecy", box=SIMPLE)
+    for name in ("scheme", "up", "down", "d2d", "MAC", "survives losses", "secrecy"):
+        right = name in ("up", "down", "d2d", "MAC")
+        table.add_column(name, justify="right" if right else "left", no_wrap=right or name == "scheme")
+    for row in rows:
+        sizes = [f"{row['bits_sent'][link] / 8e9:.3g} GB" for link in ("up", "down", "d2d")]
+        work = f"{row['device_macs']:.2g}"
+        table.add_row(row["scheme"], *sizes, work, str(row["survives_losses"]), row["verdict"])
     return table
 
 
 def _with_band(seconds: float | None, limits: Sequence[float | None] | None) -> str:
     if seconds is None or not limits or limits[0] is None or limits[1] is None:
         return seconds_text(seconds)
-    return f"{seconds_text(seconds)}\n({seconds_text(limits[0])} - {seconds_text(limits[1])})"
+    return f"{seconds_text(seconds)}\n{seconds_text(limits[0])} - {seconds_text(limits[1])}"
 
 
 def _leaks(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="who sees what")
-    for name in ("scheme", "server", "devices", "eavesdropper", "survives losses"):
-        table.add_column(name)
+    """Schemes that give away the same stand together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        table.add_row(row["scheme"], *row["leakage"].values(), str(row["survives_losses"]))
+        alike.setdefault(tuple(row["leakage"].values()), []).append(row["scheme"])
+    table = Table(title="who sees what")
+    for name in ("scheme", "server", "devices", "eavesdropper"):
+        table.add_column(name)
+    for words, names in alike.items():
+        table.add_row("\n".join(names), *words)
     return table
 
 
@@ -104,7 +111,10 @@ def sweep_command(
 ) -> None:
     """Run a grid of scenarios on all cores, with bands from repeated timing draws."""
     chosen = scenario_with(scenario, changes)
-    grid = dict(_axis(text) for text in over)
+    axes = [_axis(text) for text in over]
+    grid = dict(axes)
+    if len(grid) < len(axes):
+        raise UsageError("--over names a key twice; give all its values at once, for example --over links.loss=0,0.1")
     place = out or Path("out") / f"sweep-{chosen.name}"
     with bars() as progress:
         rows = sweep(chosen, grid, place, progress, workers)
@@ -116,11 +126,14 @@ def sweep_command(
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:
-    key, mark, values = text.partition("=")
+    key, mark, values = (part.strip() for part in text.partition("="))
     if not mark or not key or not values:
         raise UsageError(f"--over '{text}' must be KEY=A,B,C, for example --over links.loss=0,0.1,0.2")
     listed = value_from(f"[{values}]")
-    return key, listed if isinstance(listed, list) else [value_from(part.strip()) for part in values.split(",")]
+    if isinstance(listed, list):
+        return key, listed
+    parts = re.findall(r'"[^"]*"|\[[^\]]*\]|[^,]+', values)  # commas inside quotes and brackets do not separate
+    return key, [value_from(part.strip()) for part in parts]
 
 
 def _grid(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> Table:

@@ -19,10 +19,10 @@ def run_command(
 ) -> None:
     """Train once, in virtual time; a run that was stopped goes on where it stopped."""
     chosen = scenario_with(scenario, changes)
-    warn_if_broken(chosen.scheme)
     place = out or default_directory(chosen)
     with bars() as progress:
         run = execute(chosen, place, progress=progress)
+    warn_if_broken(chosen.scheme)
     if json:
         print_json(run.summary)
     else:

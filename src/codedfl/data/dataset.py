@@ -35,7 +35,7 @@ class Dataset:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, np.ndarray):
-                _check_finite(self.name, field.name, value)
+                check_finite(self.name, field.name, value)
         if self.kind == "classification":
             _check_labels(self)
 
@@ -124,7 +124,7 @@ def _check_raw_labels(
                 " a classification needs one label a sample, in one dimension."
             )
         if labels.dtype.kind == "f":
-            _check_finite(name, f"y_{part}", labels)
+            check_finite(name, f"y_{part}", labels)
     if (labels_train.dtype.kind in "US") != (labels_test.dtype.kind in "US"):
         raise DataError(
             f"{name}: training labels are {labels_train.dtype} but test labels are {labels_test.dtype};"
@@ -170,7 +170,7 @@ def _check_type(name: str, field: str, value: Any, rank: int, kind: str) -> None
         )
 
 
-def _check_finite(name: str, field: str, value: Shaped[np.ndarray, "..."]) -> None:
+def check_finite(name: str, field: str, value: Shaped[np.ndarray, "..."]) -> None:
     if value.dtype.kind != "f":
         return
     finite = np.isfinite(value)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Shaped
 
-from codedfl.data.dataset import Dataset, classification, regression
+from codedfl.data.dataset import Dataset, check_finite, classification, regression
 from codedfl.data.tables import Part, read_table
 from codedfl.errors import DataError, ScenarioError
 
@@ -60,6 +60,7 @@ def load_file(
     chosen = _kind(name, parts.train.y) if kind == "auto" else kind
     train, test = parts.train, parts.test
     if test is None:
+        check_finite(name, "features", train.x)  # before the split, so that the row is that of the file
         train, test = _split(train, chosen, test_fraction, seed)
     return _assemble(name, chosen, train, test, dtype)
 

@@ -60,7 +60,7 @@ def _open(path: Path) -> Any:
         else:
             table = pyarrow.parquet.read_table(path, partitioning=None)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        cause = " ".join(str(error).split())[:200]
+        cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")  # one sentence, without advice
         raise DataError(f"{path} cannot be read as {path.suffix.lower()} ({cause}); save it again.") from error
     if not table.num_columns or not table.num_rows:
         raise DataError(

@@ -30,7 +30,8 @@ class VirtualClock(Generic[Event]):
 
     def next(self) -> Event:
         """Go to the next event and return it."""
-        self._now, _, event = heapq.heappop(self._due)
+        due, _, event = heapq.heappop(self._due)
+        self._now = max(self._now, due)  # an event that was due while time passed otherwise happens now
         return event
 
     def advance(self, seconds: float) -> None:

@@ -121,7 +121,7 @@ class DelayModel:
         return TransferChance(self._tries(grant), -np.log1p(-export), self._tries(parcel), -np.log1p(-absorb))
 
     def _uniform(self, seed: int, epoch: int, stream: int, first: int, draws: int) -> Float[np.ndarray, "draws n"]:
-        bits = np.random.PCG64(np.random.SeedSequence([seed, epoch, stream]))
+        bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
         bits.advance(first * self.devices)
         return np.random.Generator(bits).random((draws, self.devices))
 

@@ -43,6 +43,7 @@ __all__ = [
     "SharingServer",
     "Transfer",
     "Work",
+    "check",
     "create",
     "message_bits",
     "register",
@@ -63,8 +64,14 @@ for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased):
     register(_scheme)
 
 
+def check(scenario: Scenario) -> None:
+    """Refuse options of the chosen scheme that do not fit the fleet, before any data is loaded."""
+    scenario.options().check_fleet(scenario.fleet.size)
+
+
 def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:
     """Make the scheme of a scenario for the shards of a problem."""
+    check(scenario)
     features, outputs = problem.shape
     samples = tuple(shard.samples for shard in problem.shards)
     public = Public(samples, features, outputs, problem.dtype)

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, final
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
@@ -63,6 +64,17 @@ def _keys(parameters: Parameters, dtype: str, key_seed: int) -> KeyPair:
     return generate_keys(parameters, dtype=dtype, seed=_seed(key_seed, "keys"))
 
 
+_products: WeakKeyDictionary[Shard, tuple[tuple[int, ...], Float[np.ndarray, "d n"]]] = WeakKeyDictionary()
+
+
+def _encoded(shard: Shard, public: PublicKey, key_seed: int) -> Encoded:
+    """Return A G; settings of the cipher that share a code share the product, which is the whole cost of encoding."""
+    code = (public.parameters.n, public.parameters.k, public.parameters.degree, key_seed)
+    if shard not in _products or _products[shard][0] != code:
+        _products[shard] = code, public.encode(shard.gram).words
+    return Encoded(public.fingerprint, _products[shard][1])
+
+
 def _seed(key_seed: int, purpose: str) -> bytes:
     return hashlib.sha256(f"codedfl code-based {key_seed} {purpose}".encode()).digest()
 
@@ -76,7 +88,7 @@ class CodeBasedDevice(SharingDevice):
         self._public = public
         self._key_seed = key_seed
         self._moments = shard.moments
-        self._held: Encoded | Ciphertext | None = public.encode(shard.gram)
+        self._held: Encoded | Ciphertext | None = _encoded(shard, public, key_seed)
 
     @property
     def held(self) -> Encoded | Ciphertext:

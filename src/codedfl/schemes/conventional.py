@@ -64,12 +64,16 @@ class AveragingServer(Server):
         return np.asarray(total / sum(counts[device] for device in replies))
 
 
+class ConventionalOptions(SchemeOptions):
+    """None."""
+
+
 @final
-class Conventional(Scheme[SchemeOptions]):
+class Conventional(Scheme[ConventionalOptions]):
     """Full batch, everyone is awaited: as slow as the slowest device."""
 
     name = "conventional"
-    options_type = SchemeOptions
+    options_type = ConventionalOptions
     exact = True
     follows_timing = False
     verdict = "not encrypted"

@@ -13,9 +13,16 @@ __all__ = ["DropSlowest"]
 
 
 class DropSlowestOptions(SchemeOptions):
-    """How many replies are awaited (F)."""
+    """How many replies are awaited (F): four fifths of the devices unless given."""
 
-    wait_for: int = setting(default=20, low=1)
+    wait_for: int | None = setting(default=None, low=1)
+
+    def check_fleet(self, devices: int) -> None:
+        """No more replies can be awaited than there are devices."""
+        if self.wait_for is not None and self.wait_for > devices:
+            raise ScenarioError(
+                f"schemes.drop-slowest.wait_for = {self.wait_for} must be at most {devices}, the number of devices"
+            )
 
 
 @final
@@ -29,12 +36,12 @@ class DropSlowest(Scheme[DropSlowestOptions]):
     verdict = "not encrypted"
 
     def check(self) -> None:
-        """No more replies can be awaited than there are devices."""
-        if self.options.wait_for > self.public.devices:
-            raise ScenarioError(
-                f"schemes.drop-slowest.wait_for = {self.options.wait_for} must be at most {self.public.devices}, "
-                "the number of devices"
-            )
+        """Every data set will do; the options have been held against the fleet."""
+
+    @property
+    def _wait_for(self) -> int:
+        given = self.options.wait_for
+        return max(1, self.public.devices * 4 // 5) if given is None else given
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that replies with its gradient."""
@@ -42,12 +49,12 @@ class DropSlowest(Scheme[DropSlowestOptions]):
 
     def server(self) -> Server:
         """Prepare a server that awaits the fastest."""
-        return AveragingServer(self.public, self.options.wait_for, lambda epoch: self.public.samples)
+        return AveragingServer(self.public, self._wait_for, lambda epoch: self.public.samples)
 
     @property
     def survives_losses(self) -> int:
         """All but F: the run goes on, without the data of the lost."""
-        return self.public.devices - self.options.wait_for
+        return self.public.devices - self._wait_for
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""

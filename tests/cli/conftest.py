@@ -1,0 +1,59 @@
+"""The command line in this process, in a folder of its own, with no data but what the test puts there.
+
+Nothing of codedfl is imported at the top: pytest may read this file before the shape checks are installed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Outcome]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with small.toml; named data sets come from empty folders, never from a network."""
+    from codedfl.data import sources
+    from codedfl.data.origins import EnvironmentFolder
+    from rundirs import SMALL
+
+    for name in ("work", "cache", "data"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("CODEDFL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("CODEDFL_DATA", str(tmp_path / "data"))
+    offline = {
+        name: replace(source, origins=(EnvironmentFolder(name),) if source.files else ())
+        for name, source in sources.SOURCES.items()
+    }
+    monkeypatch.setattr(sources, "SOURCES", MappingProxyType(offline))
+    monkeypatch.chdir(tmp_path / "work")
+    (tmp_path / "work/small.toml").write_text(SMALL)
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def codedfl(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command; an exception that escapes is what a person would see as a traceback, and fails the test."""
+    from codedfl.cli import main
+
+    def run(*arguments: str | Path) -> Outcome:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        code = ended.value.code
+        assert isinstance(code, int)
+        return Outcome(code, *capsys.readouterr())
+
+    return run

@@ -1,0 +1,388 @@
+"""Wrong input of every kind: one sentence, exit code 1 or 2, nothing on the output, nothing written."""
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from cli.conftest import Command
+from codedfl import files as whole_files
+from rundirs import SMALL, tree
+from tiny import is_one_sentence
+
+OWN = """
+scheme = "conventional"
+[data]
+source = "data.csv"
+[features]
+kind = "none"
+[training]
+epochs = 8
+learning_rate = 0.01
+targets = []
+decay_epochs = []
+[[fleet.devices]]
+count = 2
+mac_rate = 1e6
+[timing]
+draws = 2
+"""
+RNG = np.random.default_rng(0)
+X, CLASSES, VALUES = RNG.standard_normal((40, 3)), np.arange(40) % 2, RNG.standard_normal(40)
+FOLDER = None
+
+
+def own(source: str, **more: Any) -> str:
+    """A scenario on one's own data; further keys go to [data]."""
+    lines = [f'source = "{source}"', *(f"{key} = {value!r}".replace("'", '"') for key, value in more.items())]
+    return OWN.replace('source = "data.csv"', "\n".join(lines))
+
+
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def parquet(**columns: Any) -> bytes:
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table(columns), file)
+    return file.getvalue()
+
+
+def csv(x: Any = X, y: Any = CLASSES, names: str = "a,b,c,y") -> str:
+    rows = [",".join(map(str, [*row, target])) for row, target in zip(x, y, strict=True)]
+    return "\n".join([names, *rows, ""])
+
+
+def holed(x: np.ndarray = X, value: float = np.nan) -> np.ndarray:
+    broken = x.copy()
+    broken[7, 1] = value
+    return broken
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A command that must be refused: exit code, words of the sentence, and files to be there before."""
+
+    command: tuple[str, ...]
+    code: int
+    says: tuple[str, ...] = ()
+    files: Mapping[str, str | bytes | None] = field(default_factory=dict)
+    narrated: bool = False
+    """Whether sentences about sources tried may come before."""
+
+
+def usage(*command: str, says: tuple[str, ...] = ()) -> Wrong:
+    return Wrong(command, 2, says)
+
+
+def setting(pair: str, *says: str, code: int = 2) -> Wrong:
+    return Wrong(("run", "small.toml", "--set", pair, "--out", "out"), code, says)
+
+
+def scenario(text: str | bytes, *says: str) -> Wrong:
+    return Wrong(("run", "wrong.toml", "--out", "out"), 2, says, {"wrong.toml": text})
+
+
+def data(name: str, content: str | bytes | None, *says: str, code: int = 1, **more: Any) -> Wrong:
+    files = {"own.toml": own(name, **more), name: content}
+    return Wrong(("run", "own.toml", "--out", "out"), code, says, files)
+
+
+USAGE = {
+    "no such command": usage("nosuch", says=("nosuch",)),
+    "no scenario": usage("run", says=("scenario",)),
+    "unknown option": usage("run", "small.toml", "--bogus", says=("--bogus",)),
+    "unknown global option": usage("--bogus", says=("--bogus",)),
+    "one argument too many": usage("run", "small.toml", "small.toml"),
+    "option without value": usage("run", "small.toml", "--out", says=("--out",)),
+    "sweep over nothing": usage("sweep", says=("--over",)),
+    "axis without values": usage("sweep", "--over", "links.loss", says=("links.loss", "KEY=A,B,C")),
+    "axis with empty values": usage("sweep", "--over", "links.loss=", says=("links.loss",)),
+    "axis with blank values": usage("sweep", "-s", "small.toml", "--over", "links.loss= ", says=("links.loss",)),
+    "axis without key": usage("sweep", "--over", "=1,2", says=("=1,2",)),
+    "axis twice": usage(
+        *("sweep", "-s", "small.toml", "--over", "links.loss=0,0.1", "--over", "links.loss=0.2,0.3"),
+        says=("links.loss",),
+    ),
+    "axis out of range": usage(
+        "sweep", "-s", "small.toml", "--over", "links.loss=0.1,2", says=("links.loss", "2", "below 1")
+    ),
+    "axis unknown": usage("sweep", "-s", "small.toml", "--over", "links.lost=0.1", says=("links.lost", "loss")),
+    "no workers": usage("sweep", "--over", "links.loss=0.1", "--workers", "0", says=("--workers",)),
+    "workers in words": usage("sweep", "--over", "links.loss=0.1", "--workers", "two", says=("--workers",)),
+    "no seeds": usage("reproduce", "--quick", "--seeds", "0", says=("--seeds",)),
+    "no trials": usage("fer", "--trials", "0", says=("--trials",)),
+    "unknown construction": usage("fer", "--construction", "nosuch", says=("nosuch", "peg")),
+    "more erasures than positions": Wrong(
+        ("fer", "--n", "60", "--k", "30", "--degree", "3", "--erasures", "61"), 1, ("61", "60")
+    ),
+    "a code longer on data than on all": Wrong(("fer", "--n", "30", "--k", "60", "--degree", "3"), 1, ("30",)),
+    "unknown scheme": usage("compare", "nosuch", "-s", "small.toml", says=("nosuch", "conventional")),
+    "unknown scenario to compare": usage("compare", "-s", "nosuch", says=("nosuch", "paper-quick")),
+    "unknown data set to fetch": usage("data", "fetch", "nosuch", says=("nosuch", "mnist")),
+    "no such data command": usage("data", "nosuch", says=("nosuch",)),
+    "error with --json": usage("run", "nosuch", "--json", says=("nosuch",)),
+}
+SETTINGS = {
+    "no equals sign": setting("links.loss", "links.loss", "KEY=VALUE"),
+    "no key": setting("=0.2", "=0.2"),
+    "unknown table": setting("nosuch.key=1", "nosuch.key"),
+    "unknown key": setting("training.epoch=1", "training.epoch", "epochs"),
+    "key of a number": setting("training.epochs.more=1", "training.epochs.more"),
+    "index out of range": setting("fleet.devices.9.count=1", "fleet.devices.9"),
+    "index in words": setting("fleet.devices.first.count=1", "fleet.devices.first"),
+    "text for a number": setting("training.epochs=many", "training.epochs", "many", "whole number"),
+    "fraction of an epoch": setting("training.epochs=2.5", "training.epochs", "2.5", "whole number"),
+    "truth for a number": setting("training.epochs=true", "training.epochs", "True"),
+    "number for a text": setting("data.source=5", "data.source", "5", "text"),
+    "number for a list": setting("training.targets=0.9", "training.targets", "list"),
+    "number for a table": setting("links=5", "links", "table"),
+    "text for a truth": setting("training.stop_at_last_target=yes", "stop_at_last_target", "yes"),
+    "zero epochs": setting("training.epochs=0", "training.epochs", "at least 1"),
+    "certain loss": setting("links.loss=1", "links.loss", "below 1"),
+    "not a number": setting("links.loss=nan", "links.loss", "nan"),
+    "infinite": setting("links.up_rate=inf", "links.up_rate", "inf"),
+    "negative": setting("task.ridge=-1", "task.ridge", "at least 0"),
+    "targets out of order": setting("training.targets=[0.9,0.5]", "training.targets", "increase"),
+    "unknown choice": setting("features.kind=fourier", "features.kind", "fourier", "rbf"),
+    "unknown scheme": setting("scheme=nosuch", "scheme", "nosuch", "conventional"),
+    "options of an unknown scheme": setting("schemes.nosuch.parts=1", "nosuch"),
+    "unknown option of a scheme": setting("schemes.minibatch.part=1", "schemes.minibatch.part", "parts"),
+    "number for options": setting("schemes.minibatch=5", "schemes.minibatch"),
+    "no devices": setting("fleet.devices=[]", "fleet.devices"),
+    "empty source": setting("data.source=''", "data.source"),
+    "more parts than data": setting("schemes.minibatch.parts=1000", "schemes.minibatch.parts", "1000"),
+    "feature seed beyond 32 bits": setting("features.seed=4294967296", "4294967296"),
+    "more devices than data": setting("fleet.devices.0.count=100000", "100002", "devices", code=1),
+    "features beyond all memory": setting("features.dimension=10000000000000", "features.dimension"),
+    "draws beyond all memory": setting("timing.draws=10000000000000", "timing.draws"),
+    "a link so slow that time is infinite": setting("links.up_rate=1e-310", "links.up_rate"),
+    "diverging": setting("training.learning_rate=1e6", "diverged", "training.learning_rate", "1e+06", code=1),
+    "waiting for more than there are": Wrong(
+        (
+            *("run", "small.toml", "--set", "scheme=drop-slowest"),
+            *("--set", "schemes.drop-slowest.wait_for=6", "--out", "out"),
+        ),
+        2,
+        ("wait_for", "6", "at most 5"),
+    ),
+    "unknown data set": setting("data.source=cifar", "cifar", "mnist", "digits"),
+}
+SCENARIOS = {
+    "unknown preset": Wrong(("run", "nosuch"), 2, ("nosuch", "paper", "paper-quick", "fashion")),
+    "missing file": Wrong(("run", "nosuch.toml"), 2, ("nosuch.toml",)),
+    "folder": Wrong(("run", "folder"), 2, ("folder",), {"folder": FOLDER}),
+    "folder like a file": Wrong(("run", "folder.toml"), 2, ("folder.toml",), {"folder.toml": FOLDER}),
+    "not text": scenario(b"\xff\xfe\x00", "wrong.toml"),
+    "not TOML": scenario("this is no table", "wrong.toml"),
+    "a key twice": scenario(SMALL + "\n[timing]\nseed = 1\n", "wrong.toml"),
+    "empty": scenario("", "fleet"),
+    "unknown key": scenario(SMALL.replace("epochs", "epoch"), "training.epoch", "epochs"),
+    "unknown table": scenario(SMALL + "\n[colour]\nx = 1\n", "colour"),
+    "value for a table": scenario(SMALL.replace('[data]\nsource = "digits"', 'data = "digits"'), "data"),
+    "device without speed": scenario(SMALL.replace("mac_rate = 25e6", ""), "fleet.devices", "mac_rate"),
+    "number for a name": scenario(SMALL.replace('"small"', "5"), "name"),
+    "sizes for other devices": scenario(
+        SMALL + '\n[partition]\nkind = "sizes"\nsizes = [1, 2, 3]\n', "partition.sizes", "3", "5"
+    ),
+    "a weight of zero": scenario(
+        SMALL + '\n[partition]\nkind = "sizes"\nsizes = [1, 2, 3, 0, 1]\n', "partition.sizes", "above 0"
+    ),
+}
+DATA = {
+    "missing file": Wrong(("run", "own.toml"), 1, ("data.csv",), {"own.toml": OWN}),
+    "folder": data("data.csv", FOLDER, "data.csv"),
+    "unknown ending": data("data.txt", csv(), "data.txt", ".csv", ".parquet", ".npz"),
+    "hole in .csv": data("data.csv", csv(holed()), "row 7"),
+    "gap in .csv": data("data.csv", csv().replace(str(X[3, 1]), ""), "missing"),
+    "hole in .parquet": data("data.parquet", parquet(a=holed()[:, 1], y=CLASSES), "missing or infinite"),
+    "hole in .npz": data("data.npz", npz(x=holed(), y=CLASSES), "missing or infinite", "row"),
+    "infinite in .npz": data("data.npz", npz(x=holed(value=np.inf), y=CLASSES), "missing or infinite"),
+    "hole in the targets": data("data.npz", npz(x=X, y=np.where(CLASSES, np.nan, 1.0)), "missing or infinite"),
+    "one dimension": data("data.npz", npz(x=X[:, 0], y=CLASSES), "dimensions"),
+    "three dimensions": data("data.npz", npz(x=X[:, :, None], y=CLASSES), "dimensions"),
+    "lengths differ": data("data.npz", npz(x=X, y=CLASSES[:-1]), "(40, 3)", "(39,)"),
+    "columns differ": data(
+        "data.npz", npz(x_train=X, y_train=CLASSES, x_test=X[:, :2], y_test=CLASSES), "3 columns", "2"
+    ),
+    "complex numbers": data("data.npz", npz(x=X * 1j, y=CLASSES), "complex"),
+    "other names": data("data.npz", npz(features=X, labels=CLASSES), "features, labels", "x_train"),
+    "objects": data("data.npz", npz(x=np.array([{}] * 40, dtype=object), y=CLASSES), "objects"),
+    "empty .csv": data("data.csv", "", "data.csv"),
+    "empty .parquet": data("data.parquet", b"", "data.parquet"),
+    "empty .npz": data("data.npz", b"", "data.npz"),
+    "no arrays": data("data.npz", npz(), "data.npz"),
+    "no rows": data("data.csv", "a,b,y\n", "0 rows"),
+    "garbage .parquet": data("data.parquet", b"PAR1 is how it begins", "data.parquet"),
+    "cut .parquet": data("data.parquet", parquet(a=X[:, 0], y=CLASSES)[:-40], "data.parquet"),
+    "garbage .npz": data("data.npz", b"PK\x03\x04 is how it begins", "data.npz"),
+    "ragged .csv": data("data.csv", "a,b,y\n1,2,0\n1,2\n", "data.csv"),
+    "text features": data("data.csv", "a,b,y\n1,red,0\n2,blue,1\n", "b (string)"),
+    "only a target": data("data.csv", "y\n1\n2\n", "target y"),
+    "a column twice": data("data.csv", "a,a,y\n1,2,0\n3,4,1\n", "'a'"),
+    "no such target": data("data.csv", csv(), "'z'", "a, b, c, y", target="z"),
+    "target of a .npz": data("data.npz", npz(x=X, y=CLASSES), "'y'", code=2, target="y"),
+    "text to regress": data("data.csv", csv(y=["red", "blue"] * 20), "red", "regression", kind="regression"),
+    "unknown kind": data("data.csv", csv(), "data.kind", "ranking", code=2, kind="ranking"),
+    "all for testing": data("data.csv", csv(), "data.test_fraction", code=2, test_fraction=1.0),
+    "class missing from training": data(
+        "data.npz", npz(x_train=X, y_train=CLASSES, x_test=X[:3], y_test=np.array([0, 1, 7])), "7", "training"
+    ),
+    "constant target of the test": data(
+        "data.npz", npz(x_train=X, y_train=VALUES, x_test=X[:3], y_test=np.ones(3)), "constant"
+    ),
+    "too few samples": data("data.csv", csv(X[:2], CLASSES[:2]), "test"),
+    "missing test file": data("data.csv", csv(), "test.csv", test_source="test.csv"),
+    "two test sets": data(
+        *("data.npz", npz(x_train=X, y_train=CLASSES, x_test=X, y_test=CLASSES), "test"),
+        code=2,
+        test_source="data.npz",
+    ),
+    "classes for a regression's partition": Wrong(
+        ("run", "own.toml", "--set", "partition.kind=dirichlet", "--out", "out"),
+        1,
+        ("dirichlet", "classes"),
+        {"own.toml": own("data.csv"), "data.csv": csv(y=VALUES)},
+    ),
+    "test file with other columns": Wrong(
+        ("run", "own.toml", "--out", "out"),
+        1,
+        ("test.csv", "columns"),
+        {
+            "own.toml": own("data.csv", test_source="test.csv"),
+            "data.csv": csv(),
+            "test.csv": csv(names="a,b,d,y"),
+        },
+    ),
+    "data set that is nowhere": Wrong(
+        ("data", "fetch", "mnist"), 1, ("mnist", "CODEDFL_DATA", "train-images-idx3-ubyte"), narrated=True
+    ),
+    "tampered data set": Wrong(
+        ("run", "paper", "--out", "out"),
+        1,
+        ("mnist", "does not match its checksum", "CODEDFL_DATA"),
+        {"../cache/mnist/train-images-idx3-ubyte": b"\0\0\x08\3 tampered"},
+        narrated=True,
+    ),
+    "tampered data set twice": Wrong(
+        ("run", "fashion", "--out", "out"),
+        1,
+        ("fashion", "does not match its checksum", "is refused"),
+        {
+            "../cache/fashion/t10k-labels-idx1-ubyte": b"tampered",
+            "../data/fashion/t10k-labels-idx1-ubyte": b"tampered",
+        },
+        narrated=True,
+    ),
+}
+RUN = ("run", "small.toml", "--out")
+PLACES = {
+    "a file": Wrong((*RUN, "mine"), 1, ("'mine'", "--out"), {"mine": "text"}),
+    "a folder of others": Wrong((*RUN, "mine"), 1, ("'mine'", "--out"), {"mine/notes.txt": "text"}),
+    "below a file": Wrong((*RUN, "mine/run"), 1, ("mine/run", "--out"), {"mine": "text"}),
+    "below a device": Wrong((*RUN, "/dev/null/run"), 1, ("/dev/null/run", "--out")),
+    "a name too long": Wrong((*RUN, "n" * 300), 1, ("too long", "--out")),
+    "compare into a file": Wrong(("compare", "-s", "small.toml", "--out", "mine"), 1, ("mine",), {"mine": "text"}),
+    "sweep into a file": Wrong(
+        ("sweep", "-s", "small.toml", "--over", "links.loss=0.1", "--out", "mine"), 1, ("mine",), {"mine": "text"}
+    ),
+    "reproduce into a file": Wrong(("reproduce", "--quick", "--out", "mine"), 1, ("mine",), {"mine": "text"}),
+    "another scenario": Wrong(
+        (*RUN, "mine"), 1, ("mine", "another"), {"mine/scenario.toml": SMALL.replace("epochs = 24", "epochs = 25")}
+    ),
+    "a scenario that is none": Wrong((*RUN, "mine"), 1, ("mine",), {"mine/scenario.toml": "not = = toml"}),
+}
+TABLE = [
+    pytest.param(wrong, id=f"{group}: {name}")
+    for group, rows in (
+        *(("usage", USAGE), ("setting", SETTINGS), ("scenario", SCENARIOS)),
+        *(("data", DATA), ("place", PLACES)),
+    )
+    for name, wrong in rows.items()
+]
+
+
+def put(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if content is FOLDER:
+            path.mkdir()
+        else:
+            path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def refused(err: str, *, narrated: bool = False) -> str:
+    """Return the one sentence on the error stream."""
+    lines = err.splitlines()
+    assert "Traceback" not in err
+    assert lines, "it says nothing"
+    assert lines[-1].startswith("codedfl: ")
+    assert is_one_sentence(lines[-1])
+    assert narrated or len(lines) == 1, f"more than the one line: {err!r}"
+    assert not [line for line in lines[:-1] if line.startswith("codedfl: ")]
+    return lines[-1]
+
+
+@pytest.mark.parametrize("wrong", TABLE)
+def test_wrong_input(codedfl: Command, folder: Path, wrong: Wrong) -> None:
+    put(folder, wrong.files)
+    before = tree(folder.parent)
+    outcome = codedfl(*wrong.command)
+    assert outcome.code == wrong.code, outcome.err
+    assert outcome.out == ""
+    sentence = refused(outcome.err, narrated=wrong.narrated)
+    for words in wrong.says:
+        assert words in sentence
+    assert tree(folder.parent) == before, "something was written"
+
+
+@pytest.mark.parametrize("command", [(), ("data",)])
+def test_a_bare_command_shows_its_help(codedfl: Command, folder: Path, command: tuple[str, ...]) -> None:
+    outcome = codedfl(*command)
+    assert outcome.code in (0, 2)
+    assert "Usage:" in outcome.out + outcome.err
+    assert "codedfl: Usage" not in outcome.err
+
+
+def test_a_corrected_command_may_use_the_same_place(codedfl: Command) -> None:
+    command = ("run", "small.toml", "--out", "out", "--set")
+    assert codedfl(*command, "schemes.minibatch.parts=1000").code == 2
+    assert codedfl(*command, "schemes.minibatch.parts=2").code == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_place_that_may_not_be_written(codedfl: Command, folder: Path) -> None:
+    (folder / "closed").mkdir(mode=0o555)
+    outcome = codedfl(*RUN, "closed/run")
+    assert outcome.code == 1
+    assert "closed/run" in refused(outcome.err)
+
+
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_a_full_disk(codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, which: int) -> None:
+    """The first, second or third file of a run finds no room."""
+    replace, count = os.replace, 0
+
+    def full(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == which:
+            raise OSError(28, "No space left on device")
+        replace(*arguments)
+
+    monkeypatch.setattr(whole_files.os, "replace", full)
+    outcome = codedfl(*RUN, "out")
+    assert outcome.code == 1
+    assert outcome.out == ""
+    assert "No space left on device" in refused(outcome.err)
+    assert codedfl(*RUN, "out").code == 0, "with room again, the same command goes on"

@@ -1,0 +1,372 @@
+"""What each command prints, for people and for machines."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import codedfl as package
+from cli.conftest import Command
+from codedfl import figures, schemes
+from codedfl import sweep as sweeping
+from codedfl.cli import comparing, main, reproducing
+from codedfl.cli.common import seconds_text, value_from
+from codedfl.data import SOURCES
+from codedfl.errors import ScenarioError
+from codedfl.scenario import load
+from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
+
+COMMANDS = ["reproduce", "run", "compare", "sweep", "fer", "data", "data list", "data fetch"]
+FEW = ("--set", "training.epochs=6")
+
+
+@pytest.fixture
+def inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the cells of a sweep run in this process."""
+    monkeypatch.setattr(sweeping, "ProcessPoolExecutor", InlinePool)
+
+
+CLAIM = {
+    "name": "speedup-92",
+    "claimed": 4.7,
+    "measured": 4.6,
+    "low": 4.1,
+    "high": 5.2,
+    "verdict": "reproduced",
+    "reason": "close enough",
+}
+UNKNOWN = CLAIM | {"name": "speedup-128", "measured": None, "low": None, "high": None, "verdict": "not reproduced"}
+SUMMARY = {
+    "scenario": "paper",
+    "feature_seeds": [0, 1],
+    "target": 0.95,
+    "ridge_accuracy": [0.95, 0.96],
+    "claims": [CLAIM, UNKNOWN],
+    "schemes": {
+        "minibatch": {
+            "epochs_to_accuracy": {"0.95": [700, None]},
+            "time_to_accuracy": {"0.95": [23100.0, None]},
+            "seconds_per_epoch": 33.0,
+        }
+    },
+}
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The paper's experiment is another test's; here it is what it was asked for, and a made-up answer."""
+    seen: list[Any] = []
+
+    def reproduce(out: Path, *, quick: bool, seeds: Any, progress: Any) -> dict[str, Any]:
+        seen.append((out, quick, list(seeds)))
+        return SUMMARY
+
+    monkeypatch.setattr(reproducing, "reproduce", reproduce)
+    return seen
+
+
+class TestHelp:
+    @pytest.mark.parametrize("command", COMMANDS)
+    def test_every_command_explains_itself(self, codedfl: Command, command: str) -> None:
+        outcome = codedfl(*command.split(), "--help")
+        assert (outcome.code, outcome.err) == (0, "")
+        assert f"Usage: codedfl {command} " in outcome.out
+
+    def test_the_help_lists_every_command(self, codedfl: Command) -> None:
+        outcome = codedfl("--help")
+        assert outcome.code == 0
+        listed = {line.split()[0] for line in outcome.out.splitlines() if line.startswith("  ") and line.split()}
+        assert listed >= {name.split()[0] for name in COMMANDS}
+
+    @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])
+    def test_every_command_has_json(self, codedfl: Command, command: str) -> None:
+        assert "--json" in codedfl(*command.split(), "--help").out
+
+    def test_version(self, codedfl: Command) -> None:
+        outcome = codedfl("--version")
+        assert (outcome.code, outcome.out, outcome.err) == (0, f"codedfl {package.__version__}\n", "")
+
+
+class TestJson:
+    """Standard output holds one JSON value and nothing else."""
+
+    def test_run(self, codedfl: Command, folder: Path) -> None:
+        outcome = codedfl("run", "small.toml", "--out", "run", "--json")
+        assert outcome.code == 0
+        assert strict_json(outcome.out) == summary(folder / "run")
+
+    def test_run_again(self, codedfl: Command) -> None:
+        first = codedfl("run", "small.toml", "--json", *FEW)
+        again = codedfl("run", "small.toml", "--json", *FEW)
+        assert (again.code, again.out) == (0, first.out)
+
+    def test_compare(self, codedfl: Command, folder: Path) -> None:
+        outcome = codedfl("compare", "drop-slowest", "-s", "small.toml", "--out", "out", "--json", *FEW)
+        assert outcome.code == 0
+        rows = strict_json(outcome.out)
+        assert rows == strict_json((folder / "out/compare.json").read_text())
+        assert [row["scheme"] for row in rows] == ["minibatch", "drop-slowest"]
+
+    def test_compare_without_names_is_of_all_schemes(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen = []
+
+        def compare(scenario: Any, names: list[str], out: Path, progress: Any) -> list[Any]:
+            seen.append(names)
+            return []
+
+        monkeypatch.setattr(comparing, "compare", compare)
+        assert codedfl("compare", "-s", "small.toml", "--json").code == 0
+        assert seen == [list(schemes.SCHEMES)]
+
+    def test_sweep(self, codedfl: Command, folder: Path, inline: None) -> None:
+        outcome = codedfl(
+            *("sweep", "-s", "small.toml", "--over", "links.loss=0,0.2", "--over", "scheme=conventional,drop-slowest"),
+            *("--out", "out", "--json", *FEW),
+        )
+        assert outcome.code == 0
+        rows = strict_json(outcome.out)
+        assert rows == strict_json((folder / "out/sweep.json").read_text())
+        assert [list(row["settings"].values()) for row in rows] == [
+            [0, "conventional"],
+            [0, "drop-slowest"],
+            [0.2, "conventional"],
+            [0.2, "drop-slowest"],
+        ]
+
+    def test_data_list(self, codedfl: Command) -> None:
+        outcome = codedfl("data", "list", "--json")
+        assert (outcome.code, outcome.err) == (0, "")
+        rows = {row["name"]: row for row in strict_json(outcome.out)}
+        assert rows.keys() == {"mnist", "fashion", "digits"} == SOURCES.keys()
+        assert rows["digits"]["files"] == {}
+        assert (
+            rows["mnist"]["files"]["train-labels-idx1-ubyte"]
+            == "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"
+        )
+        assert rows["mnist"]["cached"] is False, "the cache of this test is empty"
+
+    def test_data_fetch(self, codedfl: Command) -> None:
+        outcome = codedfl("data", "fetch", "digits", "--json")
+        assert outcome.code == 0
+        assert list(strict_json(outcome.out)) == ["digits"]
+
+    def test_reproduce(self, codedfl: Command, asked: list[Any]) -> None:
+        outcome = codedfl("reproduce", "--quick", "--out", "here", "--seeds", "2", "--json")
+        assert outcome.code == 0
+        assert strict_json(outcome.out) == SUMMARY
+        assert asked == [(Path("here"), True, [0, 1])]
+
+    def test_frame_error_rate(self, codedfl: Command) -> None:
+        size = ("--n", "60", "--k", "30", "--degree", "3", "--erasures", "20", "--trials", "200")
+        outcome = codedfl("fer", *size, "--json")
+        assert outcome.code == 0
+        found = strict_json(outcome.out)
+        assert found.keys() >= {"erasures", "trials", "failures", "rate", "low", "high"}
+        assert (found["erasures"], found["trials"]) == (20, 200)
+        assert found["rate"] == found["failures"] / found["trials"]
+        assert found["low"] <= found["rate"] <= found["high"]
+
+
+@pytest.fixture
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for every table; and nobody looks at figures here."""
+    monkeypatch.setenv("COLUMNS", "220")
+    monkeypatch.setattr(figures, "save", lambda figure, path: None)
+
+
+@pytest.mark.usefixtures("wide")
+class TestForPeople:
+    def test_run(self, codedfl: Command, folder: Path) -> None:
+        outcome = codedfl("run", "small.toml", "--out", "some/where")
+        assert outcome.code == 0
+        assert "some/where" in outcome.out
+        assert f"{summary(folder / 'some/where')['final_accuracy']:.4f}" in outcome.out
+        assert "never" in outcome.out, "the target 0.99"
+
+    def test_run_goes_to_a_folder_of_its_own(self, codedfl: Command, folder: Path) -> None:
+        assert codedfl("run", "small.toml", *FEW).code == 0
+        (place,) = (folder / "runs").iterdir()
+        assert place.name == f"small-minibatch-{small({'training.epochs': 6}).id()}"
+        assert files(place) == FINISHED
+
+    def test_compare(self, codedfl: Command) -> None:
+        outcome = codedfl("compare", *SCHEMES, "-s", "small.toml", "--out", "here", *FEW)
+        assert outcome.code == 0
+        for word in ("conventional", "minibatch", "drop-slowest", "speed-up", "eavesdropper", "here"):
+            assert word in outcome.out
+
+    def test_sweep(self, codedfl: Command, inline: None) -> None:
+        outcome = codedfl("sweep", "-s", "small.toml", "--over", "links.loss=0,0.2", "--out", "here", *FEW)
+        assert outcome.code == 0
+        for word in ("links.loss", "0.2", "here"):
+            assert word in outcome.out
+
+    def test_data(self, codedfl: Command) -> None:
+        listed = codedfl("data", "list")
+        assert listed.code == 0
+        for word in ("mnist", "fashion", "digits", "SHA-256"):
+            assert word in listed.out
+        fetched = codedfl("data", "fetch", "digits")
+        assert fetched.code == 0
+        assert "digits: verified" in fetched.out
+
+    def test_reproduce(self, codedfl: Command, asked: list[Any]) -> None:
+        outcome = codedfl("reproduce", "--out", "here")
+        assert outcome.code == 0
+        assert asked == [(Path("here"), False, [0, 1, 2, 3, 4])]
+        for word in ("speedup-92", "4.7", "4.6", "reproduced", "minibatch", "700", "here"):
+            assert word in outcome.out
+
+    def test_tables_can_be_read_on_eighty_columns(
+        self, codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+        outcome = codedfl(
+            *("compare", *SCHEMES, "-s", "small.toml", "--out", "here"),
+            *("--set", "training.targets=[0.5, 0.7]", *FEW),
+        )
+        table = outcome.out.partition("who sees what")[0]
+        for row in strict_json((folder / "here/compare.json").read_text()):
+            assert row["scheme"] in table
+            assert f"{row['final_accuracy']:.4f}" in table
+
+    @pytest.mark.parametrize("name", ["[/x]", "[bold]", "50% [of] it"])
+    def test_brackets_are_brackets(self, codedfl: Command, folder: Path, name: str) -> None:
+        outcome = codedfl("run", "small.toml", "--out", name, *FEW)
+        assert outcome.code == 0
+        assert (folder / name / "summary.json").exists()
+        assert f"run directory: {name}" in outcome.out
+
+    def test_brackets_in_a_sweep(self, codedfl: Command, inline: None) -> None:
+        over = "training.targets=[0.5],[0.6, 0.7]"
+        outcome = codedfl("sweep", "-s", "small.toml", "--over", over, "--out", "here", "--set", "training.epochs=2")
+        assert outcome.code == 0
+        assert "[0.5]" in outcome.out
+        assert "[0.6, 0.7]" in outcome.out
+
+    @pytest.mark.parametrize(
+        ("seconds", "text"),
+        [
+            (None, "never"),
+            (33.04, "33.0 s"),
+            (119.0, "119.0 s"),
+            (120.0, "2.0 min"),
+            (7199.0, "120.0 min"),
+            (7200.0, "2.00 h"),
+        ],
+    )
+    def test_times(self, seconds: float | None, text: str) -> None:
+        assert seconds_text(seconds) == text
+
+    def test_a_short_time_is_not_nothing(self) -> None:
+        assert float(seconds_text(0.0287).split()[0]) > 0
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("0.2", 0.2),
+            ("5", 5),
+            ("1e-3", 0.001),
+            ("true", True),
+            ("[0.5, 0.9]", [0.5, 0.9]),
+            ("[]", []),
+            ("minibatch", "minibatch"),
+            ('"5"', "5"),
+            ("'a, b'", "a, b"),
+            ("data/my file.csv", "data/my file.csv"),
+            ("", ""),
+            ("C:\\x", "C:\\x"),
+        ],
+    )
+    def test_read_as_toml_or_else_as_text(self, text: str, value: Any) -> None:
+        assert value_from(text) == value
+        assert type(value_from(text)) is type(value)
+
+    @pytest.mark.parametrize(
+        ("over", "grid"),
+        [
+            (["links.loss=0,0.1"], {"links.loss": [0, 0.1]}),
+            (["scheme=conventional,drop-slowest"], {"scheme": ["conventional", "drop-slowest"]}),
+            (["scheme=conventional"], {"scheme": ["conventional"]}),
+            (["name=a, b"], {"name": ["a", "b"]}),
+            (['name="a, b",c'], {"name": ["a, b", "c"]}),
+            (['name="a, b","c"'], {"name": ["a, b", "c"]}),
+            (["training.targets=[0.5],[0.6,0.7]"], {"training.targets": [[0.5], [0.6, 0.7]]}),
+            (["training.stop_at_last_target=true,false"], {"training.stop_at_last_target": [True, False]}),
+            (["links.loss=0.1", "timing.seed=1,2"], {"links.loss": [0.1], "timing.seed": [1, 2]}),
+            ([" links.loss = 0, 0.1 "], {"links.loss": [0, 0.1]}),
+        ],
+    )
+    def test_axes(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch, over: list[str], grid: Any) -> None:
+        seen = []
+
+        def sweep(scenario: Any, given: Any, out: Path, progress: Any, workers: int | None) -> list[Any]:
+            seen.append(given)
+            return []
+
+        monkeypatch.setattr(comparing, "sweep", sweep)
+        options = [word for text in over for word in ("--over", text)]
+        assert codedfl("sweep", *options, "--json").code == 0
+        assert seen == [grid]
+
+    def test_settings_reach_the_scenario(self, codedfl: Command, folder: Path) -> None:
+        changes = {
+            "scheme": "drop-slowest",
+            "schemes.drop-slowest.wait_for": 3,
+            "fleet.devices.1.count": 4,
+            "training.targets": [0.3],
+            "training.epochs": 2,
+            "name": "changed",
+        }
+        pairs = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+        assert codedfl("run", "small.toml", *pairs, "--out", "run").code == 0
+        written = load(str(folder / "run/scenario.toml"))
+        assert written == small(changes)
+
+    def test_presets_by_name(self, codedfl: Command) -> None:
+        outcome = codedfl("run", "paper-quick", "--set", "training.epochs=3", "--set", "timing.draws=2", "--json")
+        assert outcome.code == 0
+        assert strict_json(outcome.out)["scenario"] == "paper-quick"
+
+
+def test_debug_shows_where_it_happened() -> None:
+    with pytest.raises(ScenarioError, match="nosuch"):
+        main(["--debug", "run", "nosuch"])
+    with pytest.raises(ScenarioError, match="nosuch"):
+        main(["run", "nosuch", "--debug"])
+
+
+def process(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "codedfl.cli", *arguments]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, **options)
+
+
+def test_a_process_of_its_own_says_one_sentence(tmp_path: Path) -> None:
+    done = process("run", "nosuch", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("codedfl: no preset is called 'nosuch'")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_process_of_its_own_shows_a_traceback_for_debug(tmp_path: Path) -> None:
+    done = process("--debug", "run", "nosuch", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "ScenarioError" in done.stderr
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "codedfl.cli", "data", "list", "--json"]
+    with subprocess.Popen(
+        command, env=environment(), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as started:
+        assert started.stdout is not None
+        assert started.stderr is not None
+        started.stdout.close()
+        assert started.stderr.read() == ""
+        assert started.wait(timeout=60) in (0, 1)  # the reader does not care

@@ -1,0 +1,176 @@
+"""The user's own data, from a file beside the scenario to a finished run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import r2_score
+
+from cli.conftest import Command
+from codedfl.data import load_file
+from codedfl.scenario import load
+from rundirs import epochs, strict_json
+
+RIDGE = 0.01
+# the inputs are nearly uncorrelated and of unit variance: 80 steps of 0.5 end at the minimum to the last digits
+SCENARIO = """
+name = "mine"
+scheme = "conventional"
+[data]
+source = "../data/train{ending}"
+{more}
+[features]
+kind = "none"
+[task]
+ridge = 0.01
+precision = "float64"
+[training]
+epochs = 80
+learning_rate = 0.5
+decay_epochs = []
+targets = [0.2]
+[[fleet.devices]]
+count = 4
+mac_rate = 1e6
+[timing]
+draws = 50
+"""
+RNG = np.random.default_rng(1)
+X = {"train": RNG.standard_normal((120, 5)), "test": RNG.standard_normal((60, 5))}
+WEIGHTS = RNG.standard_normal((5, 2))
+VALUES = {part: x @ WEIGHTS + 0.5 * RNG.standard_normal((len(x), 2)) for part, x in X.items()}
+NAMES = np.array(["ant", "bee", "cow"])
+KINDS = {part: np.argmax(x[:, :3] + 0.7 * RNG.standard_normal((len(x), 3)), axis=1) for part, x in X.items()}
+
+
+def save(path: Path, x: np.ndarray, targets: dict[str, np.ndarray]) -> None:
+    table = pa.table({**{f"x{j}": x[:, j] for j in range(x.shape[1])}, **targets})
+    if path.suffix == ".csv":
+        pyarrow.csv.write_csv(table, path)
+    else:
+        pyarrow.parquet.write_table(table, path)
+
+
+def prepare(folder: Path, ending: str, targets: dict[str, dict[str, np.ndarray]], more: str) -> None:
+    """Write scenarios/own.toml and data/train and data/test; a .npz holds both parts in one."""
+    for name in ("scenarios", "data"):
+        (folder / name).mkdir()
+    if ending == ".npz":
+        columns = {part: np.stack(list(found.values()), axis=1) for part, found in targets.items()}
+        arrays = {f"y_{part}": y[:, 0] if y.shape[1] == 1 else y for part, y in columns.items()}
+        np.savez(folder / "data/train.npz", x_train=X["train"], x_test=X["test"], **arrays)
+        more = ""
+    else:
+        for part, found in targets.items():
+            save(folder / f"data/{part}{ending}", X[part], found)
+        more += f'\ntest_source = "../data/test{ending}"'
+    (folder / "scenarios/own.toml").write_text(SCENARIO.format(ending=ending, more=more))
+
+
+def solver(y: np.ndarray) -> Ridge:
+    """The model that gradient descent must end at: codedfl divides the loss by the samples and fits no intercept."""
+    return Ridge(alpha=RIDGE * len(y), fit_intercept=False, tol=1e-12).fit(X["train"], y)
+
+
+def run(codedfl: Command) -> dict[str, Any]:
+    outcome = codedfl("run", "scenarios/own.toml", "--out", "run", "--json")
+    assert outcome.code == 0, outcome.err
+    return strict_json(outcome.out)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_regression(codedfl: Command, folder: Path, ending: str) -> None:
+    prepare(folder, ending, {part: {"v": v[:, 0]} for part, v in VALUES.items()}, 'target = "v"')
+    found = run(codedfl)
+    wanted = r2_score(VALUES["test"][:, 0], solver(VALUES["train"][:, 0]).predict(X["test"]))
+    assert found["metric"] == "r2"
+    assert found["final_accuracy"] == pytest.approx(wanted, rel=1e-9)
+    assert 0.5 < wanted < 1, "an easy problem, but not a trivial one"
+
+
+@pytest.mark.parametrize("ending", [".csv", ".npz"])
+def test_regression_of_two_targets(codedfl: Command, folder: Path, ending: str) -> None:
+    columns = {part: {"v": v[:, 0], "w": v[:, 1]} for part, v in VALUES.items()}
+    prepare(folder, ending, columns, 'target = "v,w"')
+    wanted = r2_score(VALUES["test"], solver(VALUES["train"]).predict(X["test"]))
+    assert run(codedfl)["final_accuracy"] == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_classification(codedfl: Command, folder: Path, ending: str) -> None:
+    prepare(folder, ending, {part: {"animal": NAMES[kinds]} for part, kinds in KINDS.items()}, "")
+    found = run(codedfl)
+    guesses = np.argmax(solver(np.eye(3)[KINDS["train"]]).predict(X["test"]), axis=1)
+    assert found["metric"] == "accuracy"
+    assert found["final_accuracy"] == np.mean(guesses == KINDS["test"])
+    assert 0.6 < found["final_accuracy"] < 1
+
+
+def test_a_part_of_one_file_is_set_aside_for_testing(codedfl: Command, folder: Path) -> None:
+    prepare(folder, ".csv", {part: {"v": v[:, 0]} for part, v in VALUES.items()}, "")
+    text = (
+        (folder / "scenarios/own.toml").read_text().replace('test_source = "../data/test.csv"', "test_fraction = 0.25")
+    )
+    (folder / "scenarios/own.toml").write_text(text)
+    split = load_file(folder / "data/train.csv", test_fraction=0.25, dtype="float64")
+    assert (len(split.x_train), len(split.x_test)) == (90, 30)
+    model = Ridge(alpha=RIDGE * 90, fit_intercept=False, tol=1e-12).fit(split.x_train, split.y_train)
+    wanted = r2_score(split.y_test, model.predict(split.x_test))
+    assert run(codedfl)["final_accuracy"] == pytest.approx(wanted, rel=1e-9)
+
+
+def test_single_precision_by_default(codedfl: Command, folder: Path) -> None:
+    prepare(folder, ".npz", {part: {"v": v[:, 0]} for part, v in VALUES.items()}, "")
+    wanted = r2_score(VALUES["test"][:, 0], solver(VALUES["train"][:, 0]).predict(X["test"]))
+    outcome = codedfl("run", "scenarios/own.toml", "--set", "task.precision=float32", "--json")
+    # 120 products and sums of single precision in every gradient
+    assert strict_json(outcome.out)["final_accuracy"] == pytest.approx(
+        wanted, abs=120 * float(np.finfo(np.float32).eps)
+    )
+
+
+def test_time_to_a_coefficient_of_determination(codedfl: Command, folder: Path) -> None:
+    prepare(folder, ".npz", {part: {"v": v[:, 0]} for part, v in VALUES.items()}, "")
+    found = run(codedfl)
+    columns = epochs(folder / "run")
+    first = np.flatnonzero(columns["accuracy"] >= 0.2)[0]
+    assert found["time_to_accuracy"]["0.2"] == pytest.approx(columns["time_mean"][first], rel=1e-12)
+    people = codedfl("run", "scenarios/own.toml", "--out", "run")
+    assert "R²" in people.out
+    assert "accuracy" not in people.out
+
+
+def test_paths_are_relative_to_the_scenario(codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(folder, ".csv", {part: {"v": v[:, 0]} for part, v in VALUES.items()}, 'target = "v"')
+    ids = [load("scenarios/own.toml").id()]
+    monkeypatch.chdir(folder / "scenarios")
+    ids.append(load("own.toml").id())
+    monkeypatch.chdir(folder.parent)
+    ids.append(load(str(folder / "scenarios/own.toml")).id())
+    assert len(set(ids)) == 1
+    assert codedfl("run", folder / "scenarios/own.toml", "--set", "training.epochs=2").code == 0
+
+
+def test_a_run_on_own_data_goes_on_from_anywhere(
+    codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(folder, ".csv", {part: {"v": v[:, 0]} for part, v in VALUES.items()}, 'target = "v"')
+    first = run(codedfl)
+    monkeypatch.chdir(folder / "data")
+    outcome = codedfl("run", "../scenarios/own.toml", "--out", "../run", "--json")
+    assert strict_json(outcome.out) == first
+
+
+def test_compare_on_own_data(codedfl: Command, folder: Path) -> None:
+    prepare(folder, ".npz", {part: {"v": v[:, 0]} for part, v in VALUES.items()}, "")
+    outcome = codedfl(
+        *("compare", "conventional", "drop-slowest", "-s", "scenarios/own.toml", "--out", "out"),
+        *("--set", "schemes.drop-slowest.wait_for=3", "--set", "training.epochs=20", "--set", "timing.repeats=2"),
+    )
+    assert outcome.code == 0, outcome.err
+    assert (folder / "out/compare.svg").exists()

@@ -1,0 +1,101 @@
+"""The package as a whole: public names, and the tree of errors as it is drawn."""
+
+import importlib
+import importlib.metadata
+import inspect
+import pkgutil
+import re
+import types
+
+import pytest
+
+import codedfl
+from codedfl import errors
+
+MODULES = [
+    "codedfl",
+    *(
+        found.name
+        for found in pkgutil.walk_packages(codedfl.__path__, prefix="codedfl.")
+        if not found.name.endswith("__main__")  # that one is the program itself
+    ),
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_public_names_are_declared_and_exist(name: str) -> None:
+    module = importlib.import_module(name)
+    source = inspect.getsource(module)
+    if source.count("\n") <= 1 and "import" not in source:
+        return  # an empty package has a docstring only
+    assert hasattr(module, "__all__"), f"{name} declares no __all__"
+    assert len(set(module.__all__)) == len(module.__all__)
+    missing = [public for public in module.__all__ if not hasattr(module, public)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_are_described(name: str) -> None:
+    module = importlib.import_module(name)
+    assert module.__doc__
+    for public in getattr(module, "__all__", []):
+        value = getattr(module, public)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__doc__, f"{name}.{public} has no docstring"
+
+
+def test_the_front_door_shows_what_it_declares() -> None:
+    shown = {
+        name
+        for name, value in vars(codedfl).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    declared = {name for name in codedfl.__all__ if not isinstance(getattr(codedfl, name), types.ModuleType)}
+    assert shown | {"__version__"} == declared
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert codedfl.__version__ == importlib.metadata.version("codedfl")
+
+
+LINE = re.compile(r"^ {4}(?P<branches>(?:[│ ] {3})*)(?P<branch>[├└]── )?(?P<name>\w+)  +\S")
+
+
+def drawn(text: str) -> dict[str, str]:
+    """Child to parent, from the drawing: each level is four characters wide."""
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in text.splitlines():
+        if not (match := LINE.match(line)):
+            continue
+        depth = len(match["branches"]) // 4 + bool(match["branch"])
+        assert depth <= len(path), f"'{match['name']}' hangs from nothing"
+        path = [*path[:depth], match["name"]]
+        parents[match["name"]] = path[-2] if depth else "Exception"
+    return parents
+
+
+def test_a_drawing_is_read() -> None:
+    text = "    A      root\n    ├── B      one\n    │   └── C  two\n    └── D      three\n        └── E  four\n"
+    assert drawn(text) == {"A": "Exception", "B": "A", "C": "B", "D": "A", "E": "D"}
+
+
+def test_the_errors_are_those_of_the_drawing() -> None:
+    classes = {
+        name: value.__bases__[0].__name__
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, BaseException)
+    }
+    assert drawn(errors.__doc__ or "") == classes
+    assert set(classes) == set(errors.__all__)
+
+
+def descendants(kind: type) -> set[type]:
+    return {kind}.union(*(descendants(child) for child in kind.__subclasses__()))
+
+
+def test_all_errors_stand_in_one_place() -> None:
+    for name in MODULES:
+        importlib.import_module(name)
+    own = {kind for kind in descendants(errors.CodedflError) if kind.__module__.startswith("codedfl")}
+    assert {kind.__name__ for kind in own if kind.__module__ != "codedfl.errors"} == set()

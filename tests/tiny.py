@@ -1,0 +1,146 @@
+"""Small problems and fleets that tests share, and the rounding bounds they are held to."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codedfl import schemes
+from codedfl.delays import DelayModel
+from codedfl.engines import VirtualEngine
+from codedfl.scenario import Scenario
+from codedfl.schemes import Message, Round, Scheme, Server, Work
+from codedfl.task import Problem, Shard
+from codedfl.training import State, train
+
+PAPER_FLEET = [
+    {"count": 10, "mac_rate": 25e6},
+    {"count": 5, "mac_rate": 5e6},
+    {"count": 5, "mac_rate": 2.5e6},
+    {"count": 5, "mac_rate": 1.25e6},
+]
+
+
+def scenario(changes: Mapping[str, Any] | None = None) -> Scenario:
+    """The paper's fleet on digits, a few epochs; ``changes`` are dotted keys."""
+    training = {"epochs": 5, "learning_rate": 0.05}
+    base = Scenario.from_table({"data": {"source": "digits"}, "fleet": {"devices": PAPER_FLEET}, "training": training})
+    return base.with_settings(changes or {})
+
+
+def problem(
+    sizes: Sequence[int],
+    *,
+    features: int = 6,
+    outputs: int = 3,
+    dtype: str = "float64",
+    ridge: float = 0.01,
+    kind: str = "classification",
+    seed: int = 0,
+) -> Problem:
+    """Random shards of the given sizes; classes can be told apart, regression targets are linear in the features."""
+    rng = np.random.default_rng(seed)
+    truth = rng.standard_normal((features, outputs))
+
+    def samples(count: int) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.standard_normal((count, features)).astype(dtype)
+        scores = x @ truth + 0.1 * rng.standard_normal((count, outputs))
+        return x, np.argmax(scores, axis=1) if kind == "classification" else scores.astype(dtype)
+
+    shards = []
+    for count in sizes:
+        x, y = samples(count)
+        shards.append(Shard(x, np.eye(outputs, dtype=dtype)[y] if kind == "classification" else y))
+    x_test, y_test = samples(32)
+    return Problem(tuple(shards), x_test, y_test, kind, ridge)
+
+
+def trained(
+    given: Problem,
+    wanted: Scenario,
+    state: State | None = None,
+    after_epoch: Callable[[State], None] = lambda state: None,
+) -> State:
+    """Train in virtual time, from the start or from a state."""
+    scheme = schemes.create(wanted, given)
+    state = state or State.fresh(given)
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
+    delays = DelayModel.create(wanted.fleet, wanted.links)
+    engine = VirtualEngine(devices, delays, seed=wanted.timing.seed, draw=wanted.timing.draw, now=state.now)
+    return train(given, wanted, scheme, engine, state, after_epoch)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What went through the server in one epoch."""
+
+    epoch: int
+    model: np.ndarray
+    round: Round
+    replies: Mapping[int, Message]
+    gradient: np.ndarray
+
+
+def spied(monkeypatch: Any, wanted: Scenario) -> list[Seen]:
+    """Let every server of the scenario's scheme be watched from now on; the list fills up as epochs pass."""
+    seen: list[Seen] = []
+    scheme = schemes.SCHEMES[wanted.scheme]
+    make = scheme.server
+
+    def watched(self: Scheme[Any]) -> Server:
+        server = make(self)
+        asked: dict[int, tuple[np.ndarray, Round]] = {}
+        broadcast, combine = server.broadcast, server.combine
+
+        def spy_broadcast(epoch: int, model: np.ndarray) -> Round:
+            asked[epoch] = model, broadcast(epoch, model)
+            return asked[epoch][1]
+
+        def spy_combine(epoch: int, replies: Mapping[int, Message], work: Work) -> np.ndarray:
+            gradient = combine(epoch, replies, work)
+            seen.append(Seen(epoch, *asked[epoch], dict(replies), gradient))
+            return gradient
+
+        server.broadcast, server.combine = spy_broadcast, spy_combine  # type: ignore[method-assign]
+        return server
+
+    monkeypatch.setattr(scheme, "server", watched)
+    return seen
+
+
+def gamma(operations: int, dtype: Any) -> float:
+    """The bound k u / (1 - k u) on the relative error of a chain of k roundings, u = eps / 2 (Higham, section 3.1).
+
+    It holds for a sum of products in whatever order BLAS adds, relative to the sum of absolute values.
+    """
+    unit = float(np.finfo(dtype).eps) / 2
+    assert operations * unit < 0.5
+    return operations * unit / (1 - operations * unit)
+
+
+def plain_gradient(
+    shards: Sequence[Shard], model: np.ndarray, rows: Sequence[slice] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The mean gradient of the data term from the samples themselves, and how far a scheme may be from it.
+
+    Reference: 1/m * sum X^T (X Theta - Y) in float64. A device that works in ``dtype`` with n rows and d features
+    makes at most d + n + 1 roundings on the way to any entry: a product with X (d), the subtraction (1), a product
+    with X^T (n); or a Gram matrix (n), its product with Theta (d), the subtraction. Each is relative to the same
+    expression in absolute values. The server's float64 sum over N devices and its division add N + 1 more, and the
+    reference has as many roundings of its own: hence twice gamma of them all.
+    """
+    rows = rows or [slice(None)] * len(shards)
+    parts = [(shard.x[cut].astype(float), shard.y[cut].astype(float)) for shard, cut in zip(shards, rows, strict=True)]
+    samples = sum(len(x) for x, _ in parts)
+    theta = model.astype(shards[0].x.dtype).astype(float)
+    value = sum(x.T @ (x @ theta - y) for x, y in parts) / samples
+    size = sum(abs(x).T @ (abs(x) @ abs(theta) + abs(y)) for x, y in parts) / samples
+    roundings = model.shape[0] + max(len(x) for x, _ in parts) + len(shards) + 2
+    return value, 2 * gamma(roundings, shards[0].x.dtype) * size
+
+
+def is_one_sentence(text: str) -> bool:
+    """No line break, and no full stop that another sentence follows."""
+    return bool(text.strip()) and "\n" not in text and re.search(r"[.!?]\s+[A-Z]", text) is None
