@@ -13,6 +13,8 @@ from codedfl.files import write_whole
 from codedfl.runs import Run
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 __all__ = ["Curve", "accuracy_against_time", "save", "speedup_against_delta", "time_against_setting"]
@@ -89,6 +91,9 @@ def accuracy_against_time(curves: Sequence[Curve], *, targets: Sequence[float], 
         )
     best = max(tops)
     axes.set(xscale="log", ylim=(min(0.5, best - 0.3), min(1.0, best + 0.04)))
+    # the first epoch is computed beforehand and over at once: nothing happens until the second ends
+    second = min(float(run.timings[:, :2].max(axis=1).min()) for curve in curves for run in curve.runs)
+    axes.set_xlim(left=second / 2)
     axes.set_xlabel("training time in virtual seconds (logarithmic)")
     axes.set_ylabel("test accuracy" if metric == "accuracy" else "R² on the test set")
     axes.grid(visible=True, which="major", color="0.9")
@@ -129,11 +134,24 @@ def speedup_against_delta(sweeps: Sequence[dict[str, Any]], target: float) -> "F
         )
     axes.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
     axes.set(xscale="log", yscale="log")
+    _plain_ticks(axes.xaxis, sorted({point["delta"] for sweep in sweeps for point in sweep["points"]}))
+    _plain_ticks(axes.yaxis, [tick for tick in (0.03, 0.1, 0.3, 1, 2, 3, 4, 5, 6, 10, 30, 100) if _inside(axes, tick)])
     axes.set_xlabel("Delta in seconds (logarithmic): replying later than this after the fastest is straggling")
     axes.set_ylabel(f"speed-up to {target:g} (logarithmic)")
     axes.grid(visible=True, color="0.9")
     axes.legend(fontsize=8, title="mean and 95% of seeds and draws", title_fontsize=8)
     return figure
+
+
+def _inside(axes: "Axes", height: float) -> bool:
+    low, high = axes.get_ylim()
+    return bool(low <= height <= high)
+
+
+def _plain_ticks(axis: "Axis", places: Sequence[float]) -> None:
+    """Label a logarithmic axis with plain numbers at the given places only."""
+    axis.set_ticks(list(places), [f"{place:g}" for place in places])
+    axis.set_ticks([], minor=True)
 
 
 def save(figure: "Figure", path: Path) -> None:

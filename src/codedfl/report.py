@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["figure_html", "number", "page", "table_html"]
+__all__ = ["figure_html", "number", "page", "table_html", "table_markdown"]
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
@@ -27,6 +27,12 @@ def table_html(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in header)
     lines = ("<tr>" + "".join(f"<td>{html.escape(number(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def table_markdown(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Write a table for Markdown pages."""
+    lines = [header, ["---"] * len(header), *([number(cell).replace("|", "/") for cell in row] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def figure_html(svg: Path, caption: str) -> str:

@@ -4,6 +4,7 @@
     epochs.parquet   one row an epoch
     summary.json     the results in short; there when the run is finished
     model.npz        the model
+    timeline.parquet who did what when, in the run's own draw
     timings.npy      when each epoch ends (epochs) in each timing draw (rows), in seconds
     repeats/N/       further trainings of a scheme whose model follows the timing
     checkpoint.npz   only while the run is not finished
@@ -47,6 +48,7 @@ from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.shared_timing import Variant, measure, shared_seconds
 from codedfl.task import Problem
+from codedfl.timeline import timeline
 from codedfl.timing import Band, band, cumulative_seconds, time_to
 from codedfl.training import COLUMNS, State, train
 
@@ -217,6 +219,7 @@ def _finish(
     write_whole(path / "timings.npy", lambda file: np.save(file, timings.astype(np.float32), allow_pickle=False))
     write_parquet(path / "epochs.parquet", _table(state, [seconds for _, seconds in runs]))
     write_arrays(path / "model.npz", {"theta": state.model})
+    write_parquet(path / "timeline.parquet", _timeline(scenario, scheme, state))
     write_json(path / "summary.json", summary)
     (path / "checkpoint.npz").unlink(missing_ok=True)
 
@@ -299,6 +302,16 @@ def _repeat(
         run = execute(scenario.with_settings(changes), place, problem=lambda: problem, progress=progress)
         results.append((run.epochs["accuracy"], run.timings.astype(np.float64)))
     return results
+
+
+def _timeline(scenario: Scenario, scheme: schemes.Scheme[Any], state: State) -> dict[str, list[Any]]:
+    return timeline(
+        state.history,
+        DelayModel.create(scenario.fleet, scenario.links),
+        seed=scenario.timing.seed,
+        draw=scenario.timing.draw,
+        parallel=isinstance(scheme, schemes.SharingScheme) and scheme.parallel_reception,
+    )
 
 
 def _table(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> dict[str, Any]:

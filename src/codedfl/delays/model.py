@@ -132,12 +132,19 @@ class DelayModel:
 
     def reply_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws asked"]:
         """Return when each asked device's reply is at the server, counted from the broadcast."""
+        down, work, up = self.reply_parts(costs, chance)
+        return np.asarray(down + work + up)
+
+    def reply_parts(
+        self, costs: RoundCosts, chance: Chance
+    ) -> tuple[Float[np.ndarray, "draws asked"], Float[np.ndarray, "draws asked"], Float[np.ndarray, "draws asked"]]:
+        """Return how long each asked device receives, computes and sends."""
         asked = costs.asked
         down = chance.down_tries[:, asked] * self.send_seconds(costs.down_bits, self.down_rate[asked])
         up = chance.up_tries[:, asked] * self.send_seconds(costs.up_bits, self.up_rate[asked])
         work = costs.macs / self.mac_rate[asked]
         mean_setup = np.where(costs.macs > 0, self.setup_ratio[asked] * work + self.setup_seconds[asked], 0.0)
-        return np.asarray(down + work + chance.setup[:, asked] * mean_setup + up)
+        return down, work + chance.setup[:, asked] * mean_setup, up
 
     def send_seconds(self, bits: Int[np.ndarray, "n"], rate: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
         """Return the time of one try."""

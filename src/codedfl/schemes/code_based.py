@@ -143,13 +143,14 @@ class CodeBasedServer(SharingServer):
         return len(self._policy.active)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add up in float64, decode, and add the first gradient."""
+        """Add up in float64, decode in the precision of the replies, and add the first gradient."""
         samples = sum(self._public.samples)
         ordered = [replies[device] for device in sorted(replies)]
         if epoch == 1:
             self._first = np.sum([reply["gradient"] for reply in ordered], axis=0, dtype=np.float64)
             return np.asarray(self._first / samples)
-        total = np.asarray(np.sum([reply["words"] for reply in ordered], axis=0, dtype=np.float64))
+        exact = np.sum([reply["words"] for reply in ordered], axis=0, dtype=np.float64)
+        total = np.asarray(exact).astype(self._public.dtype)
         product = self._private.decrypt(EncryptedReply(self._private.key, total), self._decoder)
         self._charge_decoding(total, work)
         return np.asarray((self._first + product.T) / samples)
