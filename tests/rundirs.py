@@ -55,7 +55,7 @@ parts = 3
 wait_for = 4
 """
 SCHEMES = ("conventional", "minibatch", "drop-slowest")
-FINISHED = {"scenario.toml", "epochs.parquet", "summary.json", "model.npz", "timings.npy"}
+FINISHED = {"scenario.toml", "epochs.parquet", "summary.json", "model.npz", "timeline.parquet", "timings.npy"}
 
 
 def small(changes: Mapping[str, Any] | None = None) -> Scenario:

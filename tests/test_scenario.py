@@ -189,7 +189,7 @@ def test_the_values_of_a_change_are_left_alone() -> None:
 def test_options_are_those_of_the_file_or_else_the_defaults() -> None:
     made = Scenario(fleet=FLEET, schemes={"minibatch": {"parts": 2}})
     assert made.options().to_table() == {"parts": 2}
-    assert made.options("drop-slowest").to_table() == {"wait_for": 20}
+    assert made.options("drop-slowest").to_table() == {}
     assert made.options("conventional").to_table() == {}
     with pytest.raises(TypeError):
         made.schemes["minibatch"] = None  # type: ignore[index]

@@ -356,7 +356,7 @@ def _summary(
         "bits_sent": {kind: int(sum(columns[f"{kind}_bits"])) for kind in ("down", "up", "d2d")},
         "device_macs": int(sum(columns["device_macs"])),
         "server_macs": int(sum(columns["server_macs"])),
-        "decode_failures": 0,
+        "decode_failures": 0,  # a key's erasure set is drawn again until its decoder restores it
         "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
         "handovers": len(state.history.transfers),
         "survives_losses": scheme.survives_losses,

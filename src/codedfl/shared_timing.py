@@ -48,9 +48,11 @@ class SharedCosts:
 
 def measure(scheme: SharingScheme[Any], problem: Problem, *, first_offline: bool) -> SharedCosts:
     """Let three devices of their own reply and hand over for real, and count what it takes."""
-    shards = problem.shards[:1] * 3
-    devices = [scheme.device(number, shard) for number, shard in enumerate(shards)]
-    server = scheme.server()
+    shard = problem.shards[0]
+    # a fleet of three of its own: the real one may be smaller, and must not be touched
+    probe = type(scheme)(dataclasses.replace(scheme.public, samples=(shard.samples,) * 3), scheme.options)
+    devices = [probe.device(number, shard) for number in range(3)]
+    server = probe.server()
     if not isinstance(server, SharingServer):
         raise TypeError(f"{type(server).__name__} does not share")
     rounds = [

@@ -60,8 +60,8 @@ class CodeBasedOptions(SchemeOptions):
 
 
 @lru_cache(maxsize=2)
-def _keys(parameters: Parameters, dtype: str, key_seed: int) -> KeyPair:
-    return generate_keys(parameters, dtype=dtype, seed=_seed(key_seed, "keys"))
+def _keys(parameters: Parameters, dtype: str, decoder: str, key_seed: int) -> KeyPair:
+    return generate_keys(parameters, dtype=dtype, decoder=decoder, seed=_seed(key_seed, "keys"))
 
 
 _products: WeakKeyDictionary[Shard, tuple[tuple[int, ...], Float[np.ndarray, "d n"]]] = WeakKeyDictionary()
@@ -201,13 +201,14 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
                 k=self.public.features,
                 **{name: getattr(self.options, name) for name in ("n", "degree", "t_tot", "t", "M", "beta")},
             )
+            _ = self.keys  # whether supports and a decodable erasure set exist shows when they are drawn
         except CodedflError as error:
             raise ScenarioError(f"schemes.code-based does not fit {self.public.features} features: {error}") from None
 
     @property
     def keys(self) -> KeyPair:
         """The server's key pair, drawn once."""
-        return _keys(self._parameters, self.public.dtype.name, self.options.key_seed)
+        return _keys(self._parameters, self.public.dtype.name, self.options.decoder, self.options.key_seed)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix under the public key."""
