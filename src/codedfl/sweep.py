@@ -1,21 +1,15 @@
 """A grid of scenarios, on all cores: one process a core, one run directory a cell."""
 
 import itertools
-import os
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from codedfl import figures, schemes
 from codedfl.compare import SharedProblem, to_csv
-from codedfl.errors import MissingExtraError, TrainingError, UsageError
+from codedfl.errors import MissingExtraError, UsageError
 from codedfl.files import refuse_file, write_json, write_text
+from codedfl.parallel import in_processes
 from codedfl.progress import Progress
 from codedfl.runs import execute, target_name
 from codedfl.scenario import Scenario
@@ -39,7 +33,7 @@ def sweep(
     wanted = [scenario.with_settings(cell) for cell in cells]  # a wrong value is refused before anything runs
     for entry in wanted:
         schemes.check(entry)
-    summaries = _run_all(wanted, out, progress, workers or os.cpu_count() or 1)
+    summaries = _run_all(wanted, out, progress, workers)
     rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
     write_json(out / "sweep.json", rows)
     write_text(out / "sweep.csv", to_csv(rows))
@@ -47,42 +41,15 @@ def sweep(
     return rows
 
 
-def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int) -> list[dict[str, Any]]:
+def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None) -> list[dict[str, Any]]:
     """Run each experiment once, however many cells it fills."""
     places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
     distinct = dict(zip(places, wanted, strict=True))
     refuse_file(out)
-    # spawned, not forked: a forked child would inherit the locks of BLAS threads
-    with ProcessPoolExecutor(min(workers, len(distinct)), get_context("spawn"), _start) as pool:
-        try:
-            futures = {place: pool.submit(_cell, entry.to_toml(), str(place)) for place, entry in distinct.items()}
-            _await(list(futures.values()), lambda done: progress("sweep", done, len(futures)))
-            return [futures[place].result() for place in places]
-        except BrokenProcessPool:
-            raise TrainingError(
-                "a process of the sweep was ended from outside (perhaps for lack of memory); "
-                "give the same command again, with --workers 1 if memory is short"
-            ) from None
-        except BaseException:
-            for process in list(getattr(pool, "_processes", {}).values()):
-                process.terminate()  # the checkpoints stay, so the same command goes on from here
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-def _await(futures: Sequence[Future[dict[str, Any]]], report: Callable[[int], None]) -> None:
-    pending = set(futures)
-    report(0)
-    while pending:
-        finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-        for future in finished:
-            future.result()  # the first failure ends the sweep
-        report(len(futures) - len(pending))
-
-
-def _start() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    threadpool_limits(1)
+    jobs = [(entry.to_toml(), str(place)) for place, entry in distinct.items()]
+    results = in_processes(_cell, jobs, lambda done: progress("sweep", done, len(jobs)), workers)
+    summaries = dict(zip(distinct, results, strict=True))
+    return [summaries[place] for place in places]
 
 
 _shared = SharedProblem(lambda stage, done, total: None)
