@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from codedfl import runs
+from codedfl import parallel, runs
 from codedfl import sweep as module
 from codedfl.errors import CodedflError, ScenarioError, TrainingError
 from codedfl.progress import silent
@@ -24,7 +24,7 @@ FEW = {"training.epochs": 6}
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let cells run in this process: most tests are not about processes."""
-    monkeypatch.setattr(module, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", InlinePool)
 
 
 def test_two_by_two_in_processes(tmp_path: Path) -> None:

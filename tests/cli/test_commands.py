@@ -9,8 +9,7 @@ import pytest
 
 import codedfl as package
 from cli.conftest import Command
-from codedfl import figures, schemes
-from codedfl import sweep as sweeping
+from codedfl import figures, parallel, schemes
 from codedfl.cli import comparing, main, reproducing
 from codedfl.cli.common import seconds_text, value_from
 from codedfl.data import SOURCES
@@ -25,7 +24,7 @@ FEW = ("--set", "training.epochs=6")
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the cells of a sweep run in this process."""
-    monkeypatch.setattr(sweeping, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(parallel, "ProcessPoolExecutor", InlinePool)
 
 
 CLAIM = {
