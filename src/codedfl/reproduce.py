@@ -231,7 +231,9 @@ def _speedup(benchmark: Sequence[Run], own: Sequence[Run], times: Float[np.ndarr
         own_times.append(times[:, epoch - 1])
         ratios.append(base_times[-1] / own_times[-1])
     spread = band(np.concatenate(ratios).astype(np.float64))
-    return Band(float(np.mean(base_times) / np.mean(own_times)), spread.low, spread.high)
+    return Band(
+        float(np.mean(base_times, dtype=np.float64) / np.mean(own_times, dtype=np.float64)), spread.low, spread.high
+    )
 
 
 def _frame_errors(plan: Plan, progress: Progress) -> Any:
@@ -292,7 +294,7 @@ def _measured(entries: Sequence[Run]) -> dict[str, Any]:
             target_name(target): [first_epoch(run.epochs["accuracy"], target) for run in entries] for target in targets
         },
         "time_to_accuracy": {
-            target: [None if seconds is None else float(seconds.mean()) for seconds in found]
+            target: [None if seconds is None else float(seconds.mean(dtype=np.float64)) for seconds in found]
             for target, found in times.items()
         },
         "seconds_per_epoch": float(np.mean([run.timings[:, -1].mean() / run.timings.shape[1] for run in entries])),
