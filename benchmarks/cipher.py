@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.measure import show
 from codedfl.cipher import PAPER_92, Ciphertext, KeyPair, draw_error_matrix, encrypt, generate_keys
 from codedfl.codes.erasure import DECODERS
 
@@ -167,6 +168,15 @@ def main() -> dict[str, Any]:
         "float32 least squares <= 1e-5": max(report["float32_errors"]["least-squares"].values()) <= 1e-5,
         "float64 least squares <= 1e-11": max(report["float64_errors"]["least-squares"].values()) <= 1e-11,
     }
+    show("encryption / its product A G", report["encryption"]["encrypt_over_gemm"], 1.2)
+    show(
+        "decryption of a reply, least squares / product of its shape",
+        report["decryption_of_a_reply"]["least-squares_over_gemm"],
+    )
+    for precision, limit in (("float32", 1e-5), ("float64", 1e-11)):
+        worst = max(report[f"{precision}_errors"]["least-squares"].values())
+        show(f"{precision}: relative error of decryption, least squares", worst, limit)
+        show(f"{precision}: the same, peeling", max(report[f"{precision}_errors"]["peeling"].values()))
     return report
 
 
