@@ -5,7 +5,6 @@ import hashlib
 import http.client
 import io
 import os
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from codedfl.errors import DataError, DownloadError
+from codedfl.files import write_whole
 
 __all__ = [
     "BoundedReader",
@@ -71,22 +71,9 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` so that ``path`` holds all of it or is left as it was, whatever interrupts."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        write_whole(path, lambda file: file.write(content))
     except OSError as error:
         raise _unwritable(path.parent, error) from error
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # temporary files are private; a cache may be shared
-        partial.chmod(0o644)
-        partial.replace(path)
-    except OSError as error:
-        raise _unwritable(path.parent, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _unwritable(folder: Path, error: OSError) -> DataError:
