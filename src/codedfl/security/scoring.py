@@ -1,0 +1,108 @@
+"""Scores of attacks, by code that knows the truth. No attack imports this module.
+
+``verdict`` is one word: *falls* (the attacker has what it was after), *leaks* (it knows more than before, but not all),
+*holds* (it does no better than chance), or *not evaluated*.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.stats import hypergeom, rankdata
+
+from codedfl.security.contract import Finding
+
+__all__ = ["NOT_EVALUATED", "Score", "Truth", "area_under_curve", "relative_error", "score"]
+
+FALLS_BELOW = 1e-2
+"""A Gram matrix known to this relative error serves an attacker as well as the true one."""
+FALLS_ABOVE = 0.9
+"""An area under the curve from which membership counts as told."""
+SIGMAS = 4.0
+"""Deviations from chance that count as knowing something."""
+NOT_EVALUATED = "not evaluated"
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What the attacker does not know."""
+
+    gram: Float[np.ndarray, "rows columns"] | None = field(default=None, repr=False)
+    support: Int[np.ndarray, "t"] | None = field(default=None, repr=False)
+    members: Bool[np.ndarray, "m"] | None = field(default=None, repr=False)
+    length: int = 0
+    """Length n of the words that the support lies in."""
+    guess_error: float = 1.0
+    """Relative error of the best guess without the view; 1 is the zero matrix."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How an attack fared; what was not attacked is None."""
+
+    relative_error: float | None
+    support_found: float | None
+    """Share of the true support among the positions named."""
+    support_recovered: bool | None
+    auc: float | None
+    verdict: str
+    remark: str = ""
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values."""
+        return dict(vars(self))
+
+
+def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndarray, "rows columns"]) -> float:
+    """Return the Frobenius norm of the difference against that of the truth; infinite where it is not a number."""
+    error = float(np.linalg.norm(found.astype(np.float64) - true) / np.linalg.norm(true.astype(np.float64)))
+    return error if math.isfinite(error) else math.inf
+
+
+def area_under_curve(scores: Float[np.ndarray, "m"], members: Bool[np.ndarray, "m"]) -> float:
+    """Return the chance that a member scores above a non-member, ties counting half (Mann-Whitney)."""
+    inside, outside = int(members.sum()), int((~members).sum())
+    ranks = rankdata(scores)
+    return float((ranks[members].sum() - inside * (inside + 1) / 2) / (inside * outside))
+
+
+def score(finding: Finding, truth: Truth) -> Score:
+    """Hold a finding against the truth."""
+    error = found = recovered = auc = None
+    verdicts = []
+    if finding.gram is not None and truth.gram is not None:
+        error = relative_error(finding.gram, truth.gram)
+        verdicts.append(_of_error(error, truth.guess_error))
+    if finding.support is not None and truth.support is not None:
+        hits = int(np.isin(finding.support, truth.support).sum())
+        found = hits / max(truth.support.size, 1)
+        recovered = hits == truth.support.size == finding.support.size
+        verdicts.append("falls" if recovered else _of_hits(hits, finding.support.size, truth))
+    if finding.membership is not None and truth.members is not None:
+        auc = area_under_curve(finding.membership, truth.members)
+        verdicts.append(_of_auc(auc, truth.members))
+    worst = next((word for word in ("falls", "leaks", "holds") if word in verdicts), "holds")
+    return Score(error, found, recovered, auc, worst, finding.remark)
+
+
+def _of_error(error: float, guess: float) -> str:
+    if error <= FALLS_BELOW and error < guess:
+        return "falls"
+    return "leaks" if error < 0.95 * guess else "holds"
+
+
+def _of_hits(hits: int, named: int, truth: Truth) -> str:
+    """Positions named at random hit as often as the hypergeometric distribution says."""
+    assert truth.support is not None  # noqa: S101 - the caller has looked
+    by_chance = hypergeom(truth.length, truth.support.size, named)
+    return "leaks" if hits > by_chance.mean() + SIGMAS * max(by_chance.std(), 0.5) else "holds"
+
+
+def _of_auc(auc: float, members: Bool[np.ndarray, "m"]) -> str:
+    if auc >= FALLS_ABOVE:
+        return "falls"
+    inside, outside = int(members.sum()), int((~members).sum())
+    deviation = math.sqrt((inside + outside + 1) / (12 * inside * outside))  # of Mann-Whitney under chance
+    return "leaks" if auc > 0.5 + SIGMAS * deviation else "holds"

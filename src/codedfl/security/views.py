@@ -1,0 +1,101 @@
+"""What each party sees: the only thing an attack is given.
+
+A view holds what the threat model transmits to its holder and what is public (by Kerckhoffs's principle: the scheme,
+its sizes and the public key), and nothing else. Truth lives in ``codedfl.security.scoring``; no attack imports that.
+
+Data that was encoded linearly is described by the public map ``G``: words = A G + noise. For the paper's cipher G is the
+public key (k x n). For data sealed in residues G is the scale of the fixed-point encoding times the identity, and the
+words are the residues as an attacker would read them, so that every attack can be tried on it unchanged.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+
+__all__ = [
+    "ForwardView",
+    "MembershipView",
+    "ParcelView",
+    "RepliesView",
+    "RowView",
+    "SharedSupportView",
+    "View",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Base of all views; ``holder`` says in words who has it."""
+
+    holder: ClassVar[str]
+
+
+@dataclass(frozen=True, eq=False)
+class ParcelView(View):
+    """One parcel that a device handed over: words = A G + E."""
+
+    holder = "an eavesdropper on the link, or the recipient"
+
+    G: Float[np.ndarray, "k n"]
+    words: Float[np.ndarray, "d n"]
+    t: int
+    """Public size of an error support; 0 where the scheme has none."""
+    beta: int
+    """Public rank of an error matrix; 0 where the scheme has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowView(View):
+    """A single row of a parcel: word = a G + e with e zero outside t positions."""
+
+    holder = "an eavesdropper who caught one row"
+
+    G: Float[np.ndarray, "k n"]
+    word: Float[np.ndarray, "n"]
+    t: int
+
+
+@dataclass(frozen=True, eq=False)
+class ForwardView(View):
+    """A device received two parcels, added its own data, and handed the sum on; the two senders saw that parcel."""
+
+    holder = "the two devices that sent to the forwarding one, together"
+
+    G: Float[np.ndarray, "k n"]
+    sent: tuple[Float[np.ndarray, "d n"], ...]
+    """The parcels that the two sent, errors included: they made them."""
+    forwarded: Float[np.ndarray, "d n"]
+
+
+@dataclass(frozen=True, eq=False)
+class SharedSupportView(View):
+    """The parcel of a device that was given the very support that the attacker had used before."""
+
+    holder = "a device that was given the same support earlier"
+
+    G: Float[np.ndarray, "k n"]
+    words: Float[np.ndarray, "d n"]
+    positions: Int[np.ndarray, "t"]
+    """The attacker's own error support; empty where the scheme has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class RepliesView(View):
+    """Models sent to one device and what its replies say: replies[e] = A models[e], without the moments."""
+
+    holder = "the server"
+
+    models: Float[np.ndarray, "epochs d c"]
+    replies: Float[np.ndarray, "epochs d c"]
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipView(View):
+    """A Gram matrix that an attacker has (true or recovered), and data points of which it wants to know who is in."""
+
+    holder = "whoever has a Gram matrix"
+
+    gram: Float[np.ndarray, "d d"]
+    candidates: Float[np.ndarray, "m d"]
