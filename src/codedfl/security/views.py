@@ -4,8 +4,8 @@ A view holds what the threat model transmits to its holder and what is public (b
 its sizes and the public key), and nothing else. Truth lives in ``codedfl.security.scoring``; no attack imports that.
 
 Data that was encoded linearly is described by the public map ``G``: words = A G + noise. For the paper's cipher G is
-the public key (k x n). For data sealed in residues G is the scale of the fixed-point encoding times the identity, and the
-words are the residues as an attacker would read them, so that every attack can be tried on it unchanged.
+the public key (k x n). For data sealed in residues G is the scale of the fixed-point encoding times the identity, and
+the words are the residues as an attacker would read them, so that every attack can be tried on it unchanged.
 """
 
 from dataclasses import dataclass
