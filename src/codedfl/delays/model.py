@@ -112,23 +112,31 @@ class DelayModel:
         Every (seed, epoch, draw, device) has its own numbers, whatever else is drawn: draw 7 is the same alone as
         among a thousand, so a run lives in one draw of its own band and can be resumed at any epoch.
         """
-        down, setup, up = (self._uniform(seed, epoch, stream, first, draws) for stream in range(3))
-        return Chance(self._tries(down), -np.log1p(-setup), self._tries(up))
+        down, setup, up = (self.uniform(seed, epoch, stream, first, draws) for stream in range(3))
+        return Chance(self.tries(down), -np.log1p(-setup), self.tries(up))
 
     def transfer_chance(self, seed: int, epoch: int, first: int, draws: int) -> TransferChance:
         """Draw the random part of the hand-overs after an epoch, like :meth:`chance`."""
-        grant, export, parcel, absorb = (self._uniform(seed, epoch, stream, first, draws) for stream in range(3, 7))
-        return TransferChance(self._tries(grant), -np.log1p(-export), self._tries(parcel), -np.log1p(-absorb))
+        grant, export, parcel, absorb = (self.uniform(seed, epoch, stream, first, draws) for stream in range(3, 7))
+        return TransferChance(self.tries(grant), -np.log1p(-export), self.tries(parcel), -np.log1p(-absorb))
 
-    def _uniform(self, seed: int, epoch: int, stream: int, first: int, draws: int) -> Float[np.ndarray, "draws n"]:
+    def uniform(
+        self, seed: int, epoch: int, stream: int, first: int, draws: int, columns: int | None = None
+    ) -> Float[np.ndarray, "draws columns"]:
+        """Draw uniform numbers, one for each device unless told how many, the same for a draw whatever its company."""
+        width = self.devices if columns is None else columns
         bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
-        bits.advance(first * self.devices)
-        return np.random.Generator(bits).random((draws, self.devices))
+        bits.advance(first * width)
+        return np.random.Generator(bits).random((draws, width))
 
-    def _tries(self, uniform: Float[np.ndarray, "draws n"]) -> Float[np.ndarray, "draws n"]:
+    def tries(
+        self, uniform: Float[np.ndarray, "draws columns"], senders: Int[np.ndarray, "columns"] | None = None
+    ) -> Float[np.ndarray, "draws columns"]:
+        """Turn uniform numbers into how often each of these devices (all, unless told) sends until it arrives."""
+        loss = self.loss if senders is None else self.loss[senders]
         # inversion of P(tries > k) = loss^k; log(0) = -inf rightly gives a single try on a link without loss
         with np.errstate(divide="ignore"):
-            return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(self.loss)))
+            return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(loss)))
 
     def reply_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws asked"]:
         """Return when each asked device's reply is at the server, counted from the broadcast."""

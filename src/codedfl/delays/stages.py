@@ -1,0 +1,99 @@
+"""Stages: many devices send to many others before training begins, and all wait for the last.
+
+A device sends one parcel at a time and takes one at a time (it may do both at once). Parcels leave in the order given;
+each begins when its sender and its recipient are both free, and is sent again until it arrives. A sender first
+prepares everything it has to send; a recipient works through what it received when the last parcel is there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.delays.model import DelayModel, Step, TransferCosts
+
+__all__ = ["stage_seconds", "stage_steps"]
+
+_FIRST_STREAM = 16
+"""Streams of random numbers below this belong to epochs and hand-overs."""
+
+
+def stage_seconds(
+    delays: DelayModel, stage: int, transfers: Sequence[TransferCosts], *, seed: int, first: int, draws: int
+) -> Float[np.ndarray, "draws"]:
+    """Return how long a stage lasts in each draw, counted from number ``first``."""
+    return _lay_out(delays, stage, transfers, seed=seed, first=first, draws=draws)[-1]
+
+
+def stage_steps(
+    delays: DelayModel, stage: int, transfers: Sequence[TransferCosts], *, seed: int, draw: int
+) -> list[Step]:
+    """Return who sends what to whom when in one draw, in seconds after the stage began."""
+    begins, ends, _ = _lay_out(delays, stage, transfers, seed=seed, first=draw, draws=1)
+    return [
+        Step(costs.sender, "send", costs.recipient, float(begin[0]), float(end[0]), costs.parcel_bits)
+        for costs, begin, end in zip(transfers, begins, ends, strict=True)
+    ]
+
+
+Draws = Float[np.ndarray, "draws"]
+
+
+def _lay_out(
+    delays: DelayModel, stage: int, transfers: Sequence[TransferCosts], *, seed: int, first: int, draws: int
+) -> tuple[list[Draws], list[Draws], Draws]:
+    """Return when each parcel begins and ends, and when the stage is over."""
+    n = delays.devices
+    export, absorb = (_setup(delays, seed, stage, stream, first, draws) for stream in range(2))
+    tries = _tries(delays, transfers, seed, stage, first, draws)
+    prepared, received = np.zeros(n), np.zeros(n)
+    for costs in transfers:
+        prepared[costs.sender] += costs.export_macs
+        received[costs.recipient] += costs.absorb_macs
+    sending = _work(delays, prepared, export) + _grants(delays, transfers)
+    taking = np.zeros((draws, n))
+    begins: list[Draws] = []
+    ends: list[Draws] = []
+    for number, costs in enumerate(transfers):
+        begin = np.maximum(sending[:, costs.sender], taking[:, costs.recipient])
+        rate = min(delays.d2d_rate[costs.sender], delays.d2d_rate[costs.recipient])
+        end = begin + tries[:, number] * costs.parcel_bits * (1 + delays.overhead) / rate
+        sending[:, costs.sender] = taking[:, costs.recipient] = end
+        begins.append(begin)
+        ends.append(end)
+    finished = np.maximum(taking + _work(delays, received, absorb), sending)
+    return begins, ends, np.asarray(finished.max(axis=1, initial=0.0))
+
+
+def _setup(
+    delays: DelayModel, seed: int, stage: int, stream: int, first: int, draws: int
+) -> Float[np.ndarray, "draws n"]:
+    return np.asarray(-np.log1p(-delays.uniform(seed, 0, _stream(stage, stream), first, draws)))
+
+
+def _tries(
+    delays: DelayModel, transfers: Sequence[TransferCosts], seed: int, stage: int, first: int, draws: int
+) -> Float[np.ndarray, "draws m"]:
+    senders = np.array([costs.sender for costs in transfers], dtype=np.int64)
+    uniform = delays.uniform(seed, 0, _stream(stage, 2), first, draws, columns=len(senders))
+    return delays.tries(uniform, senders)
+
+
+def _stream(stage: int, number: int) -> int:
+    return _FIRST_STREAM + 3 * stage + number
+
+
+def _work(
+    delays: DelayModel, macs: Float[np.ndarray, "n"], setup: Float[np.ndarray, "draws n"]
+) -> Float[np.ndarray, "draws n"]:
+    work = macs / delays.mac_rate
+    mean_setup = np.where(macs > 0, delays.setup_ratio * work + delays.setup_seconds, 0.0)
+    return np.asarray(work + setup * mean_setup)
+
+
+def _grants(delays: DelayModel, transfers: Sequence[TransferCosts]) -> Float[np.ndarray, "n"]:
+    """Return how long each sender waits for its grants; they are so short that tries do not matter."""
+    bits = np.zeros(delays.devices)
+    for costs in transfers:
+        bits[costs.sender] += costs.grant_bits
+    return np.asarray(bits * (1 + delays.overhead) / delays.down_rate / (1 - delays.loss))
