@@ -36,6 +36,10 @@ class Attack(ABC, Generic[Seen]):
     aim: ClassVar[str]
     """What it is after, in a few words."""
 
+    def suits(self, view: View) -> bool:
+        """Tell whether the attack can be tried on a view; attacks that ask for more than the type say so."""
+        return isinstance(view, self.view_type)
+
     @abstractmethod
     def run(self, view: Seen, rng: np.random.Generator) -> Finding:
         """Attack. Nothing found is a finding with None, not an error."""

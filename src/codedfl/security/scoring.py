@@ -57,8 +57,11 @@ class Score:
 
 def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndarray, "rows columns"]) -> float:
     """Return the Frobenius norm of the difference against that of the truth; infinite where it is not a number."""
-    error = float(np.linalg.norm(found.astype(np.float64) - true) / np.linalg.norm(true.astype(np.float64)))
-    return error if math.isfinite(error) else math.inf
+    difference = float(np.linalg.norm(found.astype(np.float64) - true))
+    size = float(np.linalg.norm(true.astype(np.float64)))
+    if size == 0:
+        return 0.0 if difference == 0 else math.inf
+    return difference / size if math.isfinite(difference) else math.inf
 
 
 def area_under_curve(scores: Float[np.ndarray, "m"], members: Bool[np.ndarray, "m"]) -> float:
@@ -75,9 +78,9 @@ def score(finding: Finding, truth: Truth) -> Score:
     if finding.gram is not None and truth.gram is not None:
         error = relative_error(finding.gram, truth.gram)
         verdicts.append(_of_error(error, truth.guess_error))
-    if finding.support is not None and truth.support is not None:
+    if finding.support is not None and truth.support is not None and truth.support.size:
         hits = int(np.isin(finding.support, truth.support).sum())
-        found = hits / max(truth.support.size, 1)
+        found = hits / truth.support.size
         recovered = hits == truth.support.size == finding.support.size
         verdicts.append("falls" if recovered else _of_hits(hits, finding.support.size, truth))
     if finding.membership is not None and truth.members is not None:

@@ -27,9 +27,10 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Base of all views; ``holder`` says in words who has it."""
+    """Base of all views; ``holder`` says in words who has it, ``label`` what it is."""
 
     holder: ClassVar[str]
+    label: ClassVar[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,7 @@ class ParcelView(View):
     """One parcel that a device handed over: words = A G + E."""
 
     holder = "an eavesdropper on the link, or the recipient"
+    label = "one parcel"
 
     G: Float[np.ndarray, "k n"]
     words: Float[np.ndarray, "d n"]
@@ -51,6 +53,7 @@ class RowView(View):
     """A single row of a parcel: word = a G + e with e zero outside t positions."""
 
     holder = "an eavesdropper who caught one row"
+    label = "one row"
 
     G: Float[np.ndarray, "k n"]
     word: Float[np.ndarray, "n"]
@@ -62,6 +65,7 @@ class ForwardView(View):
     """A device received two parcels, added its own data, and handed the sum on; the two senders saw that parcel."""
 
     holder = "the two devices that sent to the forwarding one, together"
+    label = "a forwarded parcel"
 
     G: Float[np.ndarray, "k n"]
     sent: tuple[Float[np.ndarray, "d n"], ...]
@@ -74,6 +78,7 @@ class SharedSupportView(View):
     """The parcel of a device that was given the very support that the attacker had used before."""
 
     holder = "a device that was given the same support earlier"
+    label = "a parcel, support known"
 
     G: Float[np.ndarray, "k n"]
     words: Float[np.ndarray, "d n"]
@@ -86,6 +91,7 @@ class RepliesView(View):
     """Models sent to one device and what its replies say: replies[e] = A models[e], without the moments."""
 
     holder = "the server"
+    label = "replies of one device"
 
     models: Float[np.ndarray, "epochs d c"]
     replies: Float[np.ndarray, "epochs d c"]
@@ -96,6 +102,7 @@ class MembershipView(View):
     """A Gram matrix that an attacker has (true or recovered), and data points of which it wants to know who is in."""
 
     holder = "whoever has a Gram matrix"
+    label = "a Gram matrix"
 
     gram: Float[np.ndarray, "d d"]
     candidates: Float[np.ndarray, "m d"]
