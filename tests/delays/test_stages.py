@@ -1,5 +1,7 @@
 """Stages in time, by hand: a device sends one parcel at a time and takes one at a time."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -96,7 +98,7 @@ def test_nobody_sends_or_takes_two_parcels_at_once(listed: list[tuple[int, int, 
     for end in ("device", "peer"):
         for device in range(4):
             own = sorted((s for s in steps if getattr(s, end) == device), key=lambda step: step.begin)
-            assert all(one.end <= other.begin for one, other in zip(own, own[1:], strict=False))
+            assert all(one.end <= other.begin for one, other in itertools.pairwise(own))
     last = max(step.end for step in steps)
     assert stage_seconds(delays, 0, transfers, seed=seed, first=3, draws=1)[0] == pytest.approx(last, rel=1e-12)
 

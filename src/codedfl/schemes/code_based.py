@@ -6,8 +6,9 @@ replies up; errors lie in t_tot known positions only, so decoding is erasure dec
 **Its cipher is broken** (see ``codedfl.cipher``): it is here to reproduce the paper, not to keep data private.
 """
 
+import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -21,6 +22,7 @@ from codedfl.errors import CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
     Device,
+    Exposure,
     Leakage,
     Message,
     Public,
@@ -29,10 +31,14 @@ from codedfl.schemes.contract import (
     SharingDevice,
     SharingScheme,
     SharingServer,
+    Transcript,
     Transfer,
     Work,
 )
 from codedfl.schemes.sharing import SharingPolicy
+from codedfl.schemes.transcript import Asked, Sent, reply_series
+from codedfl.security.parameters import DecodingProblem
+from codedfl.security.views import ForwardView, ParcelView, RowView, SharedSupportView
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -57,6 +63,10 @@ class CodeBasedOptions(SchemeOptions):
     decoder: str = setting(default="least-squares", choices=tuple(DECODERS))
     parallel_reception: bool = setting(default=False)
     key_seed: int = setting(default=0, low=0)
+
+    def decoding_problem(self, features: int) -> DecodingProblem:
+        """Return the problem that the claimed level rests on; a number has 32 bits, as in section V-E."""
+        return DecodingProblem(self.n, features, self.t, self.beta, q_bits=32)
 
 
 @lru_cache(maxsize=2)
@@ -193,6 +203,10 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     exact = True
     follows_timing = False
     verdict = "broken"
+    because = (
+        "An error matrix has rank beta, so one ciphertext and the public key give the Gram matrix of a device by "
+        "linear algebra, whatever level is claimed."
+    )
 
     def check(self) -> None:
         """Refuse sizes that make no cipher."""
@@ -243,3 +257,75 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
             devices="the Gram matrix of everyone who hands over to them: the cipher is broken by linear algebra",
             eavesdropper="every Gram matrix handed over on a link it taps: the cipher is broken by linear algebra",
         )
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """Parcels for whoever taps the link, forwarded ones for their senders, supports known twice, and replies."""
+        exposer = _Exposer(self.keys, shards)
+        found = [*exposer.parcels(transcript.sent), *exposer.forwarded(transcript.sent)]
+        return [*found, *exposer.known_supports(transcript.sent), *exposer.replies(transcript)]
+
+
+@final
+class _Exposer:
+    """Turns the messages of a run into what single parties see; it knows keys and data, for the truth beside it."""
+
+    def __init__(self, keys: KeyPair, shards: Sequence[Shard]) -> None:
+        self._keys = keys
+        self._shards = shards
+        self._G = keys.public.G
+
+    def parcels(self, sent: Iterable[Sent]) -> Iterable[Exposure]:
+        """A device's own data under a fresh error, one row of it, and the same with errors of full rank."""
+        for entry in sent:
+            if len(entry.contents) == 1 and "positions" in entry.grant:
+                size = self._keys.public.parameters
+                words, positions = entry.parcel["words"], entry.grant["positions"].astype(np.int64)
+                gram = self._shards[entry.sender].gram
+                view = ParcelView(self._G, words, size.t, size.beta)
+                yield Exposure(view, entry.sender, gram, positions)
+                yield Exposure(RowView(self._G, words[0], size.t), entry.sender, gram[:1], positions)
+                yield self._full_rank(entry.sender, Support(self._keys.public.fingerprint, 0, positions))
+                return
+
+    def _full_rank(self, device: int, support: Support) -> Exposure:
+        size = dataclasses.replace(self._keys.public.parameters, beta=support.size)
+        public = PublicKey(size, self._G)
+        support = dataclasses.replace(support, key=public.fingerprint)
+        gram = self._shards[device].gram
+        words = public.add_error(public.encode(gram), support, seed=_seed(0, "errors of full rank")).words
+        view = ParcelView(self._G, words, size.t, size.beta)
+        return Exposure(view, device, gram, support.positions, f"errors of rank t = {size.t} instead of beta")
+
+    def forwarded(self, sent: Iterable[Sent]) -> Iterable[Exposure]:
+        """Without a fresh support, those who sent before can take their parcels away from the forwarded one."""
+        for entry in sent:
+            if "positions" not in entry.grant:
+                received = tuple(parcel.parcel["words"] for parcel in entry.received)
+                view = ForwardView(self._G, received, entry.parcel["words"])
+                yield Exposure(view, entry.sender, self._shards[entry.sender].gram)
+                return
+
+    def known_supports(self, sent: Iterable[Sent]) -> Iterable[Exposure]:
+        """A support that is handed out again is known to the device that had it before."""
+        known: set[int] = set()
+        for entry in sent:
+            if "positions" not in entry.grant:
+                continue
+            if int(entry.grant["index"]) in known:
+                positions = entry.grant["positions"].astype(np.int64)
+                total = np.sum([self._shards[device].gram for device in entry.contents], axis=0)
+                yield Exposure(
+                    SharedSupportView(self._G, entry.parcel["words"], positions), entry.sender, total, positions
+                )
+                return
+            known.add(int(entry.grant["index"]))
+
+    def replies(self, transcript: Transcript) -> Iterable[Exposure]:
+        """The server holds the private key, so it reads every single reply."""
+        entries = transcript.series()[0]
+        total = np.sum([self._shards[device].gram for device in entries[0].contents], axis=0)
+        yield Exposure(reply_series(entries, self._read), entries[0].device, total)
+
+    def _read(self, entry: Asked) -> Float[np.ndarray, "d c"]:
+        reply = EncryptedReply(self._keys.public.fingerprint, entry.reply["words"])
+        return np.asarray(self._keys.private.decrypt(reply).T)

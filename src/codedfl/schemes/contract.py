@@ -1,8 +1,6 @@
 """What a scheme is: what devices hold and reply, and what the server asks, awaits and combines.
 
-A scheme never reads a clock and opens no socket: an engine carries its messages and tells it who replied. A message is
-a table of arrays, and every multiplication goes through a :class:`Work`, so that an engine derives the bits and the
-multiply-accumulate operations of an epoch from the arrays themselves.
+A scheme never reads a clock and opens no socket: an engine carries its messages and tells it who replied.
 """
 
 from abc import ABC, abstractmethod
@@ -11,14 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
+from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.sharing import SharingPolicy
+from codedfl.schemes.transcript import Exposure, Transcript
 from codedfl.task import Shard
 
 __all__ = [
     "Device",
+    "Exposure",
     "Leakage",
     "Message",
     "Public",
@@ -28,36 +29,13 @@ __all__ = [
     "SharingDevice",
     "SharingScheme",
     "SharingServer",
+    "Transcript",
     "Transfer",
     "Work",
     "message_bits",
 ]
 
-Message = Mapping[str, Shaped[np.ndarray, "..."]]
 Options = TypeVar("Options", bound=SchemeOptions)
-
-
-def message_bits(message: Message) -> int:
-    """Return the payload of a message in bits."""
-    return sum(8 * array.nbytes for array in message.values())
-
-
-@dataclass
-class Work:
-    """Counts the multiply-accumulate operations of the products it is asked for."""
-
-    macs: int = 0
-
-    def product(
-        self, left: Float[np.ndarray, "rows inner"], right: Float[np.ndarray, "inner columns"]
-    ) -> Float[np.ndarray, "rows columns"]:
-        """Multiply, and count rows * inner * columns."""
-        self.macs += left.shape[0] * left.shape[1] * right.shape[1]
-        return np.asarray(left @ right)
-
-    def add(self, operations: int) -> None:
-        """Count operations that are no matrix product, such as additions."""
-        self.macs += operations
 
 
 @dataclass(frozen=True)
@@ -175,6 +153,8 @@ class Scheme(ABC, Generic[Options]):
     """Whether the model depends on who replies first, so that every timing draw trains another model."""
     verdict: ClassVar[str]
     """What is known of its secrecy, in a word or two."""
+    because: ClassVar[str]
+    """The verdict's reason, in one sentence."""
 
     @final
     def __init__(self, public: Public, options: Options) -> None:
@@ -202,6 +182,10 @@ class Scheme(ABC, Generic[Options]):
     @abstractmethod
     def leakage(self) -> Leakage:
         """Say who sees what."""
+
+    @abstractmethod
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """Return the views that parties had in a run, one of each kind, with the truth under them."""
 
 
 class SharingScheme(Scheme[Options]):

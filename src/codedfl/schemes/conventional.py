@@ -7,10 +7,13 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Message, Public, Round, Scheme, Server, Work
+from codedfl.schemes.contract import Device, Exposure, Leakage, Message, Public, Round, Scheme, Server, Transcript, Work
+from codedfl.schemes.transcript import reply_series
 from codedfl.task import Shard
 
-__all__ = ["PLAIN_LEAKAGE", "AveragingServer", "Conventional", "GradientDevice"]
+__all__ = ["PLAIN_LEAKAGE", "PLAIN_REASON", "AveragingServer", "Conventional", "GradientDevice", "gradient_exposures"]
+
+PLAIN_REASON = "Nothing is encrypted: the server reads every gradient of every device."
 
 PLAIN_LEAKAGE = Leakage(
     server="the gradient of every single device in every epoch, in clear",
@@ -64,6 +67,15 @@ class AveragingServer(Server):
         return np.asarray(total / sum(counts[device] for device in replies))
 
 
+def gradient_exposures(transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+    """Return the server's view of one device whose gradients of all its data it sees."""
+    entries = transcript.series()[0]
+    device = entries[0].device
+    at_zero = transcript.first(device).reply["gradient"]
+    view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=at_zero)
+    return [Exposure(view, device, shards[device].gram)]
+
+
 class ConventionalOptions(SchemeOptions):
     """None."""
 
@@ -77,6 +89,7 @@ class Conventional(Scheme[ConventionalOptions]):
     exact = True
     follows_timing = False
     verdict = "not encrypted"
+    because = PLAIN_REASON
 
     def check(self) -> None:
         """Every fleet will do."""
@@ -97,3 +110,7 @@ class Conventional(Scheme[ConventionalOptions]):
     def leakage(self) -> Leakage:
         """Single gradients in clear."""
         return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees the gradients of a single device."""
+        return gradient_exposures(transcript, shards)

@@ -1,11 +1,18 @@
 """Ignore stragglers: the server goes on as soon as the fastest F devices have replied."""
 
+from collections.abc import Sequence
 from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Scheme, Server
-from codedfl.schemes.conventional import PLAIN_LEAKAGE, AveragingServer, GradientDevice
+from codedfl.schemes.contract import Device, Exposure, Leakage, Scheme, Server, Transcript
+from codedfl.schemes.conventional import (
+    PLAIN_LEAKAGE,
+    PLAIN_REASON,
+    AveragingServer,
+    GradientDevice,
+    gradient_exposures,
+)
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -34,6 +41,7 @@ class DropSlowest(Scheme[DropSlowestOptions]):
     exact = False
     follows_timing = True
     verdict = "not encrypted"
+    because = PLAIN_REASON
 
     def check(self) -> None:
         """Every data set will do; the options have been held against the fleet."""
@@ -59,3 +67,7 @@ class DropSlowest(Scheme[DropSlowestOptions]):
     def leakage(self) -> Leakage:
         """Single gradients in clear."""
         return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees the gradients of a single device; replies that come too late are sent all the same."""
+        return gradient_exposures(transcript, shards)

@@ -1,13 +1,15 @@
 """Conventional mini-batch federated learning, the paper's benchmark: cyclic parts of every device's data."""
 
+from collections.abc import Sequence
 from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Message, Scheme, Server, Work
-from codedfl.schemes.conventional import PLAIN_LEAKAGE, AveragingServer
+from codedfl.schemes.contract import Device, Exposure, Leakage, Message, Scheme, Server, Transcript, Work
+from codedfl.schemes.conventional import PLAIN_LEAKAGE, PLAIN_REASON, AveragingServer
+from codedfl.schemes.transcript import reply_series
 from codedfl.settings import setting
-from codedfl.task import Shard
+from codedfl.task import Shard, gram
 
 __all__ = ["Minibatch"]
 
@@ -48,6 +50,7 @@ class Minibatch(Scheme[MinibatchOptions]):
     exact = False
     follows_timing = False
     verdict = "not encrypted"
+    because = PLAIN_REASON
 
     def check(self) -> None:
         """Every device must have a data point for every part."""
@@ -78,3 +81,12 @@ class Minibatch(Scheme[MinibatchOptions]):
     def leakage(self) -> Leakage:
         """Single gradients in clear."""
         return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees gradients of the first part of a device's data again and again."""
+        parts, everything = self.options.parts, transcript.series()[0]
+        first = transcript.first(everything[0].device)
+        entries = [entry for entry in everything if (entry.epoch - first.epoch) % parts == 0]
+        shard = shards[first.device]
+        view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=first.reply["gradient"])
+        return [Exposure(view, first.device, gram(shard.x[batch_rows(shard.samples, parts, first.epoch)]))]

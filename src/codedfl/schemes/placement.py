@@ -41,7 +41,7 @@ class Bands:
     def height(self, number: int) -> int:
         """Return how many rows a band has."""
         rows = self.band(number)
-        return rows.stop - rows.start
+        return int(rows.stop) - int(rows.start)
 
     def held_by(self, number: int) -> tuple[int, ...]:
         """Return the bands b whose block (number, b) is in the piece of a band, its own left out."""

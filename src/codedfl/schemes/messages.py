@@ -1,0 +1,38 @@
+"""What travels between the parties, and what computing costs.
+
+A message is a table of arrays, and every multiplication goes through a :class:`Work`, so that an engine derives the
+bits and the multiply-accumulate operations of an epoch from the arrays themselves.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+__all__ = ["Message", "Work", "message_bits"]
+
+Message = Mapping[str, Shaped[np.ndarray, "..."]]
+
+
+def message_bits(message: Message) -> int:
+    """Return the payload of a message in bits."""
+    return sum(8 * array.nbytes for array in message.values())
+
+
+@dataclass
+class Work:
+    """Counts the multiply-accumulate operations of the products it is asked for."""
+
+    macs: int = 0
+
+    def product(
+        self, left: Float[np.ndarray, "rows inner"], right: Float[np.ndarray, "inner columns"]
+    ) -> Float[np.ndarray, "rows columns"]:
+        """Multiply, and count rows * inner * columns."""
+        self.macs += left.shape[0] * left.shape[1] * right.shape[1]
+        return np.asarray(left @ right)
+
+    def add(self, operations: int) -> None:
+        """Count operations that are no matrix product, such as additions."""
+        self.macs += operations

@@ -1,0 +1,95 @@
+"""The tap changes nothing, knows whose data lies under a message, and every exposure says the truth."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl import schemes
+from codedfl.audit import exposures
+from codedfl.cipher import Ciphertext
+from codedfl.delays import DelayModel
+from codedfl.engines import VirtualEngine
+from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES
+from codedfl.schemes.tap import tap
+from codedfl.schemes.transcript import Transcript
+from codedfl.security.views import ForwardView, ParcelView, RepliesView, RowView, SharedSupportView
+from codedfl.task import Problem
+from codedfl.training import State, train
+from tiny import problem, scenario, trained
+
+SMALL = {
+    "minibatch": {"parts": 2},
+    "code-based": {"n": 24, "degree": 3, "t_tot": 8, "t": 4, "M": 4, "beta": 2, "delta": 1e-3, "supply": "reissued"},
+}
+EPOCHS = 12
+
+
+def wanted(name: str, **options: Any) -> Scenario:
+    settings = {"scheme": name, "training.epochs": EPOCHS, "training.learning_rate": 0.1}
+    return scenario({**settings, f"schemes.{name}": SMALL.get(name, {}) | options})
+
+
+def tiny() -> Problem:
+    return problem([10] * 25, features=12)
+
+
+def tapped(chosen: Scenario, given: Problem) -> tuple[State, Transcript]:
+    scheme = schemes.create(chosen, given)
+    transcript = Transcript()
+    devices = tap([scheme.device(index, shard) for index, shard in enumerate(given.shards)], transcript)
+    engine = VirtualEngine(devices, DelayModel.create(chosen.fleet, chosen.links), seed=0, draw=0)
+    return train(given, chosen, scheme, engine, State.fresh(given)), transcript
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_tapped_run_is_the_same_run(name: str) -> None:
+    chosen, given = wanted(name), tiny()
+    state, transcript = tapped(chosen, given)
+    alone = trained(given, chosen)
+    assert np.array_equal(state.model, alone.model)
+    for column, values in alone.history.columns.items():
+        assert np.array_equal(state.history.columns[column], values, equal_nan=True), column
+    assert len(transcript.sent) == len(alone.history.transfers)
+
+
+def test_the_tap_knows_whose_data_lies_under_a_parcel() -> None:
+    """The private key reads every parcel: it must be the sum over ``contents``."""
+    chosen, given = wanted("code-based"), tiny()
+    scheme: Any = schemes.create(chosen, given)
+    _, transcript = tapped(chosen, given)
+    assert any(len(entry.contents) > 1 for entry in transcript.sent)
+    for entry in transcript.sent:
+        message = Ciphertext(scheme.keys.public.fingerprint, entry.parcel["words"])
+        total = sum(given.shards[device].gram for device in entry.contents)
+        assert np.allclose(scheme.keys.private.decrypt(message), total, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_servers_view_is_that_of_the_true_gram_matrix(name: str) -> None:
+    """Differences of replies are A times differences of models, whatever scheme carried them."""
+    found = [entry for entry in exposures(wanted(name), tiny(), EPOCHS) if isinstance(entry.view, RepliesView)]
+    assert len(found) == 1
+    view = found[0].view
+    expected = np.einsum("ij,ejc->eic", found[0].gram, view.models)
+    scale = np.linalg.norm(expected) + np.linalg.norm(view.models)
+    assert len(view.models) >= 3
+    assert np.linalg.norm(view.replies - expected) <= 1e-9 * scale
+
+
+def test_what_the_papers_scheme_exposes_is_what_its_threat_model_says() -> None:
+    given = tiny()
+    found = {type(entry.view): entry for entry in reversed(exposures(wanted("code-based"), given, EPOCHS))}
+    assert set(found) == {ParcelView, RowView, ForwardView, SharedSupportView, RepliesView}
+    for kind in (ParcelView, RowView, SharedSupportView):
+        entry = found[kind]
+        words = np.atleast_2d(entry.view.words if kind is not RowView else entry.view.word)
+        clean = np.setdiff1d(np.arange(24), entry.support)
+        assert np.allclose(words[:, clean], (entry.gram @ entry.view.G)[:, clean], rtol=1e-9, atol=1e-9)
+        assert np.all(np.abs(words - entry.gram @ entry.view.G)[:, entry.support].max(axis=0) > 1e-6)
+
+
+def test_a_support_used_once_is_not_known_to_anybody_else() -> None:
+    found = exposures(wanted("code-based", supply="once"), tiny(), EPOCHS)
+    assert not any(isinstance(entry.view, SharedSupportView) for entry in found)
