@@ -1,1 +1,50 @@
 """Attacks that run, one a file; each is given only the view that its threat model allows."""
+
+from typing import Any
+
+from codedfl.security.attacks.column_norms import ColumnNorms, UnexplainedNorms
+from codedfl.security.attacks.forwarding import Forwarding
+from codedfl.security.attacks.left_kernel import LeftKernel
+from codedfl.security.attacks.membership import Decomposition, Leverage
+from codedfl.security.attacks.metzner_kapturowski import MetznerKapturowski
+from codedfl.security.attacks.null import Null
+from codedfl.security.attacks.server_view import ServerReplies
+from codedfl.security.attacks.shared_support import SharedSupport
+from codedfl.security.attacks.single_row import SingleRow
+from codedfl.security.attacks.subspace_matching import SubspaceMatching
+from codedfl.security.contract import Attack
+
+__all__ = [
+    "ATTACKS",
+    "Attack",
+    "ColumnNorms",
+    "Decomposition",
+    "Forwarding",
+    "LeftKernel",
+    "Leverage",
+    "MetznerKapturowski",
+    "Null",
+    "ServerReplies",
+    "SharedSupport",
+    "SingleRow",
+    "SubspaceMatching",
+    "UnexplainedNorms",
+]
+
+ATTACKS: dict[str, Attack[Any]] = {
+    attack.name: attack
+    for attack in (
+        LeftKernel(),
+        SubspaceMatching(),
+        MetznerKapturowski(),
+        SingleRow(),
+        ColumnNorms(),
+        UnexplainedNorms(),
+        Forwarding(),
+        SharedSupport(),
+        ServerReplies(),
+        Leverage(),
+        Decomposition(),
+        Null(),
+    )
+}

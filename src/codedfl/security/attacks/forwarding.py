@@ -1,0 +1,39 @@
+"""Forwarding without a fresh mask: the two earlier senders take their own parcels away again.
+
+A device v that holds two foreign parcels may forward without a support of its own (section IV-B): it sends
+A_v G + C_1 + C_2. The senders of C_1 and C_2 know these words to the last bit, errors included, so together they are
+left with A_v G, a codeword without any error. The paper counts the foreign errors as a mask; they mask against everyone
+but those who drew them.
+
+Expected at the paper's size (float32): relative error about 1e-6, the rounding of the sum times the condition of G.
+"""
+
+from typing import final
+
+import numpy as np
+
+from codedfl.security.attacks.geometry import geometry_of
+from codedfl.security.contract import Attack, Finding
+from codedfl.security.views import ForwardView
+
+__all__ = ["Forwarding"]
+
+
+@final
+class Forwarding(Attack[ForwardView]):
+    """Subtract what was sent, and read the rest; under a fresh pad the rest is noise and is read as such."""
+
+    name = "forwarding"
+    view_type = ForwardView
+    aim = "the Gram matrix of a device that forwards, by those who sent to it"
+
+    def run(self, view: ForwardView, rng: np.random.Generator) -> Finding:
+        """Attack one forwarded parcel."""
+        rest = view.forwarded.astype(np.float64)
+        for parcel in view.sent:
+            rest -= parcel
+        geometry = geometry_of(view.G)
+        gram = geometry.messages(geometry.coordinates(rest))
+        if gram.shape[0] == gram.shape[1]:
+            gram = (gram + gram.T) / 2
+        return Finding(gram=gram, remark=f"{len(view.sent)} parcels taken away")

@@ -1,0 +1,48 @@
+"""The attacker that looks at nothing: it must score chance, or the scorer is wrong."""
+
+from typing import final
+
+import numpy as np
+from jaxtyping import Int
+
+from codedfl.security.contract import Attack, Finding
+from codedfl.security.views import (
+    ForwardView,
+    MembershipView,
+    ParcelView,
+    RepliesView,
+    RowView,
+    SharedSupportView,
+    View,
+)
+
+__all__ = ["Null"]
+
+
+@final
+class Null(Attack[View]):
+    """Answer from the public sizes alone: the zero matrix, random positions, random scores."""
+
+    name = "null"
+    view_type = View
+    aim = "nothing: the yardstick of chance"
+
+    def run(self, view: View, rng: np.random.Generator) -> Finding:
+        """Answer for any view; whatever is secret in it is not read."""
+        match view:
+            case ParcelView():
+                return Finding(gram=np.zeros(view.G.shape[:1] * 2), support=_positions(view.G.shape[1], view.t, rng))
+            case RowView():
+                return Finding(gram=np.zeros((1, view.G.shape[0])), support=_positions(view.G.shape[1], view.t, rng))
+            case ForwardView() | SharedSupportView():
+                return Finding(gram=np.zeros(view.G.shape[:1] * 2))
+            case RepliesView():
+                return Finding(gram=np.zeros(view.models.shape[1:2] * 2))
+            case MembershipView():
+                return Finding(membership=rng.random(len(view.candidates)))
+            case _:
+                return Finding(remark=f"no answer for a {type(view).__name__}")
+
+
+def _positions(n: int, t: int, rng: np.random.Generator) -> Int[np.ndarray, "t"]:
+    return np.sort(rng.choice(n, t, replace=False))

@@ -1,0 +1,116 @@
+"""What the server learns of one device's Gram matrix from its replies: A on the span of all models it sent.
+
+With M = [Theta_1 ... Theta_E] = U S V^T the replies are A M, so A U = (A M) V S^-1 is known, and by symmetry U^T A.
+What is left is the block of A outside the span of U. A is positive semidefinite, so that block is at least
+
+    (I - P) A U (U^T A U)^+ U^T A (I - P),        P = U U^T
+
+(the Nystrom approximation: Williams and Seeger, "Using the Nystrom method to speed up kernel machines", NIPS 2000),
+which is never further from A in the Frobenius norm than leaving it out. Gradient descent makes models that lie close to
+a Krylov space of few dimensions, and replies carry rounding; directions in which the models differ by less than that
+rounding are not used, so the span grows far more slowly than by c dimensions an epoch.
+
+Someone who knows public data of the same kind may give its Gram matrix as ``prior``: the unknown block then gets what
+the prior has outside the span (its Schur complement), on top of the bound.
+"""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Float64
+
+from codedfl.security.contract import Attack, Finding
+from codedfl.security.views import RepliesView
+
+__all__ = ["ServerReplies", "completed", "findings_by_epochs", "reached_span"]
+
+ROUNDINGS = 10.0
+"""Units of rounding that a reply is taken to be off by: about four times what was measured."""
+CORE_FLOOR = 1e-6
+"""Eigenvalues of U^T A U below this share of the largest are rounding of float32 replies: no one divides by them."""
+
+
+@final
+class ServerReplies(Attack[RepliesView]):
+    """Complete A from its action on the models; ``prior`` is a public guess of A, of the right scale."""
+
+    name = "server-replies"
+    view_type = RepliesView
+    aim = "the Gram matrix of one device from its replies"
+
+    def __init__(self, prior: Float[np.ndarray, "d d"] | None = None) -> None:
+        self._prior = prior
+
+    def run(self, view: RepliesView, rng: np.random.Generator) -> Finding:
+        """Attack all epochs of one device."""
+        basis, images = reached_span(view)
+        d, rank = basis.shape
+        return Finding(gram=completed(basis, images, self._prior), remark=f"dimension {rank} of {d} reached")
+
+
+def findings_by_epochs(
+    view: RepliesView, epochs: Sequence[int], rng: np.random.Generator, prior: Float[np.ndarray, "d d"] | None = None
+) -> list[Finding]:
+    """Attack the first so many epochs, for each number in ``epochs``: how knowledge grows."""
+    attack = ServerReplies(prior)
+    return [attack.run(RepliesView(view.models[:count], view.replies[:count]), rng) for count in epochs]
+
+
+def completed(
+    basis: Float64[np.ndarray, "d r"], images: Float64[np.ndarray, "d r"], prior: Float[np.ndarray, "d d"] | None = None
+) -> Float64[np.ndarray, "d d"]:
+    """Return the symmetric matrix that maps U to A U, with the bound outside the span, and the prior on top.
+
+    Law: never further from a positive semidefinite A than the completion by zeros (without a prior, up to rounding).
+    """
+    core = basis.T @ images
+    core = (core + core.T) / 2
+    known = images @ basis.T
+    bound = _outside(basis, _root(images, core))
+    gram = known + known.T - basis @ core @ basis.T + bound @ bound.T
+    return np.asarray(gram if prior is None else gram + _schur_complement(basis, prior.astype(np.float64)))
+
+
+def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64[np.ndarray, "d r"]]:
+    """Return an orthonormal basis U of the directions that the models reach above rounding, and A U.
+
+    A reply is off by a few units u of rounding (2.2 u in the Frobenius norm, measured with float32 at full size),
+    and that noise spreads evenly over all E c columns. A direction of the singular value decomposition counts while its
+    image stands clearly above: ||A M v_i|| > ROUNDINGS u ||A M|| / sqrt(E c).
+    """
+    models, replies = (_columns(stack) for stack in (view.models, view.replies))
+    left, sizes, right = np.linalg.svd(models, full_matrices=False)
+    turned = replies @ right.T
+    lengths = np.linalg.norm(turned, axis=0)
+    unit = np.finfo(view.replies.dtype).eps / 2
+    floor = ROUNDINGS * unit * np.linalg.norm(replies) / np.sqrt(replies.shape[1])
+    # models differ from each other by no less than their own format tells apart
+    kept = (lengths > floor) & (sizes > unit * sizes[:1].sum())
+    return np.ascontiguousarray(left[:, kept]), turned[:, kept] / sizes[kept]
+
+
+def _columns(stack: Float[np.ndarray, "epochs d c"]) -> Float64[np.ndarray, "d columns"]:
+    return np.concatenate(list(stack), axis=1).astype(np.float64)
+
+
+def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) -> Float64[np.ndarray, "d s"]:
+    """Return F with F F^T = (A U) core^+ (A U)^T, over the eigenvalues of the core that rounding leaves positive."""
+    values, vectors = np.linalg.eigh(core)
+    safe = values > CORE_FLOOR * values[-1:].sum()
+    return np.asarray(images @ (vectors[:, safe] / np.sqrt(values[safe])))
+
+
+def _outside(basis: Float64[np.ndarray, "d r"], columns: Float64[np.ndarray, "d s"]) -> Float64[np.ndarray, "d s"]:
+    return np.asarray(columns - basis @ (basis.T @ columns))
+
+
+def _schur_complement(
+    basis: Float64[np.ndarray, "d r"], prior: Float64[np.ndarray, "d d"]
+) -> Float64[np.ndarray, "d d"]:
+    """Return what the prior has outside the span once what it has inside is accounted for."""
+    image = prior @ basis
+    root = _root(image, basis.T @ image)
+    rest = prior - root @ root.T
+    rest = _outside(basis, rest)
+    return _outside(basis, np.ascontiguousarray(rest.T)).T
