@@ -120,6 +120,13 @@ USAGE = {
     "no workers": usage("sweep", "--over", "links.loss=0.1", "--workers", "0", says=("--workers",)),
     "workers in words": usage("sweep", "--over", "links.loss=0.1", "--workers", "two", says=("--workers",)),
     "no seeds": usage("reproduce", "--quick", "--seeds", "0", says=("--seeds",)),
+    "unknown preset to attack": usage("attack", "nosuch", says=("nosuch", "paper-92")),
+    "unknown attack": usage("attack", "paper-92", "--attack", "nosuch", says=("nosuch", "left-kernel")),
+    "too few epochs to attack": usage("attack", "paper-92", "--epochs", "1", says=("--epochs",)),
+    "unknown preset to judge": usage("security", "nosuch", says=("nosuch", "paper-92")),
+    "a level without features": usage(
+        "security", "paper-92", "--set", "features.kind=none", says=("paper-92", "features.kind")
+    ),
     "no trials": usage("fer", "--trials", "0", says=("--trials",)),
     "unknown construction": usage("fer", "--construction", "nosuch", says=("nosuch", "peg")),
     "more erasures than positions": Wrong(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import typer
 
+from codedfl.cli.auditing import attack_command, security_command
 from codedfl.cli.coding import fer_command
 from codedfl.cli.comparing import compare_command, sweep_command
 from codedfl.cli.datasets import data_app
@@ -31,6 +32,8 @@ app.command("reproduce")(reproduce_command)
 app.command("run")(run_command)
 app.command("compare")(compare_command)
 app.command("sweep")(sweep_command)
+app.command("security")(security_command)
+app.command("attack")(attack_command)
 app.command("fer")(fer_command)
 app.add_typer(data_app, name="data")
 

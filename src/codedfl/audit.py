@@ -1,0 +1,193 @@
+"""The audit of a scheme: let it run with a tap on its messages, attack what it transmitted, and score the attacks.
+
+Attacks see views only (``codedfl.security.views``); the truth comes from the shards and goes to the scorer alone.
+"""
+
+import time
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl import schemes
+from codedfl.delays import DelayModel
+from codedfl.engines import VirtualEngine
+from codedfl.errors import UsageError
+from codedfl.progress import Progress, silent
+from codedfl.scenario import Scenario
+from codedfl.schemes.tap import tap
+from codedfl.schemes.transcript import Exposure, Transcript
+from codedfl.security import DecodingProblem, Estimate, claimed_level, estimates
+from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null
+from codedfl.security.contract import Finding
+from codedfl.security.scoring import Score, Truth, relative_error, score
+from codedfl.security.views import MembershipView, View
+from codedfl.task import Problem, gram
+from codedfl.training import State, train
+
+__all__ = ["EPOCHS", "Outcome", "Statement", "attack_scenario", "exposures", "statement"]
+
+EPOCHS = 100
+"""Epochs that the tapped run takes: enough for every hand-over, and for the server to see many replies."""
+
+
+@runtime_checkable
+class ClaimsLevel(Protocol):
+    """Options of a scheme whose security level rests on a decoding problem."""
+
+    def decoding_problem(self, features: int) -> DecodingProblem:
+        """Return that problem for so many features."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is claimed for a scenario, what is estimated, and what is known."""
+
+    preset: str
+    scheme: str
+    claimed_bits: int | None
+    estimates: tuple[Estimate, ...]
+    verdict: str
+    sentence: str
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values; an estimate that could not be computed is null."""
+        table = dict(vars(self))
+        return table | {"estimates": {estimate.name: estimate.bits for estimate in self.estimates}}
+
+
+def statement(scenario: Scenario) -> Statement:
+    """Say what a scenario claims and what is known of it, without running anything."""
+    scheme, options = schemes.SCHEMES[scenario.scheme], scenario.options()
+    claimed: int | None = None
+    found: tuple[Estimate, ...] = ()
+    if isinstance(options, ClaimsLevel):
+        if scenario.features.kind == "none":
+            raise UsageError(
+                f"the level that '{scenario.name}' claims depends on the number of features, which its data file "
+                "decides; set features.kind = 'rbf' and features.dimension"
+            )
+        problem = options.decoding_problem(scenario.features.dimension)
+        found = estimates(problem)
+        if 0 < problem.w <= problem.n - problem.k:
+            claimed = claimed_level(problem.n, problem.k, problem.t, problem.beta, problem.q_bits)
+    return Statement(scenario.name, scenario.scheme, claimed, found, scheme.verdict, scheme.because)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One attack on one view: what it found, and what it took."""
+
+    preset: str
+    attack: str
+    aim: str
+    view: str
+    holder: str
+    assumption: str
+    score: Score
+    seconds: float
+    peak_bytes: int
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values, the score among them."""
+        table = {name: value for name, value in vars(self).items() if name != "score"}
+        scored = self.score.to_table()
+        if scored["relative_error"] == float("inf"):
+            scored["relative_error"] = None
+        return table | scored
+
+
+def exposures(
+    scenario: Scenario, problem: Problem, epochs: int = EPOCHS, progress: Progress = silent
+) -> Sequence[Exposure]:
+    """Run a scenario for some epochs with a tap, and return what single parties saw."""
+    shortened = scenario.with_settings({"training.epochs": epochs, "training.stop_at_last_target": False})
+    scheme = schemes.create(shortened, problem)
+    transcript = Transcript()
+    devices = tap([scheme.device(index, shard) for index, shard in enumerate(problem.shards)], transcript)
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
+    train(
+        problem,
+        shortened,
+        scheme,
+        engine,
+        State.fresh(problem),
+        lambda state: progress(f"running {scenario.scheme} with a tap", state.epoch, epochs),
+    )
+    return scheme.exposures(transcript, problem.shards)
+
+
+def attack_scenario(
+    scenario: Scenario,
+    problem: Problem,
+    *,
+    names: Sequence[str] = (),
+    epochs: int = EPOCHS,
+    progress: Progress = silent,
+) -> list[Outcome]:
+    """Attack a scenario with the named attacks (all if none) wherever their view exists."""
+    seen = exposures(scenario, problem, epochs, progress)
+    wanted = [attack for name, attack in ATTACKS.items() if not names or name in names]
+    pairs = [
+        (attack, exposure)
+        for attack in wanted
+        for exposure in seen
+        if attack.suits(exposure.view) and not (isinstance(attack, Null) and exposure.assumption)
+    ]
+    outcomes: list[Outcome] = []
+    guesses: dict[int, float] = {}
+    for done, (attack, exposure) in enumerate(pairs):
+        progress("attacking", done, len(pairs))
+        if exposure.subject not in guesses:
+            guesses[exposure.subject] = _guess_error(problem, exposure)
+        truth = _truth(exposure, guesses[exposure.subject])
+        outcome, finding = _try(scenario.name, attack, exposure.view, truth, exposure.assumption)
+        outcomes.append(outcome)
+        if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
+            outcomes += _membership(scenario.name, problem, exposure, finding.gram, names)
+    progress("attacking", len(pairs), len(pairs))
+    return outcomes
+
+
+def _guess_error(problem: Problem, exposure: Exposure) -> float:
+    """Return how far the best guess without any view is off: the test data, scaled to the size of the shard."""
+    scale = np.trace(exposure.gram) if exposure.gram.shape[0] > 1 else exposure.gram[0, 0]
+    test = gram(problem.x_test)
+    guess = test * (scale / (np.trace(test) if exposure.gram.shape[0] > 1 else test[0, 0]))
+    return relative_error(guess[: len(exposure.gram)], exposure.gram)
+
+
+def _truth(exposure: Exposure, guess_error: float) -> Truth:
+    length = exposure.view.G.shape[1] if hasattr(exposure.view, "G") else 0
+    return Truth(gram=exposure.gram, support=exposure.support, length=length, guess_error=guess_error)
+
+
+def _try(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption: str) -> tuple[Outcome, Finding]:
+    rng = np.random.default_rng(0)
+    tracemalloc.start()
+    began = time.perf_counter()
+    finding = attack.run(view, rng)
+    seconds = time.perf_counter() - began
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    scored = score(finding, truth)
+    words = (attack.name, attack.aim, view.label, view.holder, assumption)
+    return Outcome(preset, *words, scored, seconds, peak), finding
+
+
+def _membership(
+    preset: str, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
+) -> Iterable[Outcome]:
+    """Ask who is in: with the matrix that an attack recovered, and with the true one beside it."""
+    inside = problem.shards[exposure.subject].x
+    candidates = np.concatenate([inside, problem.x_test])
+    truth = Truth(members=np.arange(len(candidates)) < len(inside))
+    for name, attack in ATTACKS.items():
+        if attack.view_type is not MembershipView or (names and name not in names):
+            continue
+        for matrix, words in ((found, "with the recovered matrix"), (exposure.gram, "with the true matrix")):
+            yield _try(preset, attack, MembershipView(matrix, candidates), truth, words)[0]
