@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,22 @@ def test_stopped_anywhere_it_ends_with_the_same_bits(scheme, stops, uninterrupte
         small_run(path, {"scheme": scheme, "timing.repeats": 2})
     assert results(path) == uninterrupted[scheme]
     assert not [name for name in files(path) if Path(name).name not in FINISHED]
+
+
+@pytest.mark.parametrize("name", ["nesterov", "conjugate-gradients"])
+@given(stops=st.lists(st.integers(1, 12), min_size=1, max_size=3))
+@example(stops=[1, 1])
+@settings(max_examples=4)
+def test_stopped_anywhere_every_solver_ends_with_the_same_bits(name, stops, tmp_path_factory) -> None:
+    changes = {"scheme": "conventional", "training.solver": name, "training.epochs": 12}
+    folder = tmp_path_factory.mktemp("solvers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+        for report in stops:
+            with suppress(Stopped):
+                small_run(folder / "run", changes, progress=stop_at(report))
+        small_run(folder / "run", changes)
+    assert results(folder / "run") == results(small_run(folder / "whole", changes).path)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

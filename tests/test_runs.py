@@ -334,6 +334,14 @@ def other_model(path: Path) -> None:
         np.savez(file, **kept)
 
 
+def without_solver(path: Path) -> None:
+    """A checkpoint that lacks what the solver remembers."""
+    with np.load(path) as arrays:
+        kept = {name: array for name, array in arrays.items() if not name.startswith("solver_")}
+    with path.open("wb") as file:
+        np.savez(file, **kept)
+
+
 DAMAGES = {
     "empty": lambda path: path.write_bytes(b""),
     "text": lambda path: path.write_text("this is no such file"),
@@ -345,6 +353,7 @@ CHECKPOINT_DAMAGES = DAMAGES | {
     "other arrays": other_arrays,
     "bare array": bare_array,
     "other model": other_model,
+    "no solver": without_solver,
 }
 RESULT_DAMAGES = [
     *(

@@ -50,7 +50,7 @@ from codedfl.shared_timing import Variant, measure, shared_seconds
 from codedfl.task import Problem
 from codedfl.timeline import timeline
 from codedfl.timing import Band, band, cumulative_seconds, time_to
-from codedfl.training import COLUMNS, State, train
+from codedfl.training import COLUMNS, State, create_solver, train
 
 __all__ = ["Run", "default_directory", "execute", "load", "target_name"]
 
@@ -207,7 +207,7 @@ def _finish(
     progress: Progress,
 ) -> None:
     began = time.perf_counter()
-    state, spent = _resume(path, problem)
+    state, spent = _resume(scenario, path, problem)
     state = _train(scenario, scheme, problem, path, state, lambda: spent + time.perf_counter() - began, progress)
     timings = _timings(scenario, scheme, problem, state, progress)
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
@@ -224,13 +224,14 @@ def _finish(
     (path / "checkpoint.npz").unlink(missing_ok=True)
 
 
-def _resume(path: Path, problem: Problem) -> tuple[State, float]:
+def _resume(scenario: Scenario, path: Path, problem: Problem) -> tuple[State, float]:
     saved = path / "checkpoint.npz"
     if not saved.exists():
         return State.fresh(problem), 0.0
     try:
         with saved.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             state, spent = State.from_arrays(arrays), float(arrays["wall_seconds"])
+        create_solver(problem, scenario.training, state)  # the arrays of its solver are there, too
         fits = state.model.shape == problem.shape
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
         fits = False

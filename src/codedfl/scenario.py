@@ -22,6 +22,7 @@ import tomli_w
 from codedfl.data import SOURCES
 from codedfl.errors import DataError, ScenarioError
 from codedfl.settings import Settings, check_keys, setting
+from codedfl.solvers import SOLVERS
 
 __all__ = [
     "Data",
@@ -40,7 +41,7 @@ __all__ = [
     "register_options",
 ]
 
-_FORMAT = "codedfl-scenario-1"
+_FORMAT = "codedfl-scenario-2"
 
 
 class Data(Settings, table="data"):
@@ -94,14 +95,20 @@ class Task(Settings, table="task"):
 
 
 class Training(Settings, table="training"):
-    """Gradient descent at the server: an epoch is one synchronous update of the model."""
+    """The solver at the server: an epoch is one gradient.
 
+    The learning rate and its decay are those of gradient descent and of Nesterov's method; other solvers have none.
+    ``tolerance`` stops a training at a gradient so small, relative to that of the zero model; 0 is never.
+    """
+
+    solver: str = setting(default="gradient-descent", choices=tuple(SOLVERS))
     epochs: int = setting(default=1000, low=1, high=1_000_000)
     learning_rate: float = setting(default=6.0, above=0)
     decay: float = setting(default=0.8, above=0, high=1)
     decay_epochs: tuple[int, ...] = setting(default=(200, 350), low=1)
     targets: tuple[float, ...] = setting(default=(0.9, 0.95), below=1)
     stop_at_last_target: bool = setting(default=False)
+    tolerance: float = setting(default=0.0, low=0, below=1)
     first_epoch_offline: bool = setting(default=True)
 
     def check(self) -> None:

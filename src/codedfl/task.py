@@ -184,11 +184,11 @@ def _blocks(shards: tuple[Shard, ...]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a block of models is worth: one entry for each model."""
+    """What a block of models is worth: one entry for each model; gradients at the models, then at further points."""
 
     accuracy: Float[np.ndarray, "b"]
     loss: Float[np.ndarray, "b"]
-    gradient: Float[np.ndarray, "b d c"]
+    gradient: Float[np.ndarray, "g d c"]
 
 
 class Evaluator:
@@ -197,17 +197,22 @@ class Evaluator:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
 
-    def score(self, models: Float[np.ndarray, "b d c"]) -> Scores:
-        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term."""
+    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term.
+
+        At ``points`` only the gradient is computed.
+        """
         b, d, c = models.shape
-        columns = np.ascontiguousarray(models.transpose(1, 0, 2).reshape(d, b * c))
-        predicted = (self._problem.x_test @ columns).reshape(-1, b, c)
+        both = models if points is None else np.concatenate([models, points])
+        columns = np.ascontiguousarray(both.transpose(1, 0, 2).reshape(d, len(both) * c))
+        predicted = (self._problem.x_test @ columns[:, : b * c]).reshape(-1, b, c)
         measure = accuracy if self._problem.kind == "classification" else r_squared
         scores = np.array([measure(predicted[:, i], self._problem.y_test) for i in range(b)])
-        products = (self._problem.total_gram @ columns.astype(np.float64)).reshape(d, b, c).transpose(1, 0, 2)
-        return Scores(scores, self._loss(models.astype(np.float64), products), self._gradient(products))
+        products = (self._problem.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c)
+        products = products.transpose(1, 0, 2)
+        return Scores(scores, self._loss(models.astype(np.float64), products[:b]), self._gradient(products))
 
-    def _gradient(self, products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b d c"]:
+    def _gradient(self, products: Float[np.ndarray, "g d c"]) -> Float[np.ndarray, "g d c"]:
         return np.asarray((products - self._problem.total_moments) / self._problem.samples)
 
     def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:

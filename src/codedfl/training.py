@@ -1,7 +1,7 @@
-"""The only training loop: a scheme on an engine, epoch after epoch.
+"""The only training loop: a scheme on an engine serves a solver, epoch after epoch.
 
-Models are scored in blocks of fixed epochs, so that an interrupted and resumed training scores the very same blocks
-and ends with the same bits.
+Devices are sent what the solver asks for; what is scored and kept is the solver's model. Models are scored in blocks
+of fixed epochs, so that an interrupted and resumed training scores the very same blocks and ends with the same bits.
 """
 
 import dataclasses
@@ -15,14 +15,15 @@ from jaxtyping import Float, Int, Shaped
 from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.engines import Engine
 from codedfl.errors import TrainingError
-from codedfl.scenario import Scenario
-from codedfl.schemes import Scheme, Server, SharingScheme, SharingServer, Transfer, Work
+from codedfl.scenario import Scenario, Training
+from codedfl.schemes import Scheme, Server, SharingScheme, SharingServer, SummedServer, Transfer, Work
+from codedfl.solvers import SOLVERS, ClosedForm, Conditions, GradientDescent, Solver
 from codedfl.task import Evaluator, Problem, learning_rate
 
-__all__ = ["BLOCK", "COLUMNS", "History", "State", "train"]
+__all__ = ["BLOCK", "COLUMNS", "History", "State", "create_solver", "train"]
 
-BLOCK = 8
-"""Epochs that are scored together."""
+BLOCK = GradientDescent.block
+"""Epochs of gradient descent that are scored together."""
 
 COLUMNS = (
     "epoch",
@@ -121,7 +122,10 @@ class State:
     now: float = 0.0
     history: History = field(default_factory=History)
     memory: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    solver: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
     waiting_models: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
+    waiting_queries: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
+    """What devices were sent, where that is not the model before."""
     waiting_gradients: list[Float[np.ndarray, "d c"]] = field(default_factory=list)
 
     @classmethod
@@ -141,7 +145,9 @@ class State:
             "plain_gradient": self.plain_gradient,
             "now": np.array(self.now),
             **{f"memory_{name}": value for name, value in self.memory.items()},
+            **{f"solver_{name}": value for name, value in self.solver.items()},
             "waiting_models": np.array(self.waiting_models),
+            "waiting_queries": np.array(self.waiting_queries),
             "waiting_gradients": np.array(self.waiting_gradients),
             **self.history.to_arrays(),
         }
@@ -154,10 +160,31 @@ class State:
             plain_gradient=arrays["plain_gradient"],
             now=float(arrays["now"]),
             history=History.from_arrays(arrays),
-            memory={name.removeprefix("memory_"): arrays[name] for name in arrays if name.startswith("memory_")},
+            memory=_prefixed(arrays, "memory_"),
+            solver=_prefixed(arrays, "solver_"),
             waiting_models=list(arrays["waiting_models"]),
+            waiting_queries=list(arrays["waiting_queries"]),
             waiting_gradients=list(arrays["waiting_gradients"]),
         )
+
+
+def _prefixed(arrays: Any, prefix: str) -> dict[str, Shaped[np.ndarray, "..."]]:
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
+
+
+def create_solver(problem: Problem, training: Training, state: State) -> Solver:
+    """Make the solver of a training and bring it to where the state stands; it is told nothing of the data."""
+    conditions = Conditions(
+        shape=problem.shape,
+        ridge=problem.ridge,
+        rate=lambda epoch: learning_rate(training, epoch),
+        tolerance=training.tolerance,
+        epsilon=float(np.finfo(problem.dtype).eps),
+    )
+    solver = SOLVERS[training.solver](conditions)
+    if state.epoch > 0:
+        solver.restore(state.solver)
+    return solver
 
 
 def train(
@@ -171,21 +198,20 @@ def train(
     """Train from ``state`` to the end; ``after_epoch`` sees the state after every epoch (to save it, to show it)."""
     server = scheme.server()
     evaluator = Evaluator(problem)
-    training = scenario.training
+    solver = create_solver(problem, scenario.training, state)
+    epochs = scenario.training.epochs
     if isinstance(server, SharingServer):
         engine.replay(server.resume(state.history.moved, state.memory))
-    while state.epoch < training.epochs and not _reached(state, scenario):
+    while state.epoch < epochs and not solver.finished and not _reached(state, scenario):
         epoch = state.epoch + 1
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
-            gradient, reply_seconds = _round(epoch, state, server, engine, scenario)
-            step = learning_rate(training, epoch)
-            state.model = state.model - step * (gradient + problem.ridge * state.model)
-            state.waiting_models.append(state.model.astype(problem.dtype))
-            state.waiting_gradients.append(gradient)
-            state.history.columns["learning_rate"].append(step)
-            if epoch % BLOCK == 0 or epoch == training.epochs:
+            query = solver.query()
+            gradient, reply_seconds = _round(epoch, query, state, server, engine, scenario)
+            _improve(solver, gradient, server, problem)
+            _note(state, solver, query, gradient, problem)
+            if epoch % solver.block == 0 or epoch == epochs or solver.finished:
                 _score(state, evaluator, exact=scheme.exact)
-                _check_divergence(state, problem, scenario)
+                _check_divergence(state, solver, problem, scenario)
         if isinstance(server, SharingServer) and isinstance(scheme, SharingScheme):
             # the first epoch is computed beforehand, so its reply times say nothing about speed
             transfers = server.after_epoch(reply_seconds) if epoch > 1 else ()
@@ -196,10 +222,38 @@ def train(
     return state
 
 
+def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Problem) -> None:
+    solver.update(gradient)
+    if isinstance(solver, ClosedForm) and isinstance(server, SummedServer):
+        gram, moments = server.totals()
+        solver.solve(gram / problem.samples, moments / problem.samples)
+
+
+def _note(
+    state: State,
+    solver: Solver,
+    query: Float[np.ndarray, "d c"],
+    gradient: Float[np.ndarray, "d c"],
+    problem: Problem,
+) -> None:
+    """Take the solver's model over, to be scored at the end of the block."""
+    state.model, state.solver = solver.model, solver.to_arrays()
+    state.waiting_models.append(state.model.astype(problem.dtype))
+    state.waiting_gradients.append(gradient)
+    if not solver.asks_at_model:
+        state.waiting_queries.append(query.astype(problem.dtype))
+    state.history.columns["learning_rate"].append(solver.rate)
+
+
 def _round(
-    epoch: int, state: State, server: Server, engine: Engine, scenario: Scenario
+    epoch: int,
+    query: Float[np.ndarray, "d c"],
+    state: State,
+    server: Server,
+    engine: Engine,
+    scenario: Scenario,
 ) -> tuple[Float[np.ndarray, "d c"], dict[int, float]]:
-    question = server.broadcast(epoch, state.model)
+    question = server.broadcast(epoch, query)
     offline = epoch == 1 and scenario.training.first_epoch_offline
     answer = engine.ask(question, server.enough, offline=offline)
     if not server.enough([reply.device for reply in answer.replies]):
@@ -235,8 +289,11 @@ def _record(history: History, epoch: int, now: float, costs: RoundCosts, gradien
 
 def _score(state: State, evaluator: Evaluator, *, exact: bool) -> None:
     """Score the waiting models; where the scheme promises it, hold each gradient against the plaintext one."""
-    scores = evaluator.score(np.stack(state.waiting_models))
-    plain = np.concatenate([state.plain_gradient[None], scores.gradient[:-1]])
+    count = len(state.waiting_models)
+    queries = np.stack(state.waiting_queries) if state.waiting_queries else None
+    scores = evaluator.score(np.stack(state.waiting_models), queries)
+    before = np.concatenate([state.plain_gradient[None], scores.gradient[: count - 1]])
+    plain = before if queries is None else scores.gradient[count:]
     columns = state.history.columns
     columns["accuracy"] += scores.accuracy.tolist()
     columns["loss"] += scores.loss.tolist()
@@ -244,8 +301,8 @@ def _score(state: State, evaluator: Evaluator, *, exact: bool) -> None:
     first = columns["gradient_norm"][0]  # of the first epoch: the scale that errors are relative to
     errors = differences / first if exact and first > 0 else np.full(len(differences), np.nan)
     columns["gradient_error"] += errors.tolist()
-    state.plain_gradient = scores.gradient[-1]
-    state.waiting_models, state.waiting_gradients = [], []
+    state.plain_gradient = scores.gradient[count - 1]
+    state.waiting_models, state.waiting_queries, state.waiting_gradients = [], [], []
 
 
 def _reached(state: State, scenario: Scenario) -> bool:
@@ -255,12 +312,16 @@ def _reached(state: State, scenario: Scenario) -> bool:
     return wanted and not state.waiting_models and max(scores, default=-np.inf) >= targets[-1]
 
 
-def _check_divergence(state: State, problem: Problem, scenario: Scenario) -> None:
+def _check_divergence(state: State, solver: Solver, problem: Problem, scenario: Scenario) -> None:
     at_zero = problem.target_energy / (2 * problem.samples)
-    worst = np.max(state.history.columns["loss"][-BLOCK:])
-    if not worst <= _DIVERGED * max(at_zero, np.finfo(float).tiny):
-        raise TrainingError(
-            f"training diverged by epoch {state.epoch}: the loss is {worst:.3g}, that of the zero model {at_zero:.3g}; "
-            f"set training.learning_rate (now {scenario.training.learning_rate:g}) "
-            f"below {problem.largest_stable_rate():.3g}"
-        )
+    worst = np.max(state.history.columns["loss"][-solver.block :])
+    if worst <= _DIVERGED * max(at_zero, np.finfo(float).tiny):
+        return
+    advice = 'raise task.ridge or set task.precision = "float64"'
+    if solver.stable_share is not None:
+        stable = solver.stable_share * problem.largest_stable_rate()
+        advice = f"set training.learning_rate (now {scenario.training.learning_rate:g}) below {stable:.3g}"
+    raise TrainingError(
+        f"training diverged by epoch {state.epoch}: the loss is {worst:.3g}, that of the zero model {at_zero:.3g}; "
+        f"{advice}"
+    )

@@ -174,6 +174,32 @@ SETTINGS = {
     "draws beyond all memory": setting("timing.draws=10000000000000", "timing.draws"),
     "a link so slow that time is infinite": setting("links.up_rate=1e-310", "links.up_rate"),
     "diverging": setting("training.learning_rate=1e6", "diverged", "training.learning_rate", "1e+06", code=1),
+    "unknown solver": setting("training.solver=newton", "training.solver", "newton", "conjugate-gradients"),
+    "number for a solver": setting("training.solver=2", "training.solver", "2", "nesterov"),
+    "tolerance below zero": setting("training.tolerance=-0.1", "training.tolerance", "-0.1", "at least 0"),
+    "tolerance of everything": setting("training.tolerance=1", "training.tolerance", "below 1"),
+    "conjugate gradients of batches": setting(
+        "training.solver=conjugate-gradients", "conjugate-gradients", "minibatch", "all data", "nesterov"
+    ),
+    "closed form without sums": Wrong(
+        ("run", "small.toml", "--set", "scheme=conventional", "--set", "training.solver=closed-form", "--out", "out"),
+        2,
+        ("closed-form", "sums", "conventional", "conjugate-gradients"),
+    ),
+    "diverging with speed": Wrong(
+        (
+            "run",
+            "small.toml",
+            "--set",
+            "training.solver=nesterov",
+            "--set",
+            "training.learning_rate=1e6",
+            "--out",
+            "out",
+        ),
+        1,
+        ("diverged", "training.learning_rate", "1e+06"),
+    ),
     "waiting for more than there are": Wrong(
         (
             *("run", "small.toml", "--set", "scheme=drop-slowest"),

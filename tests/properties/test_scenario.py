@@ -10,6 +10,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from codedfl.scenario import Data, Features, Links, Partition, Scenario, Task, Timing, Training
 from codedfl.schemes import SCHEMES
+from codedfl.solvers import SOLVERS
 
 Table = dict[str, Any]
 
@@ -55,6 +56,8 @@ training = table(
         "targets": increasing(st.floats(max_value=1, exclude_max=True, allow_nan=False, allow_infinity=False)),
         "stop_at_last_target": st.booleans(),
         "first_epoch_offline": st.booleans(),
+        "solver": st.sampled_from(list(SOLVERS)),
+        "tolerance": shares,
     },
 )
 groups = table(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from codedfl.errors import UsageError
+from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
 from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.contract import (
@@ -16,6 +16,7 @@ from codedfl.schemes.contract import (
     SharingDevice,
     SharingScheme,
     SharingServer,
+    SummedServer,
     Transfer,
     Work,
     message_bits,
@@ -24,6 +25,7 @@ from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
+from codedfl.solvers import SOLVERS, Solver
 from codedfl.task import Problem
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "SharingPolicy",
     "SharingScheme",
     "SharingServer",
+    "SummedServer",
     "Transfer",
     "Work",
     "check",
@@ -65,8 +68,25 @@ for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased):
 
 
 def check(scenario: Scenario) -> None:
-    """Refuse options of the chosen scheme that do not fit the fleet, before any data is loaded."""
+    """Refuse options that do not fit the fleet and a solver that the scheme cannot serve, before data is loaded."""
     scenario.options().check_fleet(scenario.fleet.size)
+    scheme = SCHEMES[scenario.scheme]
+    lacking = _lacking(scheme, SOLVERS[scenario.training.solver])
+    if lacking is not None:
+        served = [name for name, solver in SOLVERS.items() if _lacking(scheme, solver) is None]
+        raise ScenarioError(
+            f"training.solver = '{scenario.training.solver}' needs {lacking}, which scheme = '{scenario.scheme}' does "
+            f"not give; choose another scheme or one of the solvers {', '.join(served)}"
+        )
+
+
+def _lacking(scheme: type[Scheme[Any]], solver: type[Solver]) -> str | None:
+    """Say what the solver needs and the scheme does not give."""
+    if solver.needs_sums and not scheme.sums:
+        return "the sums over all data at the server"
+    if solver.needs_exact and not scheme.exact:
+        return "the gradient of all data in every epoch"
+    return None
 
 
 def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:

@@ -29,6 +29,7 @@ __all__ = [
     "SharingDevice",
     "SharingScheme",
     "SharingServer",
+    "SummedServer",
     "Transcript",
     "Transfer",
     "Work",
@@ -104,6 +105,14 @@ class Server(ABC):
         """Return the gradient of the data term (mean over data points, without the ridge term) in float64."""
 
 
+class SummedServer(Server):
+    """A server that learns the sums over all data, and so can solve in one go."""
+
+    @abstractmethod
+    def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]]:
+        """Return the sums of all A_i = X_i^T X_i and of all B_i = X_i^T Y_i in float64, once an epoch was combined."""
+
+
 @dataclass(frozen=True)
 class Transfer:
     """A device is told to hand over all it holds to another and to leave; ``grant`` is what it needs for that."""
@@ -151,6 +160,8 @@ class Scheme(ABC, Generic[Options]):
     """Whether the gradient of every epoch is that of all data, each point counted once."""
     follows_timing: ClassVar[bool]
     """Whether the model depends on who replies first, so that every timing draw trains another model."""
+    sums: ClassVar[bool] = False
+    """Whether its server is a :class:`SummedServer`."""
     verdict: ClassVar[str]
     """What is known of its secrecy, in a word or two."""
     because: ClassVar[str]

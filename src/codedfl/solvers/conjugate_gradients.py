@@ -1,0 +1,128 @@
+"""Block conjugate gradients: all outputs search one common space.
+
+O'Leary, "The block conjugate gradient algorithm and related methods", Linear Algebra and its Applications, 1980; the
+directions are kept orthonormal as in Dubrulle, "Retooling the method of block conjugate gradients", Electronic
+Transactions on Numerical Analysis, 2001, so that outputs whose residuals become dependent are no breakdown.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float, Shaped
+
+from codedfl.errors import TrainingError
+from codedfl.solvers.contract import Solver
+
+__all__ = ["ConjugateGradients"]
+
+
+@final
+class ConjugateGradients(Solver):
+    """Solves H Theta = B/m with H = A/m + lambda I; a product with H is a difference of two gradients.
+
+    gradient(P) - gradient(0) = (A/m) P, so a query is a block of orthonormal search directions (unused columns are
+    zero) times a power of two, at which their products are about as large as gradient(0): neither drowns in the
+    rounding of the other. After k such queries the model minimises f over the block Krylov space of dimension up to
+    k c; without rounding it is the solution after ceil(d / c) of them.
+
+    Residuals are updated, not measured. Where they have become as small as wanted, or no direction is left, the next
+    query is the model itself: its gradient ends the training, or starts a new search from there. Thus rounding in the
+    replies delays the end but does not falsify it.
+    """
+
+    name = "conjugate-gradients"
+    needs_exact = True
+    asks_at_model = False
+    block = 1
+    stable_share = None
+
+    def begin(self) -> None:
+        """Ask for the gradient at the model first; it is zero."""
+        d, c = self._conditions.shape
+        self._at_zero = np.zeros((d, c))
+        self._residual = np.zeros((d, c))
+        self._directions = np.zeros((d, 0))
+        self._scales = np.zeros(c)
+        self._curvature = 0.0
+
+    def query(self) -> Float[np.ndarray, "d c"]:
+        """Ask at the search directions, or at the model where there are none."""
+        used = self._directions.shape[1]
+        if used == 0:
+            return self._model
+        return self._scale * np.pad(self._directions, ((0, 0), (0, self._conditions.shape[1] - used)))
+
+    @property
+    def _scale(self) -> float:
+        size = self._first_norm / (self._curvature or 1.0)
+        return float(2.0 ** math.frexp(size)[1])
+
+    def improve(self, gradient: Float[np.ndarray, "d c"]) -> float:
+        """Minimise along the directions that were asked for, or begin a search from the model."""
+        if not np.isfinite(gradient).all():
+            raise TrainingError(
+                f"the gradient of epoch {self._epoch} holds numbers that are not finite; "
+                'scale the features down or set task.precision = "float64"'
+            )
+        if self._directions.shape[1] == 0:
+            return self._start(gradient)
+        self._search(gradient)
+        return np.inf
+
+    def _start(self, gradient: Float[np.ndarray, "d c"]) -> float:
+        if self._epoch == 1:
+            self._at_zero = gradient
+        self._residual = -(gradient + self._conditions.ridge * self._model)
+        if self._epoch == 1:
+            self._scales = np.linalg.norm(self._residual, axis=0)
+        self._directions = self._basis(self._residual)
+        return float(np.linalg.norm(self._residual))
+
+    def _search(self, gradient: Float[np.ndarray, "d c"]) -> None:
+        P, first = self._directions, self._first_norm
+        product = (gradient - self._at_zero)[:, : P.shape[1]] / self._scale + self._conditions.ridge * P
+        inverse = self._inverse(P.T @ product)
+        steps = inverse @ (P.T @ self._residual)
+        self._model = self._model + P @ steps
+        self._residual = self._residual - product @ steps
+        if not inverse.any() or np.linalg.norm(self._residual) <= self._conditions.tolerance * first:
+            self._directions = P[:, :0]
+        else:
+            self._directions = self._basis(self._residual - P @ (inverse @ (product.T @ self._residual)))
+
+    def _inverse(self, curvatures: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:
+        """Invert P^T H P, leaving out directions whose curvature is rounding, which grows as the root of d."""
+        values, vectors = np.linalg.eigh((curvatures + curvatures.T) / 2)
+        self._curvature = max(self._curvature, float(values[-1]))
+        kept = values > np.sqrt(len(self._model)) * self._conditions.epsilon * self._curvature
+        return np.asarray((vectors[:, kept] / values[kept]) @ vectors[:, kept].T)
+
+    def _basis(self, block: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d k"]:
+        """Return orthonormal columns that span the block, without outputs that are solved; none where all are."""
+        unsolved = np.linalg.norm(self._residual, axis=0) > np.finfo(np.float64).eps * self._scales
+        if not unsolved.any():
+            return block[:, :0]
+        wanted = block[:, unsolved]
+        q, r, _ = scipy.linalg.qr(wanted / np.linalg.norm(wanted, axis=0), mode="economic", pivoting=True)
+        # what is nearly dependent is left for later: its direction would be known to epsilon / cutoff only
+        rank = np.count_nonzero(abs(np.diag(r)) > np.sqrt(self._conditions.epsilon))
+        return np.ascontiguousarray(q[:, :rank])
+
+    def memory(self) -> Mapping[str, Shaped[np.ndarray, "..."]]:
+        """Return residuals, directions and the scales that small is measured by."""
+        return {
+            "at_zero": self._at_zero,
+            "residual": self._residual,
+            "directions": self._directions,
+            "scales": self._scales,
+            "curvature": np.array(self._curvature),
+        }
+
+    def recall(self, memory: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+        """Take back what was remembered."""
+        self._at_zero, self._residual = memory["at_zero"], memory["residual"]
+        self._directions, self._scales = memory["directions"], memory["scales"]
+        self._curvature = float(memory["curvature"])

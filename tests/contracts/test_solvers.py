@@ -1,0 +1,138 @@
+"""Every solver on every scheme, through the one training loop."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl.errors import ScenarioError
+from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES, SummedServer, check, create
+from codedfl.solvers import SOLVERS
+from codedfl.task import Problem, accuracy
+from codedfl.training import State
+from contracts.test_schemes import SIZES, SMALL
+from tiny import is_one_sentence, plain_gradient, problem, scenario, spied, trained
+
+EPOCHS = 10
+
+
+def served(solver: str, scheme: str) -> bool:
+    kind, made = SOLVERS[solver], SCHEMES[scheme]
+    return (made.exact or not kind.needs_exact) and (made.sums or not kind.needs_sums)
+
+
+PAIRS = [pytest.param(solver, scheme, id=f"{solver} on {scheme}") for solver in SOLVERS for scheme in SCHEMES]
+SERVED = [pair for pair in PAIRS if served(*pair.values)]  # type: ignore[arg-type]
+
+
+def wanted(solver: str, scheme: str, changes: dict[str, Any] | None = None) -> Scenario:
+    settings = {"scheme": scheme, "training.solver": solver, "training.epochs": EPOCHS, "training.learning_rate": 0.1}
+    return scenario({**settings, f"schemes.{scheme}": SMALL.get(scheme, {}), **(changes or {})})
+
+
+def tiny(dtype: str = "float64") -> Problem:
+    return problem(SIZES, features=12, outputs=3, dtype=dtype)
+
+
+@pytest.mark.parametrize(("solver", "scheme"), PAIRS)
+def test_a_solver_is_refused_in_one_sentence_or_serves(solver: str, scheme: str) -> None:
+    if served(solver, scheme):
+        check(wanted(solver, scheme))
+        return
+    with pytest.raises(ScenarioError) as error:
+        check(wanted(solver, scheme))
+    assert f"training.solver = '{solver}'" in str(error.value)
+    assert f"'{scheme}'" in str(error.value)
+    assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_scheme_gives_sums_where_it_says_so(scheme: str) -> None:
+    made = create(wanted("gradient-descent", scheme), tiny())
+    assert isinstance(made.server(), SummedServer) == made.sums
+
+
+@pytest.mark.parametrize(("solver", "scheme"), SERVED)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_gradients_are_held_against_the_plaintext_ones_at_the_queries(
+    solver: str, scheme: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within the rounding of devices that compute in clear; the first query is the zero model."""
+    given, chosen = tiny(precision), wanted(solver, scheme, {"task.precision": precision})
+    seen = spied(monkeypatch, chosen)
+    columns = trained(given, chosen).history.columns
+    assert not seen[0].model.any()
+    assert len(columns["gradient_error"]) == len(seen) == EPOCHS
+    if not SCHEMES[scheme].exact:
+        assert np.all(np.isnan(columns["gradient_error"]))
+        return
+    first = np.linalg.norm(seen[0].gradient)
+    for epoch, noted in zip(seen, columns["gradient_error"], strict=True):
+        expected, bound = plain_gradient(given.shards, epoch.model)
+        assert np.all(abs(epoch.gradient - expected) <= bound)
+        assert noted <= np.linalg.norm(2 * bound) / first, "the run's own yardstick rounds too"
+
+
+@pytest.mark.parametrize(("solver", "scheme"), SERVED)
+def test_what_is_scored_is_the_solvers_model(solver: str, scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its accuracy and loss, and the rate of each epoch where there is one."""
+    given, chosen = tiny(), wanted(solver, scheme)
+    models = []
+    columns = trained(given, chosen, after_epoch=lambda state: models.append(state.model)).history.columns
+    assert columns["accuracy"] == [accuracy(given.x_test @ model, given.y_test) for model in models]
+    x, y = (np.concatenate([getattr(shard, key) for shard in given.shards]) for key in ("x", "y"))
+    losses = [
+        np.sum((x @ model - y) ** 2) / (2 * given.samples) + given.ridge / 2 * np.sum(model**2) for model in models
+    ]
+    assert np.allclose(columns["loss"], losses, rtol=1e-12)
+    rates = [np.nan if SOLVERS[solver].stable_share is None else 0.1] * EPOCHS
+    assert np.array_equal(columns["learning_rate"], rates, equal_nan=True)
+    assert min(losses) < given.target_energy / (2 * given.samples)
+
+
+class InterruptionError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize(("solver", "scheme"), SERVED)
+def test_stopped_after_any_epoch_it_ends_with_the_same_bits(solver: str, scheme: str) -> None:
+    given, chosen = tiny("float32"), wanted(solver, scheme, {"task.precision": "float32"})
+    whole = trained(given, chosen).to_arrays()
+    for stop in range(1, EPOCHS):
+        file = io.BytesIO()
+
+        def interrupt(state: State, stop: int = stop, file: io.BytesIO = file) -> None:
+            if state.epoch == stop:
+                np.savez(file, allow_pickle=False, **state.to_arrays())
+                raise InterruptionError
+
+        with pytest.raises(InterruptionError):
+            trained(given, chosen, after_epoch=interrupt)
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            again = trained(given, chosen, State.from_arrays(arrays)).to_arrays()
+        assert again.keys() == whole.keys()
+        for name, array in whole.items():
+            assert (array.dtype, array.shape) == (again[name].dtype, again[name].shape), name
+            assert array.tobytes() == again[name].tobytes(), (stop, name)
+
+
+@pytest.mark.parametrize(("solver", "scheme"), [pair for pair in SERVED if SCHEMES[pair.values[1]].exact])  # type: ignore[index]
+def test_a_tolerance_ends_the_training_and_all_its_epochs_are_scored(
+    solver: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gradient at the last query, ridge term included, is the first that is small enough."""
+    given = tiny()
+    chosen = wanted(solver, scheme, {"training.tolerance": 0.05, "training.epochs": 500, "training.learning_rate": 0.4})
+    seen = spied(monkeypatch, chosen)
+    final = trained(given, chosen)
+    norms = [np.linalg.norm(epoch.gradient + given.ridge * epoch.model) for epoch in seen]
+    assert 1 < final.epoch == len(norms) < 500
+    assert {len(values) for values in final.history.columns.values()} == {final.epoch}
+    assert norms[-1] <= 0.05 * norms[0]
+    if SOLVERS[solver].asks_at_model:
+        assert norms[-2] > 0.05 * norms[0]
+    again = trained(given, chosen, State.from_arrays(final.to_arrays()))
+    assert again.epoch == final.epoch, "a finished training is not trained on"

@@ -1,0 +1,253 @@
+"""Block conjugate gradients: golden solutions, the laws of its iterates, dependent outputs, rounding."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codedfl.errors import TrainingError
+from codedfl.solvers import ConjugateGradients
+from solvers.quadratics import Quadratic, advance, models, quadratic, solver
+from tiny import gamma, is_one_sentence
+
+CG = "conjugate-gradients"
+
+
+def solved(working: ConjugateGradients, given_quadratic: Quadratic, limit: int = 400) -> int:
+    """Epochs until finished."""
+    for epoch in range(1, limit):
+        advance(working, given_quadratic)
+        if working.finished:
+            return epoch
+    raise AssertionError("not finished")
+
+
+@settings(max_examples=40)
+@given(
+    d=st.integers(1, 24),
+    outputs=st.integers(1, 6),
+    exponent=st.floats(0, 6),
+    ridge=st.sampled_from([0.0, 1e-3]),
+    seed=st.integers(0, 10**6),
+)
+def test_the_solution_is_that_of_a_direct_solver(
+    d: int, outputs: int, exponent: float, ridge: float, seed: int
+) -> None:
+    """||Theta - Theta*|| <= ||slope|| / smallest eigenvalue, and it stops at a measured slope of 1e-9 ||B||.
+
+    numpy.linalg.solve itself is within gamma * condition of the solution, and a slope is computed within gamma(d + 2)
+    of ||A|| ||Theta|| + ||B||.
+    """
+    eigenvalues = np.geomspace(10**-exponent, 1, d) if d > 1 else np.ones(1)
+    given_quadratic = quadratic(eigenvalues, outputs, ridge=ridge, seed=seed)
+    working = solver(CG, given_quadratic, tolerance=1e-9)
+    assert isinstance(working, ConjugateGradients)
+    solved(working, given_quadratic)
+    smallest, size = eigenvalues[0] + ridge, np.linalg.norm(given_quadratic.B)
+    rounding = gamma(8 * d * d, float) * (np.linalg.norm(given_quadratic.solution) * (1 + ridge) + size)
+    assert np.linalg.norm(working.model - given_quadratic.solution) <= (1e-9 * size + rounding) / smallest
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3, 4, 5, 12, 15])
+def test_it_ends_when_the_directions_span_everything(outputs: int) -> None:
+    """d = 12: ceil(12 / c) searches give the solution, one fewer does not.
+
+    Rounding: a search multiplies the loss of conjugacy so far by at most the condition, here 3; the last but one search
+    still leaves more than that.
+    """
+    given_quadratic = quadratic(np.linspace(1, 3, 12), outputs)
+    searches = math.ceil(12 / min(outputs, 12))
+    bound = 3**searches * gamma(12 * 12, float)
+    found = models(solver(CG, given_quadratic), given_quadratic, 1 + searches)
+    size = np.linalg.norm(given_quadratic.B)
+    left = [np.linalg.norm(given_quadratic.slope(model)) / size for model in found]
+    assert left[-1] <= bound < left[-2]
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 3, 5])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_it_ends_after_as_many_searches_as_there_are_distinct_curvatures(distinct: int, outputs: int) -> None:
+    given_quadratic = quadratic(np.repeat(np.linspace(1, 3, distinct), 6), outputs)
+    found = models(solver(CG, given_quadratic), given_quadratic, 1 + distinct)
+    slope = np.linalg.norm(given_quadratic.slope(found[-1]))
+    assert slope <= 3**distinct * gamma(900, float) * np.linalg.norm(given_quadratic.B)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_output_is_worse_off_than_alone(seed: int) -> None:
+    """The common space holds each output's own Krylov space, so its energy error is at most that of CG on it alone.
+
+    And at most Chebyshev's bound 4 q^(2k), q = (sqrt(kappa) - 1) / (sqrt(kappa) + 1), of the first. Compared while both
+    are far above rounding.
+    """
+    given_quadratic = quadratic(np.geomspace(1e-3, 1, 60), 4, seed=seed)
+    searches = 8
+    block = np.array(
+        [given_quadratic.excess(model) for model in models(solver(CG, given_quadratic), given_quadratic, 1 + searches)]
+    )
+    alone = np.empty((searches, 4))
+    for output in range(4):
+        single = Quadratic(given_quadratic.A, given_quadratic.B[:, [output]], 0.0)
+        kept = alone[:, output]
+        steps = iter(range(searches))
+
+        def note(x: np.ndarray, single: Quadratic = single, kept: np.ndarray = kept, steps: Any = steps) -> None:
+            kept[next(steps)] = single.excess(x[:, None])[0]
+
+        scipy.sparse.linalg.cg(single.A, single.B[:, 0], rtol=0, maxiter=searches, callback=note)
+    q = (np.sqrt(1e3) - 1) / (np.sqrt(1e3) + 1)
+    assert np.all(block[1:] <= alone * (1 + 1e-9))
+    for k in range(searches + 1):
+        assert np.all(block[k] <= 4 * q ** (2 * k) * block[0])
+    assert np.all(block[2:] < alone[1:]), "and it pays"
+
+
+def test_the_loss_falls_from_search_to_search() -> None:
+    given_quadratic = quadratic(np.geomspace(1e-6, 1, 40), 3)
+    sums = [given_quadratic.excess(model).sum() for model in models(solver(CG, given_quadratic), given_quadratic, 12)]
+    assert all(later < earlier for earlier, later in itertools.pairwise(sums))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 10**6), outputs=st.integers(1, 4), rank=st.integers(1, 4), exponent=st.integers(-30, 30))
+def test_queries_are_orthonormal_directions_times_a_power_of_two(
+    seed: int, outputs: int, rank: int, exponent: int
+) -> None:
+    """As many as there are independent outputs, then zeros; no larger than a few times the solution."""
+    full = quadratic(np.linspace(0.5, 1, 10), outputs, seed=seed)
+    rng = np.random.default_rng(seed)
+    mixing = rng.standard_normal((outputs, min(rank, outputs))) @ rng.standard_normal((min(rank, outputs), outputs))
+    given_quadratic = Quadratic(full.A, 2.0**exponent * full.B @ mixing, 0.0)
+    working = solver(CG, given_quadratic)
+    advance(working, given_quadratic)
+    query = working.query()
+    squares = query.T @ query
+    used = min(rank, outputs)
+    scale = np.sqrt(squares[0, 0])
+    assert np.isclose(np.log2(scale), round(np.log2(scale)), rtol=0, atol=gamma(100, float))
+    expected = np.diag([1.0] * used + [0.0] * (outputs - used))
+    assert np.abs(squares / scale**2 - expected).max() <= gamma(100, float)
+    assert np.linalg.norm(given_quadratic.B) <= scale <= 2 * np.linalg.norm(given_quadratic.B)
+    advance(working, given_quadratic)
+    assert np.abs(working.query()).max() <= 2 / 0.5 * np.linalg.norm(given_quadratic.B)
+
+
+@settings(max_examples=25)
+@given(exponents=st.lists(st.integers(-40, 40), min_size=3, max_size=3), seed=st.integers(0, 10**6))
+def test_outputs_of_other_units_are_solved_alike(exponents: list[int], seed: int) -> None:
+    """The space searched is that of all outputs, whatever the unit of each; rounding is that of the largest."""
+    one = quadratic(np.geomspace(0.1, 1, 12), 3, seed=seed)
+    units = 2.0 ** np.array(exponents)
+    other = Quadratic(one.A, one.B * units, 0.0)
+    for first, second in zip(models(solver(CG, one), one, 4), models(solver(CG, other), other, 4), strict=True):
+        error = np.linalg.norm(first * units - second, axis=0) / np.linalg.norm(one.solution * units, axis=0)
+        assert np.all(error <= 10**4 * gamma(144, float)), "condition 10, to the power of the searches and the start"
+
+
+DEPENDENT = {
+    "alike": lambda B: np.repeat(B[:, :1], 4, axis=1),
+    "one zero": lambda B: B * [1, 0, 1, 1],
+    "all but one zero": lambda B: B * [0, 0, 0, 1],
+    "sum to zero": lambda B: B - B.mean(axis=1, keepdims=True),
+    "nearly alike": lambda B: np.repeat(B[:, :1], 4, axis=1) + 1e-14 * B,
+    "an eigenvector": lambda B: np.eye(9)[:, :4] + 0 * B,
+}
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+@pytest.mark.parametrize("rotated", [True, False])
+def test_dependent_outputs_are_no_breakdown(kind: str, rotated: bool) -> None:
+    base = quadratic(np.geomspace(0.01, 1, 9), 4)
+    A = base.A if rotated else np.diag(np.geomspace(0.01, 1, 9))
+    given_quadratic = Quadratic(A, DEPENDENT[kind](base.B), 0.0)
+    working = solver(CG, given_quadratic, tolerance=1e-10)
+    assert isinstance(working, ConjugateGradients)
+    assert solved(working, given_quadratic) <= 1 + 9 + 2, "ceil(9 / 1) searches, and one more with its measurement"
+    error = np.linalg.norm(working.model - given_quadratic.solution)
+    assert error <= 1.01e-10 * np.linalg.norm(given_quadratic.B) / 0.01
+
+
+def test_solved_it_stays_where_it_is() -> None:
+    """Long after the end, rounding has not carried the model away."""
+    given_quadratic = quadratic(np.geomspace(0.01, 1, 9), 2)
+    last = models(solver(CG, given_quadratic), given_quadratic, 200)[-1]
+    assert np.linalg.norm(last - given_quadratic.solution) <= 100 * gamma(200, float) * np.linalg.norm(
+        given_quadratic.solution
+    )
+
+
+def in_single(given_quadratic: Quadratic, working: ConjugateGradients, epochs: int) -> None:
+    """Gradients as devices give them that compute in float32."""
+    A, B = given_quadratic.A.astype(np.float32), given_quadratic.B.astype(np.float32)
+    for _ in range(epochs):
+        working.update((A @ working.query().astype(np.float32) - B).astype(float))
+
+
+def test_rounded_gradients_of_a_singular_problem_do_not_carry_the_model_away() -> None:
+    """No ridge, half of the curvatures zero: the model stays near the smallest solution, 100 epochs on.
+
+    Slopes are measured, and products computed, to gamma(d + 1) of |A| |Theta| + |B|. Components in the null space come
+    from rounding alone, and a direction whose curvature is rounding is left out; a solver that is told of float64
+    lacks that rule, and shows what it is for.
+    """
+    eigenvalues = np.concatenate([np.zeros(20), np.geomspace(0.01, 1, 20)])
+    given_quadratic = quadratic(eigenvalues, 3)
+    given_quadratic = Quadratic(given_quadratic.A, given_quadratic.A @ given_quadratic.B, 0.0)
+    smallest = np.linalg.pinv(given_quadratic.A, rcond=1e-6, hermitian=True) @ given_quadratic.B
+    working = solver(CG, given_quadratic, epsilon=np.finfo(np.float32).eps)
+    assert isinstance(working, ConjugateGradients)
+    in_single(given_quadratic, working, 100)
+    sizes = abs(given_quadratic.A) @ abs(working.model) + abs(given_quadratic.B)
+    rounding = 2 * gamma(41, np.float32) * np.linalg.norm(sizes)
+    assert np.linalg.norm(given_quadratic.slope(working.model)) <= rounding
+    assert np.linalg.norm(working.model) <= 2 * np.linalg.norm(smallest)
+    deceived = solver(CG, given_quadratic, epsilon=np.finfo(np.float64).eps)
+    assert isinstance(deceived, ConjugateGradients)
+    in_single(given_quadratic, deceived, 100)
+    assert np.linalg.norm(deceived.model) > 2 * np.linalg.norm(smallest)
+
+
+@pytest.mark.parametrize("unit", [1e-5, 1.0, 1e6])
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+def test_in_single_precision_the_units_of_targets_and_features_do_not_matter(unit: float, length: float) -> None:
+    """A of length^2, B of length times unit: measured slopes of 1e-4, three digits above float32's own 1e-7."""
+    base = quadratic(np.geomspace(0.01, 1, 30), 3)
+    given_quadratic = Quadratic(length**2 * base.A, length * unit * base.B, 0.0)
+    working = solver(CG, given_quadratic, tolerance=1e-4, epsilon=np.finfo(np.float32).eps)
+    assert isinstance(working, ConjugateGradients)
+    for _ in range(60):
+        if not working.finished:
+            in_single(given_quadratic, working, 1)
+    assert working.finished
+    assert np.linalg.norm(given_quadratic.slope(working.model)) <= 1.1e-4 * np.linalg.norm(given_quadratic.B)
+
+
+def test_the_end_is_measured_not_believed() -> None:
+    """Gradients with errors of 1e-3: updated residuals go to zero, true ones do not, and it does not stop."""
+    given_quadratic = quadratic(np.geomspace(0.01, 1, 12), 2)
+    rng = np.random.default_rng(0)
+    working = solver(CG, given_quadratic, tolerance=1e-8)
+    asked_at_model = 0
+    for _ in range(60):
+        asked_at_model += np.array_equal(working.query(), working.model)
+        exact = given_quadratic.gradient(working.query())
+        working.update(exact * (1 + 1e-3 * rng.standard_normal(exact.shape)))
+    assert not working.finished
+    assert asked_at_model > 1, "it looked again after the first epoch"
+    assert np.linalg.norm(given_quadratic.slope(working.model)) > 1e-8 * np.linalg.norm(given_quadratic.B)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_gradient_that_is_not_finite_gets_one_sentence(wrong: float) -> None:
+    given_quadratic = quadratic(np.ones(4), 2)
+    working = solver(CG, given_quadratic)
+    advance(working, given_quadratic)
+    with pytest.raises(TrainingError) as error:
+        working.update(np.full((4, 2), wrong))
+    assert "epoch 2" in str(error.value)
+    assert is_one_sentence(str(error.value))
