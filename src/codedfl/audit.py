@@ -21,7 +21,7 @@ from codedfl.scenario import Scenario
 from codedfl.schemes.tap import tap
 from codedfl.schemes.transcript import Exposure, Transcript
 from codedfl.security import DecodingProblem, Estimate, claimed_level, estimates
-from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null
+from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null, ServerReplies
 from codedfl.security.contract import Finding
 from codedfl.security.scoring import Score, Truth, relative_error, score
 from codedfl.security.views import MembershipView, View
@@ -139,13 +139,13 @@ def attack_scenario(
         if attack.suits(exposure.view) and not (isinstance(attack, Null) and exposure.assumption)
     ]
     outcomes: list[Outcome] = []
-    guesses: dict[int, float] = {}
+    test = gram(problem.x_test)
     for done, (attack, exposure) in enumerate(pairs):
         progress("attacking", done, len(pairs))
-        if exposure.subject not in guesses:
-            guesses[exposure.subject] = _guess_error(problem, exposure)
-        truth = _truth(exposure, guesses[exposure.subject])
-        outcome, finding = _try(scenario.name, attack, exposure.view, truth, exposure.assumption)
+        guess = _guess(problem, test, exposure)
+        truth = _truth(exposure, relative_error(guess, exposure.gram))
+        tried = ServerReplies(guess) if isinstance(attack, ServerReplies) else attack
+        outcome, finding = _try(scenario.name, tried, exposure.view, truth, exposure.assumption)
         outcomes.append(outcome)
         if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
             outcomes += _membership(scenario.name, problem, exposure, finding.gram, names)
@@ -153,12 +153,14 @@ def attack_scenario(
     return outcomes
 
 
-def _guess_error(problem: Problem, exposure: Exposure) -> float:
-    """Return how far the best guess without any view is off: the test data, scaled to the size of the shard."""
-    scale = np.trace(exposure.gram) if exposure.gram.shape[0] > 1 else exposure.gram[0, 0]
-    test = gram(problem.x_test)
-    guess = test * (scale / (np.trace(test) if exposure.gram.shape[0] > 1 else test[0, 0]))
-    return relative_error(guess[: len(exposure.gram)], exposure.gram)
+def _guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure) -> Float[np.ndarray, "rows d"]:
+    """Return the best guess without any view: the Gram matrix of the test data, scaled to as many points.
+
+    Everyone has such data, and shards that are drawn alike look alike: an attack must do better than this.
+    """
+    points = np.trace(exposure.gram) if len(exposure.gram) > 1 else problem.shards[exposure.subject].samples
+    scale = points / (np.trace(test) if len(exposure.gram) > 1 else len(problem.x_test))
+    return np.asarray(test[: len(exposure.gram)] * scale)
 
 
 def _truth(exposure: Exposure, guess_error: float) -> Truth:

@@ -78,11 +78,12 @@ def score(finding: Finding, truth: Truth) -> Score:
     if finding.gram is not None and truth.gram is not None:
         error = relative_error(finding.gram, truth.gram)
         verdicts.append(_of_error(error, truth.guess_error))
-    if finding.support is not None and truth.support is not None and truth.support.size:
+    if finding.support is not None and truth.support is not None:
         hits = int(np.isin(finding.support, truth.support).sum())
-        found = hits / truth.support.size
         recovered = hits == truth.support.size == finding.support.size
-        verdicts.append("falls" if recovered else _of_hits(hits, finding.support.size, truth))
+        if truth.support.size:  # where there are no errors, to find none is no success
+            found = hits / truth.support.size
+            verdicts.append("falls" if recovered else _of_hits(hits, finding.support.size, truth))
     if finding.membership is not None and truth.members is not None:
         auc = area_under_curve(finding.membership, truth.members)
         verdicts.append(_of_auc(auc, truth.members))

@@ -10,9 +10,9 @@ far larger elsewhere, and p pixels have to satisfy far more than p equations, so
 Starting from any public image, log g is minimised over the pixels (L-BFGS-B: Byrd, Lu, Nocedal and Zhu, "A limited
 memory algorithm for bound constrained optimization", SIAM J. Sci. Comput. 16, 1995).
 
-Limits, measured on MNIST with d = 2000: with 600 points all of 8 starts ended within 0.02 of a member (Euclidean, 2.2
-and more from as many strangers), with 1000 points 4 of 6 within 0.2, with 1500 none; with the 2400 of the paper's
-devices (more points than features) minima lie no nearer to members than to strangers. There, membership is told all the
+Limits: with 600 points and d = 2000 features, starts end at members (docs/membership.png, drawn by ``draw`` in
+benchmarks/inference.py); with more points than features, as the 2400 of the paper's
+devices, minima need not lie nearer to members than to strangers. There, membership is told all the
 same: an attacker with candidates ranks them.
 """
 
