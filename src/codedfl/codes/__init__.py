@@ -1,4 +1,4 @@
-"""Codes over the reals: graphs, generators, erasure decoders, supports. Arrays in, arrays out."""
+"""Codes over the reals: graphs, generators, erasure decoders, supports; and MDS codes over a prime field."""
 
 from codedfl.codes.bounds import johnson_bound, least_overlap
 from codedfl.codes.constant_weight import (
@@ -13,6 +13,7 @@ from codedfl.codes.erasure import DECODERS, Diagnosis, ErasureDecoder, Plan, dec
 from codedfl.codes.frame_errors import FrameErrorRate, frame_error_rate, wilson_interval
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
 from codedfl.codes.mdpc import CodeReport, MdpcCode
+from codedfl.codes.mds import MdsCode
 
 __all__ = [
     "DECODERS",
@@ -22,6 +23,7 @@ __all__ = [
     "Family",
     "FrameErrorRate",
     "MdpcCode",
+    "MdsCode",
     "Plan",
     "TannerGraph",
     "affine_hyperplanes",

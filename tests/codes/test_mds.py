@@ -1,0 +1,80 @@
+"""MDS codes over the prime field: any K rows invert, and coded products decode."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codedfl.codes import MdsCode
+from codedfl.codes.modular_kernels import PRIME
+from codedfl.errors import CodeError, UndecodableError
+
+
+def exact(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The product in Python's integers."""
+    return (left.astype(object) @ right.astype(object)) % PRIME
+
+
+def determinant(matrix: np.ndarray) -> int:
+    """By Laplace's expansion, which divides by nothing."""
+    rows = [[int(entry) for entry in row] for row in matrix]
+    if len(rows) == 1:
+        return rows[0][0] % PRIME
+    minors = (np.array([row[:j] + row[j + 1 :] for row in rows[1:]], object) for j in range(len(rows)))
+    return sum((-1) ** j * rows[0][j] * determinant(minor) for j, minor in enumerate(minors)) % PRIME
+
+
+@st.composite
+def codes_and_choices(draw: st.DrawFn) -> tuple[MdsCode, list[int]]:
+    K = draw(st.integers(1, 12))
+    code = MdsCode(draw(st.integers(K, 30)), K)
+    return code, draw(st.permutations(range(code.W)))[:K]
+
+
+@given(codes_and_choices())
+@settings(max_examples=60)
+def test_any_k_rows_have_the_inverse_that_is_given(chosen: tuple[MdsCode, list[int]]) -> None:
+    code, which = chosen
+    assert (exact(code.decoder(which), code.generator[which]) == np.eye(code.K, dtype=int)).all()
+
+
+@pytest.mark.parametrize(("W", "K"), [(1, 1), (6, 3), (7, 4)])
+def test_every_square_submatrix_is_regular(W: int, K: int) -> None:
+    """So every coded block depends on every block, and any K of them determine all."""
+    generator = MdsCode(W, K).generator
+    for size in range(1, K + 1):
+        for rows in combinations(range(W), size):
+            for columns in combinations(range(K), size):
+                assert determinant(generator[np.ix_(rows, columns)])
+
+
+@given(codes_and_choices(), st.integers(0, 2**32 - 1))
+@settings(max_examples=30)
+def test_coding_commutes_with_linear_maps(chosen: tuple[MdsCode, list[int]], seed: int) -> None:
+    """decode(theta @ encode(blocks)) = theta @ blocks, which is what devices and the server do."""
+    code, which = chosen
+    rng = np.random.default_rng(seed)
+    blocks = [rng.integers(0, PRIME, (5, 3), dtype=np.uint32) for _ in range(code.K)]
+    blocks[0][0] = PRIME - 1
+    theta = rng.integers(0, PRIME, (2, 5), dtype=np.uint32)
+    replies = [exact(theta, code.encode_block(w, blocks)).astype(np.uint32) for w in which]
+    for block, found in zip(blocks, code.decode(which, replies), strict=True):
+        np.testing.assert_array_equal(found, exact(theta, block).astype(np.uint32))
+
+
+def test_what_cannot_be_coded_is_refused() -> None:
+    with pytest.raises(CodeError, match=r"\(2, 3\) code"):
+        MdsCode(2, 3)
+    code = MdsCode(5, 2)
+    with pytest.raises(UndecodableError, match=r"\[1, 1\]"):
+        code.decoder([1, 1])
+    with pytest.raises(UndecodableError, match="2 different numbers from 0 to 4"):
+        code.decoder([1, 5])
+    with pytest.raises(CodeError, match="no coded block 5"):
+        code.encode_block(5, [np.zeros(1, np.uint32)] * 2)
+    with pytest.raises(CodeError, match="give 2 of one shape"):
+        code.encode_block(0, [np.zeros(1, np.uint32)])
+    with pytest.raises(ValueError, match="read-only"):
+        code.generator[0, 0] = 1
