@@ -109,7 +109,8 @@ def exposures(
     transcript = Transcript()
     devices = tap([scheme.device(index, shard) for index, shard in enumerate(problem.shards)], transcript)
     delays = DelayModel.create(scenario.fleet, scenario.links)
-    engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
+    timing, last_epochs = scenario.timing, scenario.fleet.last_epochs
+    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, last_epochs=last_epochs)
     train(
         problem,
         shortened,

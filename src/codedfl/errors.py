@@ -11,7 +11,8 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     │   └── UndecodableError   a set of erasures cannot be corrected (it says which positions)
     ├── CipherError            keys, ciphertexts or supports that do not fit together
     │   └── KeyFileError       a key or ciphertext file is truncated, altered or of another version
-    ├── TrainingError          a run cannot go on (divergence, too few replies)
+    ├── TrainingError          a run cannot go on (divergence)
+    │   └── LostDevicesError   too few devices are left; the run is saved
     ├── RunDirectoryError      a run directory belongs to another experiment or is damaged
     └── MissingExtraError      an optional dependency is not installed
 """
@@ -23,6 +24,7 @@ __all__ = [
     "DataError",
     "DownloadError",
     "KeyFileError",
+    "LostDevicesError",
     "MissingExtraError",
     "RunDirectoryError",
     "ScenarioError",
@@ -70,6 +72,10 @@ class KeyFileError(CipherError):
 
 class TrainingError(CodedflError):
     """A run cannot go on."""
+
+
+class LostDevicesError(TrainingError):
+    """Too few devices reply for a run to go on; its state is saved."""
 
 
 class RunDirectoryError(CodedflError):

@@ -34,7 +34,7 @@ from jaxtyping import Float, Shaped
 from codedfl import schemes
 from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
-from codedfl.errors import CodedflError, RunDirectoryError, TrainingError
+from codedfl.errors import CodedflError, LostDevicesError, RunDirectoryError, TrainingError
 from codedfl.files import (
     make_folder,
     remove_unfinished,
@@ -133,6 +133,8 @@ def execute(
                 write_text(path / "scenario.toml", f"# scenario id {identity}\n{scenario.to_toml()}")
             remove_unfinished(path)
             _finish(scenario, identity, scheme, path, prepared, progress)
+    except LostDevicesError:
+        raise
     except TrainingError:
         if not begun:
             shutil.rmtree(path)
@@ -253,7 +255,14 @@ def _train(
     devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
     delays = DelayModel.create(scenario.fleet, scenario.links)
     timing = scenario.timing
-    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, now=state.now)
+    engine = VirtualEngine(
+        devices,
+        delays,
+        seed=timing.seed,
+        draw=timing.draw,
+        now=state.now,
+        last_epochs=scenario.fleet.last_epochs,
+    )
     saved_at = time.perf_counter()
 
     def save(current: State) -> None:
@@ -267,7 +276,12 @@ def _train(
             save(current)
             saved_at = time.perf_counter()
 
-    state = train(problem, scenario, scheme, engine, state, after_epoch)
+    try:
+        state = train(problem, scenario, scheme, engine, state, after_epoch)
+    except LostDevicesError:
+        if state.epoch > 0:
+            save(state)
+        raise
     save(state)
     return state
 
@@ -285,7 +299,8 @@ def _timings(
 
     if isinstance(scheme, schemes.SharingScheme):
         costs = measure(scheme, problem, first_offline=scenario.training.first_epoch_offline)
-        variant = Variant(costs, scheme.policy, scheme.parallel_reception)
+        set_up = [stage for _, stage in state.history.stages_after(0)]
+        variant = Variant(costs, scheme.policy, scheme.parallel_reception, set_up)
         (seconds,) = shared_seconds(
             [variant], delays, epochs=state.epoch, seed=timing.seed, draws=timing.draws, progress=report
         )

@@ -119,7 +119,10 @@ class Training(Settings, table="training"):
 
 
 class DeviceGroup(Settings, table="fleet.devices"):
-    """Devices that are alike: how fast they multiply, and links of their own where they differ."""
+    """Devices that are alike: how fast they multiply, and links of their own where they differ.
+
+    After ``last_epoch``, if there is one, they are gone for good.
+    """
 
     count: int = setting(default=1, low=1)
     mac_rate: float = setting(low=1)
@@ -129,6 +132,7 @@ class DeviceGroup(Settings, table="fleet.devices"):
     up_rate: float | None = setting(default=None, low=1)
     d2d_rate: float | None = setting(default=None, low=1)
     loss: float | None = setting(default=None, low=0, below=1)
+    last_epoch: int | None = setting(default=None, low=1)
 
 
 class Fleet(Settings, table="fleet"):
@@ -146,6 +150,12 @@ class Fleet(Settings, table="fleet"):
     def size(self) -> int:
         """Number of devices N."""
         return sum(group.count for group in self.devices)
+
+    @property
+    def last_epochs(self) -> dict[int, int]:
+        """After which epoch a device is gone for good; those that stay are not in it."""
+        groups = [group for group in self.devices for _ in range(group.count)]
+        return {number: group.last_epoch for number, group in enumerate(groups) if group.last_epoch is not None}
 
 
 class Links(Settings, table="links"):

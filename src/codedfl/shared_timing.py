@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.delays import DelayModel, RoundCosts, TransferChance, TransferCosts
+from codedfl.delays import DelayModel, RoundCosts, TransferChance, TransferCosts, stage_seconds
 from codedfl.engines.virtual import move
 from codedfl.schemes import (
     Device,
@@ -22,7 +22,6 @@ from codedfl.schemes import (
     SharingPolicy,
     SharingScheme,
     SharingServer,
-    Transfer,
     Work,
     message_bits,
 )
@@ -58,10 +57,8 @@ def measure(scheme: SharingScheme[Any], problem: Problem, *, first_offline: bool
     rounds = [
         _round_costs(scheme, devices, server, server.broadcast(epoch, np.ones(problem.shape))) for epoch in (1, 2)
     ]
-    (granted,) = server.resume([(1, 0, 0)], {})
-    costs = move(devices, granted)
-    forward = Transfer(0, 2, None, {})
-    return SharedCosts(_offline(rounds[0]) if first_offline else rounds[0], rounds[1], costs, move(devices, forward))
+    granted, forwarded = (move(devices, transfer) for transfer in server.resume([(1, 0, 0), (0, 2, None)], {}))
+    return SharedCosts(_offline(rounds[0]) if first_offline else rounds[0], rounds[1], granted, forwarded)
 
 
 def _round_costs(
@@ -71,7 +68,8 @@ def _round_costs(
     request = question.requests[0]
     reply = devices[0].reply(question.epoch, request, work)
     server.combine(question.epoch, {0: reply}, combining)
-    each = np.ones(scheme.public.devices, dtype=np.int64)
+    everyone = len(question.requests) == len(devices)
+    each = np.ones(scheme.public.devices if everyone else 1, dtype=np.int64)
     costs = (message_bits(request) * each, work.macs * each, message_bits(reply) * each)
     return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs)
 
@@ -87,6 +85,8 @@ class Variant:
     costs: SharedCosts
     policy: Callable[[], SharingPolicy]
     parallel: bool = False
+    set_up: Sequence[Sequence[TransferCosts]] = ()
+    """What was sent before the first epoch, stage by stage."""
 
 
 class _Fleet:
@@ -102,8 +102,9 @@ class _Fleet:
         self.now = np.zeros(draws)
 
     def finish(self, replies: Float[np.ndarray, "draws n"], costs: RoundCosts) -> None:
-        """Let an epoch end with the last active device's reply."""
-        last = np.max(replies, axis=1, initial=0, where=self._active)
+        """Let an epoch end with the last active device's reply; where not all are asked, with the last asked one's."""
+        awaited = self._active if replies.shape[1] == self._active.shape[1] else True
+        last = np.max(replies, axis=1, initial=0, where=awaited)
         self.now = self.now + last + self._delays.server_seconds(costs.server_macs)
 
     def share(self, replies: Float[np.ndarray, "draws n"], chance: Callable[[], TransferChance]) -> None:
@@ -141,6 +142,9 @@ def shared_seconds(
     Hand-overs after an epoch delay the next one.
     """
     fleets = [_Fleet(variant, delays, draws) for variant in variants]
+    for fleet, variant in zip(fleets, variants, strict=True):
+        for stage, transfers in enumerate(variant.set_up):
+            fleet.now = fleet.now + stage_seconds(delays, stage, transfers, seed=seed, first=0, draws=draws)
     ends = np.empty((len(variants), draws, epochs))
     for epoch in range(1, epochs + 1):
         chance = delays.chance(seed, epoch, 0, draws)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.delays import DelayModel, RoundCosts
+from codedfl.delays import DelayModel, RoundCosts, stage_seconds, stage_steps
 from codedfl.training import History
 
 __all__ = ["timeline"]
@@ -22,6 +22,12 @@ def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, para
     rows: dict[str, list[Any]] = {name: [] for name in ("epoch", "device", "activity", "peer", "begin", "end", "bits")}
     began = 0.0
     for epoch, number in enumerate(history.round_of_epoch, start=1):
+        for stage, sent in history.stages_after(epoch - 1):
+            for step in stage_steps(delays, stage, sent, seed=seed, draw=draw):
+                _add(
+                    rows, epoch, step.device, step.activity, step.peer, began + step.begin, began + step.end, step.bits
+                )
+            began += float(stage_seconds(delays, stage, sent, seed=seed, first=draw, draws=1)[0])
         ended = history.columns["time"][epoch - 1]
         costs = history.rounds[number]
         chance = delays.chance(seed, epoch, draw, 1)

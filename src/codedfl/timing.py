@@ -11,7 +11,7 @@ import numpy as np
 import scipy.stats
 from jaxtyping import Float
 
-from codedfl.delays import DelayModel
+from codedfl.delays import DelayModel, stage_seconds
 from codedfl.training import History
 
 __all__ = ["Band", "band", "cumulative_seconds", "first_epoch", "time_to"]
@@ -55,6 +55,8 @@ def cumulative_seconds(
     for epoch, number in enumerate(history.round_of_epoch, start=1):
         chance = delays.chance(seed, epoch, 0, draws)
         seconds[:, epoch - 1] = delays.epoch_seconds(history.rounds[number], chance)
+        for stage, transfers in history.stages_after(epoch - 1):
+            seconds[:, epoch - 1] += stage_seconds(delays, stage, transfers, seed=seed, first=0, draws=draws)
         progress(epoch, len(history))
     return np.cumsum(seconds, axis=1)
 

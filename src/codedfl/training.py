@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from codedfl.delays import RoundCosts, TransferCosts
-from codedfl.engines import Engine
-from codedfl.errors import TrainingError
+from codedfl.engines import Answer, Engine
+from codedfl.errors import LostDevicesError, TrainingError
 from codedfl.scenario import Scenario, Training
-from codedfl.schemes import Scheme, Server, SharingScheme, SharingServer, SummedServer, Transfer, Work
+from codedfl.schemes import PlacingServer, Scheme, Server, SharingScheme, SharingServer, SummedServer, Transfer, Work
 from codedfl.solvers import SOLVERS, ClosedForm, Conditions, GradientDescent, Solver
 from codedfl.task import Evaluator, Problem, learning_rate
 
@@ -52,6 +52,8 @@ class History:
     round_of_epoch: list[int] = field(default_factory=list)
     transfers: list[tuple[int, int | None, TransferCosts]] = field(default_factory=list)
     """The epoch after which a hand-over happened, the support it used, and what it cost."""
+    stages: list[tuple[int, list[TransferCosts]]] = field(default_factory=list)
+    """Stages of the set-up (epoch 0) and of repairs: the epoch after which they happened, and what they cost."""
     _known: dict[Any, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -72,6 +74,10 @@ class History:
             self.columns["d2d_bits"][-1] += cost.parcel_bits
             self.columns["device_macs"][-1] += cost.export_macs + cost.absorb_macs
 
+    def stages_after(self, epoch: int) -> list[tuple[int, list[TransferCosts]]]:
+        """Return the numbers and the costs of the stages between an epoch and the next."""
+        return [(number, costs) for number, (when, costs) in enumerate(self.stages) if when == epoch]
+
     @property
     def moved(self) -> list[tuple[int, int, int | None]]:
         """Sender, recipient and support of every hand-over so far."""
@@ -87,9 +93,15 @@ class History:
             (epoch, -1 if support is None else support, *dataclasses.astuple(costs))
             for epoch, support, costs in self.transfers
         ]
-        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(
-            len(rows), 2 + len(dataclasses.fields(TransferCosts))
-        )
+        width = 2 + len(dataclasses.fields(TransferCosts))
+        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(len(rows), width)
+        staged = [
+            (epoch, number, *dataclasses.astuple(costs))
+            for number, (epoch, listed) in enumerate(self.stages)
+            for costs in listed
+        ]
+        arrays["stages"] = np.array(staged, dtype=np.int64).reshape(len(staged), width)
+        arrays["stage_epochs"] = np.array([epoch for epoch, _ in self.stages], dtype=np.int64)
         return arrays
 
     @classmethod
@@ -101,6 +113,9 @@ class History:
             history.add_round(rounds[number])
         for epoch, support, *costs in arrays["transfers"].tolist():
             history.transfers.append((epoch, None if support < 0 else support, TransferCosts(*costs)))
+        history.stages = [(epoch, []) for epoch in arrays["stage_epochs"].tolist()]
+        for _, number, *costs in arrays["stages"].tolist():
+            history.stages[number][1].append(TransferCosts(*costs))
         return history
 
 
@@ -200,26 +215,50 @@ def train(
     evaluator = Evaluator(problem)
     solver = create_solver(problem, scenario.training, state)
     epochs = scenario.training.epochs
-    if isinstance(server, SharingServer):
-        engine.replay(server.resume(state.history.moved, state.memory))
+    _set_up(server, engine, state)
     while state.epoch < epochs and not solver.finished and not _reached(state, scenario):
         epoch = state.epoch + 1
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
             query = solver.query()
-            gradient, reply_seconds = _round(epoch, query, state, server, engine, scenario)
+            gradient, answer, point = _round(epoch, query, state, server, engine, scenario)
+            if point is not None:
+                solver.asked_at(point)
             _improve(solver, gradient, server, problem)
-            _note(state, solver, query, gradient, problem)
+            _note(state, solver, query if point is None else point, gradient, problem, moved=point is not None)
             if epoch % solver.block == 0 or epoch == epochs or solver.finished:
                 _score(state, evaluator, exact=scheme.exact)
                 _check_divergence(state, solver, problem, scenario)
         if isinstance(server, SharingServer) and isinstance(scheme, SharingScheme):
             # the first epoch is computed beforehand, so its reply times say nothing about speed
-            transfers = server.after_epoch(reply_seconds) if epoch > 1 else ()
+            times = {reply.device: reply.seconds for reply in answer.replies}
+            transfers = server.after_epoch(times) if epoch > 1 else ()
             costs = engine.hand_over(epoch, transfers, parallel=scheme.parallel_reception)
             state.history.add_transfers(epoch, transfers, costs)
-            state.now, state.memory = engine.now, dict(server.memory())
+        if isinstance(server, PlacingServer) and answer.lost:
+            _place(server.repair(answer.lost), epoch, engine, state)
+        state.now = engine.now
+        if isinstance(server, SharingServer | PlacingServer):
+            state.memory = dict(server.memory())
         after_epoch(state)
     return state
+
+
+def _set_up(server: Server, engine: Engine, state: State) -> None:
+    """Place data before the first epoch, or bring the devices of a resumed training to where they had been."""
+    if isinstance(server, PlacingServer):
+        if state.epoch == 0:
+            _place(server.stages(), 0, engine, state)
+        else:
+            for stage in (*server.stages(), *server.recall(state.memory)):
+                engine.replay(stage)
+    if isinstance(server, SharingServer):
+        engine.replay(server.resume(state.history.moved, state.memory))
+
+
+def _place(stages: Sequence[Sequence[Transfer]], epoch: int, engine: Engine, state: State) -> None:
+    for transfers in stages:
+        costs = engine.place(len(state.history.stages), transfers)
+        state.history.stages.append((epoch, costs))
 
 
 def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Problem) -> None:
@@ -235,12 +274,14 @@ def _note(
     query: Float[np.ndarray, "d c"],
     gradient: Float[np.ndarray, "d c"],
     problem: Problem,
+    *,
+    moved: bool,
 ) -> None:
-    """Take the solver's model over, to be scored at the end of the block."""
+    """Take the solver's model over, to be scored at the end of the block; ``moved``: the query is not the model."""
     state.model, state.solver = solver.model, solver.to_arrays()
     state.waiting_models.append(state.model.astype(problem.dtype))
     state.waiting_gradients.append(gradient)
-    if not solver.asks_at_model:
+    if moved or not solver.asks_at_model:
         state.waiting_queries.append(query.astype(problem.dtype))
     state.history.columns["learning_rate"].append(solver.rate)
 
@@ -252,14 +293,14 @@ def _round(
     server: Server,
     engine: Engine,
     scenario: Scenario,
-) -> tuple[Float[np.ndarray, "d c"], dict[int, float]]:
+) -> tuple[Float[np.ndarray, "d c"], Answer, Float[np.ndarray, "d c"] | None]:
     question = server.broadcast(epoch, query)
     offline = epoch == 1 and scenario.training.first_epoch_offline
     answer = engine.ask(question, server.enough, offline=offline)
     if not server.enough([reply.device for reply in answer.replies]):
-        raise TrainingError(
+        raise LostDevicesError(
             f"epoch {epoch} got {len(answer.replies)} of the {server.quorum} replies that it needs; "
-            "bring devices back or choose a scheme that survives losses"
+            "bring devices back and give the same command again, or choose a scheme that survives losses"
         )
     work = Work()
     gradient = server.combine(epoch, {reply.device: reply.message for reply in answer.replies}, work)
@@ -267,7 +308,7 @@ def _round(
     costs = dataclasses.replace(answer.costs, quorum=len(answer.replies), server_macs=work.macs)
     state.now = engine.now
     _record(state.history, epoch, engine.now, costs, gradient)
-    return gradient, {reply.device: reply.seconds for reply in answer.replies}
+    return gradient, answer, question.point
 
 
 def _record(history: History, epoch: int, now: float, costs: RoundCosts, gradient: Float[np.ndarray, "d c"]) -> None:
@@ -282,6 +323,10 @@ def _record(history: History, epoch: int, now: float, costs: RoundCosts, gradien
         "device_macs": int(costs.macs.sum()),
         "server_macs": costs.server_macs,
     }
+    for _, stage in history.stages_after(epoch - 1):
+        values["down_bits"] += sum(entry.grant_bits for entry in stage)
+        values["d2d_bits"] += sum(entry.parcel_bits for entry in stage)
+        values["device_macs"] += sum(entry.export_macs + entry.absorb_macs for entry in stage)
     for name, value in values.items():
         history.columns[name].append(value)
     history.add_round(costs)

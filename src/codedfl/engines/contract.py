@@ -25,6 +25,8 @@ class Answer:
 
     replies: tuple[Reply, ...]
     costs: RoundCosts
+    lost: tuple[int, ...] = ()
+    """Asked devices that are known to be gone for good."""
 
 
 class Engine(ABC):
@@ -42,6 +44,10 @@ class Engine(ABC):
     @abstractmethod
     def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
         """Let devices hand over to each other after an epoch; return what it cost when all is done."""
+
+    @abstractmethod
+    def place(self, stage: int, transfers: Sequence[Transfer]) -> list[TransferCosts]:
+        """Let devices send to each other before the next epoch; return what it cost when all is done."""
 
     @abstractmethod
     def replay(self, transfers: Sequence[Transfer]) -> None:

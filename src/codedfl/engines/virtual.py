@@ -1,11 +1,13 @@
 """Virtual time: devices compute for real, one by one, and the delay model says how long it would have taken."""
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import final
 
 import numpy as np
 
-from codedfl.delays import DelayModel, RoundCosts, TransferCosts, VirtualClock
+from codedfl.delays import DelayModel, RoundCosts, TransferCosts, VirtualClock, stage_seconds
 from codedfl.engines.contract import Answer, Engine, Reply
 from codedfl.schemes.contract import Device, Message, Round, SharingDevice, Transfer, Work, message_bits
 
@@ -34,16 +36,25 @@ def move(devices: Sequence[Device], transfer: Transfer) -> TransferCosts:
 class VirtualEngine(Engine):
     """Runs in one process; the same seed and draw give the same times.
 
-    A device whose reply nobody awaits any more drops that work when the next round begins.
+    A device whose reply nobody awaits any more drops that work when the next round begins. ``last_epochs`` says after
+    which epoch a device is gone for good.
     """
 
     def __init__(
-        self, devices: Sequence[Device], delays: DelayModel, *, seed: int, draw: int, now: float = 0.0
+        self,
+        devices: Sequence[Device],
+        delays: DelayModel,
+        *,
+        seed: int,
+        draw: int,
+        now: float = 0.0,
+        last_epochs: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self._devices = devices
         self._delays = delays
         self._seed = seed
         self._draw = draw
+        self._last_epochs = last_epochs
         self._clock: VirtualClock[Reply] = VirtualClock(now)
 
     @property
@@ -53,7 +64,8 @@ class VirtualEngine(Engine):
 
     def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
         """Let every asked device compute, then hand over the replies in the order in which they would arrive."""
-        messages, costs = self._compute(question, offline)
+        present, lost = self._present(question)
+        messages, costs = self._compute(present, offline)
         chance = self._delays.chance(self._seed, question.epoch, self._draw, 1)
         seconds = self._delays.reply_seconds(costs, chance)[0]
         for device, delay in zip(costs.asked, seconds, strict=True):
@@ -64,7 +76,16 @@ class VirtualEngine(Engine):
             replies.append(self._clock.next())
             arrived.append(replies[-1].device)
         self._clock.forget()
-        return Answer(tuple(replies), costs)
+        return Answer(tuple(replies), costs, lost)
+
+    def _present(self, question: Round) -> tuple[Round, tuple[int, ...]]:
+        lost = tuple(
+            device for device in question.requests if self._last_epochs.get(device, question.epoch) < question.epoch
+        )
+        if not lost:
+            return question, ()
+        requests = {device: request for device, request in question.requests.items() if device not in lost}
+        return dataclasses.replace(question, requests=requests), lost
 
     def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
         """Move the data for real, and let the time pass that it would have taken."""
@@ -72,6 +93,13 @@ class VirtualEngine(Engine):
         chance = self._delays.transfer_chance(self._seed, epoch, self._draw, 1)
         steps = self._delays.transfer_steps(costs, chance, 0, parallel=parallel)
         self._clock.advance(max((step.end for step in steps), default=0.0))
+        return costs
+
+    def place(self, stage: int, transfers: Sequence[Transfer]) -> list[TransferCosts]:
+        """Move the data for real, and let the time pass that it would have taken."""
+        costs = [move(self._devices, transfer) for transfer in transfers]
+        seconds = stage_seconds(self._delays, stage, costs, seed=self._seed, first=self._draw, draws=1)
+        self._clock.advance(float(seconds[0]))
         return costs
 
     def replay(self, transfers: Sequence[Transfer]) -> None:

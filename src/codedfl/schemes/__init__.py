@@ -1,7 +1,11 @@
 """The schemes: one file each, behind one contract. A new scheme is one file and one line in the list below."""
 
+import math
 from typing import Any
 
+import numpy as np
+
+from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
 from codedfl.schemes.code_based import CodeBased
@@ -9,6 +13,7 @@ from codedfl.schemes.contract import (
     Device,
     Leakage,
     Message,
+    PlacingServer,
     Public,
     Round,
     Scheme,
@@ -24,6 +29,8 @@ from codedfl.schemes.contract import (
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
+from codedfl.schemes.sealed import Sealed
+from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
 from codedfl.solvers import SOLVERS, Solver
 from codedfl.task import Problem
@@ -35,6 +42,7 @@ __all__ = [
     "Handover",
     "Leakage",
     "Message",
+    "PlacingServer",
     "Public",
     "Round",
     "Scheme",
@@ -63,7 +71,7 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased):
+for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded):
     register(_scheme)
 
 
@@ -94,5 +102,21 @@ def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:
     check(scenario)
     features, outputs = problem.shape
     samples = tuple(shard.samples for shard in problem.shards)
-    public = Public(samples, features, outputs, problem.dtype)
+    public = Public(
+        samples,
+        features,
+        outputs,
+        problem.dtype,
+        largest_feature=_rounded_up(max(float(np.max(np.abs(shard.x), initial=0)) for shard in problem.shards)),
+        largest_target=_rounded_up(max(float(np.max(np.abs(shard.y), initial=0)) for shard in problem.shards)),
+        delays=DelayModel.create(scenario.fleet, scenario.links),
+    )
     return SCHEMES[scenario.scheme](public, scenario.options())
+
+
+def _rounded_up(largest: float) -> float:
+    """Return a bound with few digits: it is agreed on beforehand and tells nothing of a single point."""
+    if largest == 0:
+        return 1.0
+    exponent = math.frexp(largest)[1]
+    return math.ldexp(math.ceil(math.ldexp(largest, 6 - exponent)), exponent - 6)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar, final
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.delays import DelayModel
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.sharing import SharingPolicy
@@ -22,6 +23,7 @@ __all__ = [
     "Exposure",
     "Leakage",
     "Message",
+    "PlacingServer",
     "Public",
     "Round",
     "Scheme",
@@ -47,6 +49,12 @@ class Public:
     features: int
     outputs: int
     dtype: "np.dtype[Any]"
+    largest_feature: float = 1.0
+    """A bound on the magnitude of every feature, agreed on beforehand; devices refuse data beyond it."""
+    largest_target: float = 1.0
+    """The same for targets."""
+    delays: DelayModel | None = None
+    """What is known of the fleet and its links, declared or measured; None: nothing."""
 
     @property
     def devices(self) -> int:
@@ -73,6 +81,8 @@ class Round:
 
     epoch: int
     requests: Mapping[int, Message] = field(repr=False)
+    point: Float[np.ndarray, "d c"] | None = field(default=None, repr=False)
+    """The model whose gradient will come back, where it is not the given one in the format of the scenario."""
 
 
 class Device(ABC):
@@ -115,7 +125,7 @@ class SummedServer(Server):
 
 @dataclass(frozen=True)
 class Transfer:
-    """A device is told to hand over all it holds to another and to leave; ``grant`` is what it needs for that."""
+    """A device is told to send to another; ``grant`` is what it needs for that. One that hands over leaves."""
 
     sender: int
     recipient: int
@@ -149,6 +159,26 @@ class SharingServer(Server):
     @abstractmethod
     def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
         """Take over the (sender, recipient, support) of earlier epochs; return the transfers that led there."""
+
+
+class PlacingServer(Server):
+    """A server that has devices send to each other before the first epoch, and again when devices are lost."""
+
+    @abstractmethod
+    def stages(self) -> Sequence[Sequence[Transfer]]:
+        """Return the transfers of the set-up: a stage begins when the one before is over."""
+
+    @abstractmethod
+    def repair(self, lost: Sequence[int]) -> Sequence[Sequence[Transfer]]:
+        """Take note of devices that are gone for good; return the transfers that make up for them, if any can."""
+
+    @abstractmethod
+    def memory(self) -> Message:
+        """Return what the server must remember to go on after an interruption."""
+
+    @abstractmethod
+    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
+        """Take back what was remembered; return the transfers beside the set-up that led there."""
 
 
 class Scheme(ABC, Generic[Options]):

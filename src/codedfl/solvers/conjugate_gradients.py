@@ -55,6 +55,12 @@ class ConjugateGradients(Solver):
             return self._model
         return self._scale * np.pad(self._directions, ((0, 0), (0, self._conditions.shape[1] - used)))
 
+    def asked_at(self, point: Float[np.ndarray, "d c"]) -> None:
+        """Search along what was really sent: a product that is exact there is wrong for the query."""
+        used = self._directions.shape[1]
+        if used:
+            self._directions = point[:, :used] / self._scale
+
     @property
     def _scale(self) -> float:
         size = self._first_norm / (self._curvature or 1.0)

@@ -66,6 +66,12 @@ class Solver(ABC):
     def query(self) -> Float[np.ndarray, "d c"]:
         """Return the point at which the next gradient is wanted."""
 
+    def asked_at(self, point: Float[np.ndarray, "d c"]) -> None:  # noqa: B027 - most solvers need not care
+        """Take note that the gradient is at a point near the query: the scheme could not send the query itself.
+
+        For most solvers that difference is noise, which the next query makes up for.
+        """
+
     @final
     def update(self, gradient: Float[np.ndarray, "d c"]) -> None:
         """Take the gradient of the data term (mean over data points, without the ridge term) at the query."""

@@ -1,0 +1,409 @@
+"""Sealed and coded: all data summed under seals, cut into K column blocks, coded, and placed on the W fastest devices.
+
+Set-up, before the first epoch. Every device u seals its Gram matrix and moments, A_u + R_u, with a pad that only it and
+the server can make. All that follows handles sealed residues only, so it may go anywhere and be sent again:
+
+1. every device sends piece a of its sealed matrix to device a, which adds up what it gets (a reduce-scatter of one
+   triangle: ``codedfl.schemes.placement``);
+2. devices exchange blocks, so that device a has band a of S = sum_u (A_u + R_u) whole;
+3. device a sends its rows of coded block w, sum_k g_wk S[:, block k], to worker w, for every worker.
+
+An epoch: each worker replies theta^T times its coded block. Any K replies give theta^T S by the (N, K) MDS code, and
+the server takes theta^T sum R away. It sees sums over all devices only. Up to W - K workers may be lost for good, and
+every other device with them: nothing is awaited from those. A lost worker is replaced: K of the others send their
+coded blocks to a device that is still there, which combines them to its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float, UInt32
+
+from codedfl.cipher import FIELD_31, PadLedger, seal
+from codedfl.codes import MdsCode
+from codedfl.codes.modular_kernels import add_multiple_31
+from codedfl.errors import ScenarioError
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.contract import (
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    PlacingServer,
+    Public,
+    Round,
+    Scheme,
+    Server,
+    SharingDevice,
+    Transcript,
+    Transfer,
+    Work,
+)
+from codedfl.schemes.placement import Bands
+from codedfl.schemes.sealed import SEALED_REASON, as_seen, fresh_grant, pad_of, sealed_exposures
+from codedfl.schemes.sealing import Formats, PointedProducts, product
+from codedfl.schemes.worker_choice import Workers, choose_workers
+from codedfl.security.views import RepliesView
+from codedfl.settings import setting
+from codedfl.task import Shard
+
+__all__ = ["SealedCoded"]
+
+PIECE, BLOCK, PART, REPAIR = range(4)
+"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""
+
+
+class SealedCodedOptions(SchemeOptions):
+    """W workers, any K of whose replies finish an epoch; chosen by predicted time where they are not given.
+
+    ``spares`` is the least W - K of that choice, and ``expected_epochs`` what the set-up is weighed against.
+    """
+
+    workers: int | None = setting(default=None, low=1)
+    threshold: int | None = setting(default=None, low=1)
+    spares: int = setting(default=1, low=0)
+    expected_epochs: int = setting(default=100, low=1)
+
+    def check_fleet(self, devices: int) -> None:
+        """There must be W devices, and K of them."""
+        workers = devices if self.workers is None else self.workers
+        if workers > devices:
+            raise ScenarioError(
+                f"schemes.sealed-coded.workers = {workers} must be at most {devices}, the number of devices"
+            )
+        if self.threshold is not None and self.threshold > workers:
+            raise ScenarioError(
+                f"schemes.sealed-coded.threshold = {self.threshold} must be at most {workers}, the number of workers"
+            )
+        if self.threshold is None and self.spares >= workers:
+            raise ScenarioError(
+                f"schemes.sealed-coded.spares = {self.spares} must be below {workers}, the number of workers"
+            )
+
+
+@final
+class Layout:
+    """The sizes that everybody knows: bands of rows, K column blocks of equal width (zeros fill the last), the code."""
+
+    def __init__(self, public: Public, threshold: int) -> None:
+        self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
+        self.code = MdsCode(public.devices, threshold)
+        self.width = -(-public.features // threshold)
+
+    def coded_rows(self, worker: int, rows: UInt32[np.ndarray, "rows d"]) -> UInt32[np.ndarray, "rows width"]:
+        """Return rows of a worker's coded block, from the same rows of the whole matrix."""
+        padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
+        padded[:, : rows.shape[1]] = rows
+        blocks = [padded[:, k * self.width : (k + 1) * self.width] for k in range(self.code.K)]
+        return self.code.encode_block(worker, blocks)
+
+
+@final
+class SealedCodedDevice(SharingDevice):
+    """Owner of data, adder of one band, and perhaps a worker."""
+
+    def __init__(self, index: int, shard: Shard, formats: Formats, layout: Layout) -> None:
+        self._index = index
+        self._formats = formats
+        self._layout = layout
+        self._shard: Shard | None = shard
+        self._ledger = PadLedger()
+        self._pieces: dict[int, UInt32[np.ndarray, "size"]] = {}
+        self._sum: UInt32[np.ndarray, "size"] | None = None
+        self._blocks: dict[int, UInt32[np.ndarray, "rows columns"]] = {}
+        self._moments: UInt32[np.ndarray, "rows c"] | None = None
+        self._coded: UInt32[np.ndarray, "d width"] | None = None
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Answer the first epoch with the own band of the summed moments, every other with a coded product."""
+        if epoch == 1:
+            self._unpack()
+            return {} if self._moments is None else {"moments": self._moments}
+        if self._coded is None:
+            raise RuntimeError(f"device {self._index} is no worker")
+        return {"product": product(FIELD_31, request["model"], self._coded, work)}
+
+    def export(self, grant: Message, work: Work) -> Message:
+        """Return what the grant asks for: a sealed piece, a block, a part of a coded block, or a whole one."""
+        kind, target = int(grant["kind"]), int(grant["target"])
+        if kind == PIECE:
+            if not self._pieces:
+                self._seal(grant, work)
+            return {"kind": grant["kind"], "piece": self._pieces.pop(target)}
+        if kind == BLOCK:
+            self._unpack()
+            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "block": self._blocks[target]}
+        if kind == PART:
+            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "part": self._part(target, work)}
+        return {"kind": grant["kind"], "coded": self._scaled(grant["factor"], work)}
+
+    def absorb(self, parcel: Message, work: Work) -> None:
+        """Take in one parcel of any kind."""
+        kind = int(parcel["kind"])
+        if kind == PIECE:
+            work.add(parcel["piece"].size)
+            self._add(parcel["piece"])
+        elif kind == BLOCK:
+            self._unpack()
+            self._blocks[int(parcel["band"])] = np.ascontiguousarray(parcel["block"].T)
+        elif kind == PART:
+            self._place(int(parcel["band"]), parcel["part"])
+        else:
+            work.add(parcel["coded"].size)
+            total = parcel["coded"]
+            self._coded = total if self._coded is None else FIELD_31.add(self._coded, total)
+
+    def _seal(self, grant: Message, work: Work) -> None:
+        """Seal everything once; the own piece goes straight into the own sum."""
+        if self._shard is None:
+            raise RuntimeError(f"device {self._index} has sealed its data before")
+        bands, shard, self._shard = self._layout.bands, self._shard, None
+        gram, moments = self._formats.gram.encode(shard.gram), self._formats.moments.encode(-shard.moments)
+        for number in range(bands.bands):
+            piece = bands.piece(number, gram, moments)
+            work.add(piece.size)
+            self._pieces[number] = seal(piece, pad_of(FIELD_31, self._index, grant, number), self._ledger)
+        if self._index in self._pieces:
+            self._add(self._pieces.pop(self._index))
+
+    def _add(self, piece: UInt32[np.ndarray, "size"]) -> None:
+        self._sum = piece if self._sum is None else FIELD_31.add(self._sum, piece)
+
+    def _unpack(self) -> None:
+        """Turn the sum of pieces into blocks; nothing can be added after that."""
+        if self._sum is not None:
+            blocks, self._moments = self._layout.bands.unpack(self._index, self._sum)
+            self._blocks.update(blocks)
+            self._sum = None
+
+    def _part(self, worker: int, work: Work) -> UInt32[np.ndarray, "rows width"]:
+        rows = self._layout.bands.joined(self._index, self._blocks)
+        work.add(rows.size)
+        return self._layout.coded_rows(worker, rows)
+
+    def _place(self, band: int, part: UInt32[np.ndarray, "rows width"]) -> None:
+        bands = self._layout.bands
+        if self._coded is None:
+            self._coded = np.zeros((bands.rows, self._layout.width), np.uint32)
+            if self._index < bands.bands:  # the own band is not sent
+                own = bands.joined(self._index, self._blocks)
+                self._coded[bands.band(self._index)] = self._layout.coded_rows(self._index, own)
+        self._coded[bands.band(band)] = part
+
+    def _scaled(self, factor: UInt32[np.ndarray, ""], work: Work) -> UInt32[np.ndarray, "d width"]:
+        if self._coded is None:
+            raise RuntimeError(f"device {self._index} is no worker")
+        work.add(self._coded.size)
+        scaled = np.zeros_like(self._coded)
+        add_multiple_31(scaled.reshape(-1), np.uint32(factor), self._coded.reshape(-1))
+        return scaled
+
+
+@final
+class SealedCodedServer(PlacingServer):
+    """Hands out seeds, decodes any K replies, and takes the pads away."""
+
+    def __init__(self, public: Public, formats: Formats, layout: Layout, workers: Workers) -> None:
+        self._public = public
+        self._formats = formats
+        self._layout = layout
+        self._first_workers = workers
+        self._workers = list(workers.chosen)
+        self._gone: set[int] = set()
+        self._products = PointedProducts(formats.gram, public)
+        self._quorum = layout.bands.bands
+        self._first = np.zeros((public.features, public.outputs))
+        self._pads = np.zeros((public.features, public.features), np.uint32)
+        self._moment_pads = np.zeros((public.features, public.outputs), np.uint32)
+
+    def stages(self) -> Sequence[Sequence[Transfer]]:
+        """Seal and add up; exchange blocks; spread coded blocks. In each, senders take recipients in turn."""
+        grants = [fresh_grant(0) for _ in range(self._public.devices)]
+        self._add_pads(grants)
+        bands = self._layout.bands
+        n = self._public.devices
+        turns = [(a, (a + turn) % n) for turn in range(1, n) for a in range(n)]
+        pieces = []
+        for sender, target in turns:
+            if target < bands.bands:
+                seed, grants[sender] = grants[sender], {}
+                pieces.append(_transfer(sender, target, PIECE, seed))
+        blocks = [_transfer(a, b, BLOCK) for a, b in turns if a < bands.bands and b in bands.held_by(a)]
+        return [pieces, blocks, self._spread(turns)]
+
+    def _spread(self, turns: Sequence[tuple[int, int]]) -> list[Transfer]:
+        chosen = set(self._first_workers.chosen)
+        return [_transfer(a, w, PART) for a, w in turns if a < self._layout.bands.bands and w in chosen]
+
+    def _add_pads(self, grants: Sequence[Message]) -> None:
+        """Add up all pads, piece by piece, and put the sum together as devices put together the data."""
+        bands = self._layout.bands
+        for number in range(bands.bands):
+            total = np.zeros(bands.size(number), np.uint32)
+            for device, grant in enumerate(grants):
+                pad_of(FIELD_31, device, grant, number).add_to(total)
+            blocks, self._moment_pads[bands.band(number)] = bands.unpack(number, total)
+            for other, block in blocks.items():
+                self._pads[bands.band(number), bands.band(other)] = block
+                self._pads[bands.band(other), bands.band(number)] = block.T
+
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask those who added for the moments, then the workers for products."""
+        if epoch == 1:
+            self._quorum = self._layout.bands.bands
+            return Round(epoch, {device: {} for device in range(self._quorum)}, np.zeros_like(model))
+        self._quorum = self._layout.code.K
+        message = {"model": self._products.ask(model)}
+        return Round(epoch, dict.fromkeys(sorted(self._workers), message), self._products.point)
+
+    @property
+    def quorum(self) -> int:
+        """All who added, then any K workers."""
+        return self._quorum
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Decode any K replies and take the pads away."""
+        samples = sum(self._public.samples)
+        if epoch == 1:
+            total = np.concatenate([replies[device]["moments"] for device in sorted(replies)])
+            self._first = self._formats.moments.decode_sum(FIELD_31.subtract(total, self._moment_pads))
+            return np.asarray(self._first / samples)
+        code, d = self._layout.code, self._public.features
+        which = sorted(replies)[: code.K]
+        parts = [replies[device]["product"] for device in which]
+        total = np.ascontiguousarray(np.concatenate(code.decode(which, parts), axis=1)[:, :d])
+        work.add(code.K * code.K * parts[0].size)
+        total = FIELD_31.subtract(total, product(FIELD_31, self._products.asked, self._pads, work))
+        return np.asarray((self._first + self._products.take(total)) / samples)
+
+    def repair(self, lost: Sequence[int]) -> Sequence[Sequence[Transfer]]:
+        """Replace lost workers by the fastest devices that are still there, as long as K workers are left."""
+        self._gone |= set(lost)
+        self._workers = [worker for worker in self._workers if worker not in self._gone]
+        spare = [d for d in self._first_workers.order if d not in self._gone and d not in self._workers]
+        stages = []
+        while len(self._workers) < self._first_workers.count and spare and len(self._workers) >= self._layout.code.K:
+            replacement = spare.pop(0)
+            stages.append(self._rebuild(replacement, self._workers[: self._layout.code.K]))
+            self._workers.append(replacement)
+        return stages
+
+    def _rebuild(self, replacement: int, helpers: Sequence[int]) -> list[Transfer]:
+        """Let K workers send their coded blocks, each times the factor that makes the sum the new coded block."""
+        code = self._layout.code
+        factors = FIELD_31.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
+        return [
+            _transfer(helper, replacement, REPAIR, {"factor": factor.reshape(())})
+            for helper, factor in zip(helpers, factors, strict=True)
+        ]
+
+    def memory(self) -> Message:
+        """Return the summed moments, where the newest product is known, and who works."""
+        gone = np.array(sorted(self._gone), np.int64)
+        return {
+            "first": self._first,
+            "workers": np.array(self._workers, np.int64),
+            "gone": gone,
+            **self._products.memory(),
+        }
+
+    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
+        """Take back what was remembered; return how replacements got their blocks, from the first workers."""
+        self._first = memory["first"]
+        self._products.recall(memory)
+        self._gone = {int(device) for device in memory["gone"]}
+        self._workers = [int(device) for device in memory["workers"]]
+        helpers = self._first_workers.chosen[: self._layout.code.K]
+        return [self._rebuild(w, helpers) for w in self._workers if w not in self._first_workers.chosen]
+
+
+def _transfer(sender: int, recipient: int, kind: int, more: Message | None = None) -> Transfer:
+    grant: dict[str, Any] = {"kind": np.array(kind, np.int8), "target": np.array(recipient, np.int32), **(more or {})}
+    return Transfer(sender, recipient, None, grant)
+
+
+@final
+class SealedCoded(Scheme[SealedCodedOptions]):
+    """All data summed under seals, coded, and placed on the fastest devices; any K replies finish an epoch."""
+
+    name = "sealed-coded"
+    options_type = SealedCodedOptions
+    exact = True
+    follows_timing = False
+    verdict = "holds"
+    because = SEALED_REASON
+
+    def check(self) -> None:
+        """Refuse a fleet of one, and data that the field cannot hold."""
+        if self.public.devices < 2:
+            raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
+        _ = self.formats
+
+    @cached_property
+    def formats(self) -> Formats:
+        """The number formats, which everybody can work out."""
+        return Formats.choose(FIELD_31, self.public)
+
+    @cached_property
+    def workers(self) -> Workers:
+        """W and K."""
+        options = self.options
+        return choose_workers(
+            self.public,
+            workers=options.workers,
+            threshold=options.threshold,
+            spares=options.spares,
+            expected_epochs=options.expected_epochs,
+        )
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The sizes that everybody knows."""
+        return Layout(self.public, self.workers.threshold)
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device; it seals its data when it is granted a seed."""
+        return SealedCodedDevice(index, shard, self.formats, self.layout)
+
+    def server(self) -> Server:
+        """Prepare the server."""
+        return SealedCodedServer(self.public, self.formats, self.layout, self.workers)
+
+    @property
+    def survives_losses(self) -> int:
+        """W - K workers, and after the set-up every device that is no worker."""
+        return self.workers.count - self.workers.threshold
+
+    def leakage(self) -> Leakage:
+        """Say who sees what."""
+        return Leakage(
+            server="sums over all devices, of their moments and of their products with the models; nothing of a "
+            "single device",
+            devices="nothing: all they handle is sealed, and stays so if all of them but the owner collude",
+            eavesdropper="nothing: all that devices send is sealed",
+        )
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """Return all that one device ever sealed, as everyone else together has it, and the server's sums."""
+        form, bands = self.formats.gram, self.layout.bands
+        words = np.zeros((self.public.features,) * 2)
+        for entry in transcript.sent:
+            if entry.sender == 0 and int(entry.parcel["kind"]) == PIECE:
+                number = int(entry.grant["target"])
+                blocks, _ = bands.unpack(number, entry.parcel["piece"])
+                for other, block in blocks.items():
+                    words[bands.band(number), bands.band(other)] = as_seen(FIELD_31, block)
+                    words[bands.band(other), bands.band(number)] = as_seen(FIELD_31, block).T
+        sealed = sealed_exposures(form, words, 0, shards[0].gram)
+        return [*sealed, Exposure(self._sums(transcript, shards), 0, shards[0].gram)]
+
+    def _sums(self, transcript: Transcript, shards: Sequence[Shard]) -> RepliesView:
+        """Return what the server decodes, the sum over all devices, scaled to the share of the first one."""
+        share = self.public.samples[0] / sum(self.public.samples)
+        total = np.sum([self.formats.gram.encode(shard.gram).astype(np.int64) for shard in shards], axis=0)
+        steps = FIELD_31.centred((total % FIELD_31.modulus).astype(np.uint32)) * self.formats.gram.data_step
+        asked = {entry.epoch: entry.request["model"] for entry in transcript.asked if entry.epoch > 1}
+        models = np.stack([as_seen(FIELD_31, model).T for model in asked.values()])
+        return RepliesView(models, share * (steps @ models))

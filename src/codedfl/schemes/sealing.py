@@ -1,0 +1,129 @@
+"""What the sealed schemes share: products in a ring that count as work, and models that are sent as residues.
+
+The ring holds a product exactly, for the model as it was rounded. So the server keeps the rounded point that it has
+asked about and the exact product there. Of a new model it sends, output by output, the difference to that point or the
+model itself, whichever is smaller: the smaller, the finer its steps. The gradient that comes back is exact at a point
+that is as close to the model as the steps are fine, and rounding does not add up from epoch to epoch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, UInt
+
+from codedfl.cipher import EncodedModel, FixedPoint, Ring
+from codedfl.errors import CodedflError, ScenarioError, TrainingError
+from codedfl.schemes.contract import Public
+from codedfl.schemes.messages import Message, Work
+
+__all__ = ["Formats", "PointedProducts", "product", "summed"]
+
+MODEL_STEPS = 16
+"""Steps that an entry of a model has on average; the rest of the ring is for the data (docs/sealed.md)."""
+
+
+def product(
+    ring: Ring, left: UInt[np.ndarray, "c d"], right: UInt[np.ndarray, "d b"], work: Work
+) -> UInt[np.ndarray, "c b"]:
+    """Multiply in the ring, and count it as work."""
+    work.add(left.shape[0] * left.shape[1] * right.shape[1])
+    return ring.product(left, right)
+
+
+@final
+@dataclass(frozen=True)
+class Formats:
+    """The number formats of a run, from what everybody knows: bounds on the features, and how many points there are."""
+
+    gram: FixedPoint
+    moments: FixedPoint
+
+    @classmethod
+    def choose(cls, ring: Ring, public: Public) -> "Formats":
+        """Choose steps so fine that no sum over all devices can leave the ring."""
+        largest, total = max(public.samples), sum(public.samples)
+        entry, target = public.largest_feature, public.largest_target
+        try:
+            gram = FixedPoint.choose(
+                ring,
+                entry_bound=entry**2 * largest,
+                sum_bound=entry**2 * total,
+                summands=public.devices,
+                dimension=public.features,
+                model_steps=MODEL_STEPS,
+            )
+            moments = FixedPoint.choose(
+                ring,
+                entry_bound=entry * target * largest,
+                sum_bound=entry * target * total,
+                summands=public.devices,
+                dimension=1,
+                model_steps=1,
+            )
+        except CodedflError as error:
+            raise ScenarioError(
+                f"{public.features} features of {total} points on {public.devices} devices do not fit: {error}"
+            ) from None
+        return cls(gram, moments)
+
+
+@final
+class PointedProducts:
+    """The point that was asked about last, as rounded, and the exact product of all data with it."""
+
+    def __init__(self, form: FixedPoint, public: Public) -> None:
+        shape = (public.features, public.outputs)
+        self._form = form
+        self._base = self._point = np.zeros(shape)
+        self._base_product = self._product = np.zeros(shape)
+        self._sent: EncodedModel | None = None
+
+    @property
+    def point(self) -> Float[np.ndarray, "d c"]:
+        """Where the newest product is known, or will be when the replies are there."""
+        return self._point
+
+    @property
+    def asked(self) -> UInt[np.ndarray, "c d"]:
+        """The residues that were sent last."""
+        if self._sent is None:
+            raise RuntimeError("no model has been sent")
+        return self._sent.residues
+
+    def ask(self, model: Float[np.ndarray, "d c"]) -> UInt[np.ndarray, "c d"]:
+        """Choose the point nearest to a model that the ring can hold, and return the residues to send."""
+        if not np.isfinite(model).all():
+            raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
+        step = model - self._point
+        nearer = np.abs(step).sum(axis=0) <= np.abs(model).sum(axis=0)
+        self._base = np.where(nearer, self._point, 0.0)
+        self._base_product = np.where(nearer, self._product, 0.0)
+        self._sent = self._form.encode_model(np.where(nearer, step, model))
+        self._point = self._base + self._sent.value
+        return self._sent.residues
+
+    def take(self, residues: UInt[np.ndarray, "c d"]) -> Float[np.ndarray, "d c"]:
+        """Return the product of all data with the point, given that with what was sent."""
+        if self._sent is None:
+            raise RuntimeError("no model has been sent")
+        self._product = self._base_product + self._form.decode_product(residues, self._sent).T
+        return self._product
+
+    def memory(self) -> dict[str, Float[np.ndarray, "d c"]]:
+        """Return what must be remembered to go on with the same bits."""
+        return {"point": self._point, "product": self._product}
+
+    def recall(self, memory: Message) -> None:
+        """Take back what was remembered."""
+        self._point = memory.get("point", self._point)
+        self._product = memory.get("product", self._product)
+
+
+def summed(ring: Ring, parts: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:
+    """Add residues up in the ring."""
+    total = parts[0].copy()
+    for part in parts[1:]:
+        ring.add(total, part, out=total)
+    return total
