@@ -20,7 +20,10 @@ def best_seconds(tasks: dict[str, Callable[[], object]], rounds: int = 3) -> dic
     return best
 
 
-def show(label: str, value: float, limit: float | None = None, unit: str = "") -> None:
+def show(label: str, value: float, limit: float | None = None, unit: str = "", *, at_least: bool = False) -> None:
     """Print a figure, and how it stands to its limit."""
-    verdict = "" if limit is None else f"   (wanted: at most {limit:g}; {'met' if value <= limit else 'NOT MET'})"
+    verdict = ""
+    if limit is not None:
+        met = value >= limit if at_least else value <= limit
+        verdict = f"   (wanted: at {'least' if at_least else 'most'} {limit:g}; {'met' if met else 'NOT MET'})"
     print(f"  {label:<70} {value:10.4g} {unit}{verdict}", flush=True)

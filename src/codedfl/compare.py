@@ -52,7 +52,7 @@ def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progr
     shared = SharedProblem(progress)
     runs: dict[str, Run] = {}
     for name in wanted:
-        chosen = scenario.with_settings({"scheme": name})
+        chosen = _served(scenario.with_settings({"scheme": name}))
         place = out / "runs" / f"{name}-{chosen.id()}"
         runs[name] = execute(chosen, place, problem=shared.get(chosen), progress=progress)
     rows = [row(run, runs[BENCHMARK]) for run in runs.values()]
@@ -68,6 +68,13 @@ def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progr
     return rows
 
 
+def _served(scenario: Scenario) -> Scenario:
+    """Return the scenario with gradient descent where its scheme cannot serve the solver."""
+    if schemes.serves(scenario.scheme, scenario.training.solver):
+        return scenario
+    return scenario.with_settings({"training.solver": "gradient-descent"})
+
+
 def row(run: Run, benchmark: Run) -> dict[str, Any]:
     """Return what the comparison says of a run."""
     own, base = run.summary["time_to_accuracy"], benchmark.summary["time_to_accuracy"]
@@ -75,6 +82,7 @@ def row(run: Run, benchmark: Run) -> dict[str, Any]:
     targets = run.scenario.training.targets
     return {
         "scheme": run.scenario.scheme,
+        "solver": run.scenario.training.solver,
         "epochs": run.summary["epochs"],
         "final_accuracy": run.summary["final_accuracy"],
         "time_to_accuracy": own,

@@ -58,6 +58,7 @@ __all__ = [
     "create",
     "message_bits",
     "register",
+    "serves",
 ]
 
 SCHEMES: dict[str, type[Scheme[Any]]] = {}
@@ -86,6 +87,11 @@ def check(scenario: Scenario) -> None:
             f"training.solver = '{scenario.training.solver}' needs {lacking}, which scheme = '{scenario.scheme}' does "
             f"not give; choose another scheme or one of the solvers {', '.join(served)}"
         )
+
+
+def serves(scheme: str, solver: str) -> bool:
+    """Tell whether a scheme gives a solver what it needs."""
+    return _lacking(SCHEMES[scheme], SOLVERS[solver]) is None
 
 
 def _lacking(scheme: type[Scheme[Any]], solver: type[Solver]) -> str | None:
