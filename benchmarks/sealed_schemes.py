@@ -1,4 +1,4 @@
-"""Sealed sharing at the paper's size, trained for real: speed-ups to 95% over mini-batch FL, accuracy against plaintext.
+"""Sealed sharing at the paper's size, trained for real: speed-ups to 95% over mini-batch FL, and accuracy.
 
 Five feature seeds, 250 timing draws; finished runs are kept in out/bench/sealed-runs and not run again.
 """
