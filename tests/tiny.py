@@ -10,8 +10,11 @@ import numpy as np
 from codedfl import schemes
 from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
+from codedfl.engines.virtual import move
 from codedfl.scenario import Scenario
-from codedfl.schemes import Message, Round, Scheme, Server, Work
+from codedfl.schemes import Message, PlacingServer, Round, Scheme, Server, Work
+from codedfl.schemes.sealed import Sealed
+from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 
@@ -62,13 +65,16 @@ def trained(
     wanted: Scenario,
     state: State | None = None,
     after_epoch: Callable[[State], None] = lambda state: None,
+    last_epochs: Mapping[int, int] | None = None,
 ) -> State:
-    """Train in virtual time, from the start or from a state."""
+    """Train in virtual time, from the start or from a state; devices leave as the fleet says, or as told."""
     scheme = schemes.create(wanted, given)
     state = state or State.fresh(given)
     devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
     delays = DelayModel.create(wanted.fleet, wanted.links)
-    engine = VirtualEngine(devices, delays, seed=wanted.timing.seed, draw=wanted.timing.draw, now=state.now)
+    leaving = wanted.fleet.last_epochs if last_epochs is None else last_epochs
+    timing = wanted.timing
+    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, now=state.now, last_epochs=leaving)
     return train(given, wanted, scheme, engine, state, after_epoch)
 
 
@@ -139,6 +145,45 @@ def plain_gradient(
     size = sum(abs(x).T @ (abs(x) @ abs(theta) + abs(y)) for x, y in parts) / samples
     roundings = model.shape[0] + max(len(x) for x, _ in parts) + len(shards) + 2
     return value, 2 * gamma(roundings, shards[0].x.dtype) * size
+
+
+SEALED = (Sealed, SealedCoded)
+"""Schemes that compute with residues: all they send is unsigned integers."""
+
+
+def promised_gradient(
+    scheme: Scheme[Any], shards: Sequence[Shard], seen: "Sequence[Seen]"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The plaintext gradient that an exact scheme owes in the last of these epochs, and how far it may be from it.
+
+    Where residues are computed with, it is owed at the point of the round, in float64. Every device rounds its data to
+    half a step: N/2 steps of the Gram matrix for each unit of ||theta_k||_1, and N/2 steps of the moments. In every
+    epoch so far the server added to its point and to the product there in float64. Each of the two roundings moves the
+    product by at most u ||theta_k||_1 S, with S the bound on entries of the summed Gram matrix.
+    """
+    if not isinstance(scheme, SEALED):
+        return plain_gradient(shards, seen[-1].model)
+    points = [np.asarray(epoch.round.point) for epoch in seen if epoch.round.point is not None]
+    assert len(points) == len(seen)
+    point = points[-1]
+    _, rounding = plain_gradient(shards, point)
+    parts = [(shard.x.astype(float), shard.y.astype(float)) for shard in shards]
+    samples = sum(len(x) for x, _ in parts)
+    value = sum(x.T @ (x @ point - y) for x, y in parts) / samples
+    form, moments = scheme.formats.gram, scheme.formats.moments
+    steps = len(shards) / 2 * (form.data_step * np.abs(point).sum(axis=0) + moments.data_step)
+    kept = gamma(2, np.float64) * form.sum_bound * sum(np.abs(earlier).sum(axis=0) for earlier in points)
+    return value, rounding + (steps + kept) / samples
+
+
+def placed(scheme: Scheme[Any], shards: Sequence[Shard]) -> tuple[Server, list[Any]]:
+    """The server and the devices of a scheme as they stand before the first epoch."""
+    server, devices = scheme.server(), [scheme.device(index, shard) for index, shard in enumerate(shards)]
+    if isinstance(server, PlacingServer):
+        for stage in server.stages():
+            for transfer in stage:
+                move(devices, transfer)
+    return server, devices
 
 
 def is_one_sentence(text: str) -> bool:

@@ -88,6 +88,12 @@ def setting(pair: str, *says: str, code: int = 2) -> Wrong:
     return Wrong(("run", "small.toml", "--set", pair, "--out", "out"), code, says)
 
 
+def coded(pair: str, *says: str, more: tuple[str, ...] = ()) -> Wrong:
+    """Options of sealed-coded that do not fit the five devices."""
+    pairs = [word for option in (pair, *more) for word in ("--set", f"schemes.sealed-coded.{option}")]
+    return Wrong(("run", "small.toml", "--set", "scheme=sealed-coded", *pairs, "--out", "out"), 2, says)
+
+
 def scenario(text: str | bytes, *says: str) -> Wrong:
     return Wrong(("run", "wrong.toml", "--out", "out"), 2, says, {"wrong.toml": text})
 
@@ -209,6 +215,25 @@ SETTINGS = {
         ("wait_for", "6", "at most 5"),
     ),
     "unknown data set": setting("data.source=cifar", "cifar", "mnist", "digits"),
+    "no worker": setting("schemes.sealed-coded.workers=0", "schemes.sealed-coded.workers", "0", "at least 1"),
+    "no reply": setting("schemes.sealed-coded.threshold=0", "schemes.sealed-coded.threshold", "at least 1"),
+    "no epochs expected": setting("schemes.sealed-coded.expected_epochs=0", "expected_epochs", "at least 1"),
+    "more workers than devices": coded("workers=6", "schemes.sealed-coded.workers", "6", "at most 5"),
+    "more replies than workers": coded("workers=3", "threshold", "4", "at most 3", more=("threshold=4",)),
+    "more replies than devices": coded("threshold=6", "threshold", "6", "at most 5"),
+    "only spares": coded("spares=5", "spares", "5", "below 5"),
+    "as many spares as workers": coded("spares=3", "spares", "3", "below 3", more=("workers=3",)),
+    "unknown ring": setting("schemes.sealed.ring=Z_2^16", "schemes.sealed.ring", "Z_2^16", "Z_2^32"),
+    "the field for sealed sharing": setting("schemes.sealed.ring=GF(2^31-1)", "schemes.sealed.ring", "Z_2^64"),
+    "a device that never replies": setting("fleet.devices.0.last_epoch=0", "last_epoch", "0", "at least 1"),
+    "a fleet of one, coded": Wrong(
+        (
+            *("run", "small.toml", "--set", "scheme=sealed-coded"),
+            *("--set", "fleet.devices=[{count=1,mac_rate=1e6}]", "--out", "out"),
+        ),
+        2,
+        ("sealed-coded", "at least 2 devices"),
+    ),
 }
 SCENARIOS = {
     "unknown preset": Wrong(("run", "nosuch"), 2, ("nosuch", "paper", "paper-quick", "fashion")),
@@ -285,6 +310,19 @@ DATA = {
         1,
         ("dirichlet", "classes"),
         {"own.toml": own("data.csv"), "data.csv": csv(y=VALUES)},
+    ),
+    **{
+        f"features too large to be sealed, {scheme}": Wrong(
+            *(("run", "own.toml", "--set", f"scheme={scheme}", "--set", "task.precision=float64", "--out", "out"), 2),
+            *(("features up to", "scale them"), {"own.toml": own("data.csv"), "data.csv": csv(X * 1e200)}),
+        )
+        for scheme in ("sealed", "sealed-coded")
+    },
+    "a single feature, coded": Wrong(
+        ("run", "own.toml", "--set", "scheme=sealed-coded", "--out", "out"),
+        2,
+        ("sealed-coded", "at least 2 features"),
+        {"own.toml": own("data.csv"), "data.csv": csv(X[:, :1], names="a,y")},
     ),
     "test file with other columns": Wrong(
         ("run", "own.toml", "--out", "out"),

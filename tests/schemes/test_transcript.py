@@ -12,12 +12,13 @@ from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.schemes.tap import tap
 from codedfl.schemes.transcript import Transcript
 from codedfl.security.views import ForwardView, ParcelView, RepliesView, RowView, SharedSupportView
 from codedfl.task import Problem
 from codedfl.training import State, train
-from tiny import problem, scenario, trained
+from tiny import SEALED, problem, scenario, trained
 
 SMALL = {
     "minibatch": {"parts": 2},
@@ -51,7 +52,8 @@ def test_a_tapped_run_is_the_same_run(name: str) -> None:
     assert np.array_equal(state.model, alone.model)
     for column, values in alone.history.columns.items():
         assert np.array_equal(state.history.columns[column], values, equal_nan=True), column
-    assert len(transcript.sent) == len(alone.history.transfers)
+    staged = sum(len(stage) for _, stage in alone.history.stages)
+    assert len(transcript.sent) == len(alone.history.transfers) + staged
 
 
 def test_the_tap_knows_whose_data_lies_under_a_parcel() -> None:
@@ -68,10 +70,27 @@ def test_the_tap_knows_whose_data_lies_under_a_parcel() -> None:
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_the_servers_view_is_that_of_the_true_gram_matrix(name: str) -> None:
-    """Differences of replies are A times differences of models, whatever scheme carried them."""
-    found = [entry for entry in exposures(wanted(name), tiny(), EPOCHS) if isinstance(entry.view, RepliesView)]
+    """Differences of replies are A times differences of models, whatever scheme carried them.
+
+    Residues show A as it was rounded to steps, and then exactly: all integers are below 2^53. Where the server sees
+    sums alone, A is the rounded sum over all devices times the public share of the one attacked.
+    """
+    given = tiny()
+    found = [entry for entry in exposures(wanted(name), given, EPOCHS) if isinstance(entry.view, RepliesView)]
     assert len(found) == 1
     view = found[0].view
+    scheme: Any = schemes.create(wanted(name), given)
+    if isinstance(scheme, SEALED):
+        step = scheme.formats.gram.data_step
+        coded = isinstance(scheme, SealedCoded)
+        subjects = given.shards if coded else [given.shards[found[0].subject]]
+        share = 1 / len(given.shards) if coded else 1.0
+        rounded = sum(np.rint(shard.gram / step) for shard in subjects)
+        assert np.array_equal(found[0].gram, given.shards[found[0].subject].gram)
+        assert len(view.models) >= 3
+        assert np.array_equal(view.models, np.rint(view.models))
+        assert np.array_equal(view.replies, share * (rounded @ view.models * step))
+        return
     expected = np.einsum("ij,ejc->eic", found[0].gram, view.models)
     scale = np.linalg.norm(expected) + np.linalg.norm(view.models)
     assert len(view.models) >= 3

@@ -21,7 +21,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from codedfl.cipher import FIELD_31, PadLedger, seal
+from codedfl.cipher import FIELD_31, PadLedger, seal, unpack_upper
 from codedfl.codes import MdsCode
 from codedfl.codes.modular_kernels import add_multiple_31
 from codedfl.errors import ScenarioError
@@ -68,6 +68,8 @@ class SealedCodedOptions(SchemeOptions):
 
     def check_fleet(self, devices: int) -> None:
         """There must be W devices, and K of them."""
+        if devices < 2:
+            raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
         workers = devices if self.workers is None else self.workers
         if workers > devices:
             raise ScenarioError(
@@ -160,7 +162,10 @@ class SealedCodedDevice(SharingDevice):
         if self._shard is None:
             raise RuntimeError(f"device {self._index} has sealed its data before")
         bands, shard, self._shard = self._layout.bands, self._shard, None
-        gram, moments = self._formats.gram.encode(shard.gram), self._formats.moments.encode(-shard.moments)
+        gram, moments = (
+            unpack_upper(self._formats.gram.encode_symmetric(shard.gram)),
+            self._formats.moments.encode(-shard.moments),
+        )
         for number in range(bands.bands):
             piece = bands.piece(number, gram, moments)
             work.add(piece.size)
@@ -295,7 +300,7 @@ class SealedCodedServer(PlacingServer):
         code = self._layout.code
         factors = FIELD_31.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
         return [
-            _transfer(helper, replacement, REPAIR, {"factor": factor.reshape(())})
+            _transfer(helper, replacement, REPAIR, {"factor": np.array(factor)})
             for helper, factor in zip(helpers, factors, strict=True)
         ]
 
@@ -336,9 +341,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     because = SEALED_REASON
 
     def check(self) -> None:
-        """Refuse a fleet of one, and data that the field cannot hold."""
-        if self.public.devices < 2:
-            raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
+        """Refuse a fleet of one, a single feature, which cannot be cut up, and data that the field cannot hold."""
+        self.options.check_fleet(self.public.devices)
+        if self.public.features < 2:
+            raise ScenarioError(
+                "scheme = 'sealed-coded' needs at least 2 features; add one, or choose scheme = 'sealed'"
+            )
         _ = self.formats
 
     @cached_property

@@ -22,6 +22,8 @@ __all__ = ["Formats", "PointedProducts", "product", "summed"]
 
 MODEL_STEPS = 16
 """Steps that an entry of a model has on average; the rest of the ring is for the data (docs/sealed.md)."""
+SMALLEST = 1e-100
+"""Magnitudes from here to its inverse can be squared and summed without leaving float64."""
 
 
 def product(
@@ -45,11 +47,18 @@ class Formats:
         """Choose steps so fine that no sum over all devices can leave the ring."""
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
+        if not all(SMALLEST <= bound <= 1 / SMALLEST for bound in (entry, target)):
+            raise ScenarioError(
+                f"features up to {entry:g} and targets up to {target:g} cannot be sealed; scale them so that the "
+                f"largest of each lies between {SMALLEST:g} and {1 / SMALLEST:g}"
+            )
+        # devices add up n_i products in their own precision, and may end above what exact numbers would give
+        entry *= 1 + largest * float(np.finfo(public.dtype).eps)
         try:
             gram = FixedPoint.choose(
                 ring,
-                entry_bound=entry**2 * largest,
-                sum_bound=entry**2 * total,
+                entry_bound=entry * public.largest_feature * largest,
+                sum_bound=entry * public.largest_feature * total,
                 summands=public.devices,
                 dimension=public.features,
                 model_steps=MODEL_STEPS,

@@ -6,7 +6,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.delays import DelayModel, RoundCosts
+from codedfl.delays import Chance, DelayModel, RoundCosts
 from codedfl.schemes.contract import Public
 
 __all__ = ["WORD_BITS", "Workers", "choose_workers"]
@@ -59,19 +59,22 @@ def choose_workers(
 
 def _fastest_first(public: Public, delays: DelayModel) -> tuple[int, ...]:
     """Order devices by the mean time of a reply; equal ones by their number."""
-    mean = _replies(public, delays, 1).mean(axis=0)
-    rates = np.lexsort((np.arange(public.devices), mean.round(9), -delays.mac_rate))
-    return tuple(int(device) for device in rates)
+    tries = 1 / (1 - delays.loss)[None]
+    mean = delays.reply_seconds(_costs(public, 1), Chance(tries, np.ones_like(tries), tries))[0]
+    return tuple(int(device) for device in np.argsort(mean, kind="stable"))
 
 
 def _replies(public: Public, delays: DelayModel, threshold: int) -> Float[np.ndarray, "draws n"]:
+    return delays.reply_seconds(_costs(public, threshold), delays.chance(0, 2, 0, DRAWS))
+
+
+def _costs(public: Public, threshold: int) -> RoundCosts:
+    """Return what an epoch costs if everybody worked."""
     d, c, n = public.features, public.outputs, public.devices
     width = -(-d // threshold)
     each = np.ones(n, dtype=np.int64)
-    costs = RoundCosts(
-        np.arange(n), c * d * WORD_BITS * each, c * d * width * each, c * width * WORD_BITS * each, n, server_macs=0
-    )
-    return delays.reply_seconds(costs, delays.chance(0, 2, 0, DRAWS))
+    bits, macs = c * WORD_BITS * each, c * d * width * each
+    return RoundCosts(np.arange(n), d * bits, macs, width * bits, quorum=n, server_macs=0)
 
 
 def _spreading_seconds(public: Public, delays: DelayModel, workers: int, threshold: int) -> float:
