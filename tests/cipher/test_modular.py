@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codedfl
-from codedfl.cipher import RINGS, Ring
+from codedfl.cipher import RINGS, Z_64, Ring
 from codedfl.codes.modular_kernels import PRIME, TILE, add_multiple_31, reduce_31
+from codedfl.codes.wrapping_64_kernels import COLUMNS, DEPTH, product_64
 from codedfl.errors import CipherError
 
 every_ring = pytest.mark.parametrize("ring", RINGS.values(), ids=RINGS.keys())
@@ -56,6 +57,35 @@ def test_the_largest_residues_never_wrap(ring: Ring) -> None:
     d = 2051
     largest = np.full((3, d), ring.modulus - 1, ring.dtype)
     np.testing.assert_array_equal(ring.product(largest, largest[:1].T), np.full((3, 1), d, ring.dtype))
+
+
+# signed words at which a half changes its sign, fills up or carries into the other
+edges_64 = st.sampled_from([sign * (1 << bit) + by for sign in (1, -1) for bit in (0, 31, 32, 63) for by in (-1, 0, 1)])
+words_64 = st.one_of(edges_64, st.integers(-(2**15), 2**15), st.integers(-(2**31), 2**31), st.integers(0, 2**64 - 1))
+
+
+@given(st.data(), st.integers(1, 5), st.integers(1, DEPTH + 3), st.integers(1, 2 * COLUMNS + 1))
+@settings(max_examples=100)
+def test_halves_of_words_at_their_edges(data: st.DataObject, c: int, d: int, b: int) -> None:
+    """Narrow, wide, negative and mixed words; few are drawn and repeated, because many examples matter more."""
+    few = [data.draw(st.lists(words_64, min_size=1, max_size=11)) for _ in range(2)]
+    left, right = (
+        np.resize(np.array([word % 2**64 for word in words], np.uint64), shape)
+        for words, shape in zip(few, ((c, d), (d, b)), strict=True)
+    )
+    np.testing.assert_array_equal(Z_64.product(left, right), exact(left, right, Z_64))
+
+
+@pytest.mark.parametrize("depth", [1, DEPTH - 1, DEPTH, DEPTH + 1, 3 * DEPTH])
+@pytest.mark.parametrize("first, last", [(0, COLUMNS), (3, 3 + 2 * COLUMNS), (5, 29), (7, 7), (21, 24)])
+def test_ranges_of_columns_leave_the_others_alone(depth: int, first: int, last: int) -> None:
+    rng = np.random.default_rng(9)
+    left, right = drawn(Z_64, rng, 3, depth), drawn(Z_64, rng, depth, 29)
+    out = np.full((3, 29), 77, np.uint64)
+    product_64(left, right, out, first, last)
+    expected = np.full((3, 29), 77, np.uint64)
+    expected[:, first:last] = exact(left, right[:, first:last], Z_64)
+    np.testing.assert_array_equal(out, expected)
 
 
 @every_ring

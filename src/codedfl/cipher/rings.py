@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Int64, UInt
 
 from codedfl.codes import modular_kernels as kernels
+from codedfl.codes.wrapping_64_kernels import product_64
 from codedfl.errors import CipherError
 
 __all__ = ["FIELD_31", "RINGS", "Z_32", "Z_64", "PowerOfTwoRing", "PrimeField", "Ring"]
@@ -119,7 +120,7 @@ class PowerOfTwoRing(Ring):
         return np.asarray(np.subtract(left, right, out=out))
 
     def _kernel(self) -> Kernel:
-        return kernels.product_wrapping
+        return kernels.product_wrapping if self.bits == 32 else product_64
 
 
 @final
