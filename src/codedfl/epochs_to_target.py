@@ -71,16 +71,19 @@ def finished(path: Path, scenario: Scenario) -> Finished:
     return Finished(path, run.scenario.scheme, run.scenario.training.solver, epoch)
 
 
-def _task(*both: Scenario) -> Sequence[tuple[str, Any, Any]]:
+_TASK = ("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge")
+_RATE = ("training.learning_rate", "training.decay", "training.decay_epochs")
+
+
+def _task(own: Scenario, other: Scenario) -> list[tuple[str, Any, Any]]:
     """Pair what makes two scenarios the same task; seeds, fleets and schemes may differ."""
-    names = ("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge")
-    values = [[getattr(getattr(entry, table), key) for table, key in map(_split, names)] for entry in both]
-    return list(zip(names, *values, strict=True))
+    descending = other.training.solver == "gradient-descent"
+    return [(name, _value(own, name), _value(other, name)) for name in _TASK + (_RATE if descending else ())]
 
 
-def _split(name: str) -> tuple[str, str]:
+def _value(scenario: Scenario, name: str) -> Any:
     table, _, key = name.partition(".")
-    return table, key
+    return getattr(getattr(scenario, table), key)
 
 
 @final

@@ -141,6 +141,34 @@ USAGE = {
     "a code longer on data than on all": Wrong(("fer", "--n", "30", "--k", "60", "--degree", "3"), 1, ("30",)),
     "unknown scheme": usage("compare", "nosuch", "-s", "small.toml", says=("nosuch", "conventional")),
     "unknown scenario to compare": usage("compare", "-s", "nosuch", says=("nosuch", "paper-quick")),
+    "unknown scheme to plan": usage("plan", "nosuch", "-s", "small.toml", says=("nosuch", "conventional")),
+    "unknown scenario to plan": usage("plan", "-s", "nosuch", says=("nosuch", "paper-quick")),
+    "unknown privacy": usage("plan", "-s", "small.toml", "--privacy", "total", says=("total", "holds")),
+    "epochs of no solver": usage("plan", "-s", "small.toml", "--epochs", "30", says=("'30'", "SOLVER=N")),
+    "epochs in words": usage(
+        "plan", "-s", "small.toml", "--epochs", "gradient-descent=many", says=("gradient-descent=many", "SOLVER=N")
+    ),
+    "no epochs": usage(
+        "plan", "-s", "small.toml", "--epochs", "gradient-descent=0", says=("gradient-descent=0", "between 1")
+    ),
+    "epochs beyond all memory": usage(
+        "plan", "-s", "small.toml", "--epochs", f"gradient-descent={10**13}", says=("gradient-descent", "1000000")
+    ),
+    "epochs of an unknown solver": usage(
+        "plan", "-s", "small.toml", "--epochs", "newton=5", says=("newton=5", "conjugate-gradients")
+    ),
+    "samples without outputs": usage("plan", "-s", "small.toml", "--samples", "50", says=("--samples", "--outputs")),
+    "outputs without samples": usage("plan", "-s", "small.toml", "--outputs", "5", says=("--samples", "--outputs")),
+    "no samples": usage("plan", "-s", "small.toml", "--samples", "0", "--outputs", "5", says=("--samples",)),
+    "samples without features": usage(
+        *("plan", "-s", "small.toml", "--set", "features.kind=none", "--samples", "50", "--outputs", "5"),
+        says=("features.dimension",),
+    ),
+    "fewer samples than devices": Wrong(
+        ("plan", "-s", "small.toml", "--samples", "3", "--outputs", "2"), 1, ("3 samples", "5 devices")
+    ),
+    "one draw for a band": usage("plan", "-s", "small.toml", "--draws", "1", says=("--draws",)),
+    "epochs from no run": Wrong(("plan", "-s", "small.toml", "--from-run", "nowhere"), 1, ("nowhere", "finished")),
     "unknown data set to fetch": usage("data", "fetch", "nosuch", says=("nosuch", "mnist")),
     "no such data command": usage("data", "nosuch", says=("nosuch",)),
     "error with --json": usage("run", "nosuch", "--json", says=("nosuch",)),

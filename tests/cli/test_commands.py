@@ -17,7 +17,8 @@ from codedfl.errors import ScenarioError
 from codedfl.scenario import load
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
-COMMANDS = ["reproduce", "run", "compare", "sweep", "security", "attack", "fer", "data", "data list", "data fetch"]
+COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "data"]
+COMMANDS += ["data list", "data fetch"]
 FEW = ("--set", "training.epochs=6")
 
 

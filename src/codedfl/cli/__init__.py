@@ -12,6 +12,7 @@ from codedfl.cli.auditing import attack_command, security_command
 from codedfl.cli.coding import fer_command
 from codedfl.cli.comparing import compare_command, sweep_command
 from codedfl.cli.datasets import data_app
+from codedfl.cli.planning import plan_command
 from codedfl.cli.reproducing import reproduce_command
 from codedfl.cli.running import run_command
 from codedfl.errors import CodedflError, UsageError
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command("reproduce")(reproduce_command)
 app.command("run")(run_command)
 app.command("compare")(compare_command)
+app.command("plan")(plan_command)
 app.command("sweep")(sweep_command)
 app.command("security")(security_command)
 app.command("attack")(attack_command)
