@@ -23,7 +23,6 @@ from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme, SharingScheme
 from codedfl.shared_timing import SharedCosts, Variant, measure, shared_seconds
-from codedfl.solvers import SOLVERS
 from codedfl.task import Problem, Shard
 from codedfl.timing import Band, band, cumulative_seconds
 from codedfl.training import History, State, train
@@ -347,7 +346,7 @@ def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: 
         costs = probe(scenario, problem)
     except ScenarioError as error:
         return Offer(kind, refused=str(error))
-    served = [name for name in ASSUMED if _serves(kind, name)]
+    served = [name for name in ASSUMED if schemes.serves(scenario.scheme, name)]
     epochs = {solver: counts.of(kind, solver) for solver in served}
     seconds = predict(costs, scenario, epochs=max(found.count for found in epochs.values()), draws=draws)
     predictions = []
@@ -358,8 +357,3 @@ def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: 
         predictions.append(Prediction(solver, found, band(seconds[:, found.count - 1]), links, sent))
     scheme = costs.scheme
     return Offer(kind, tuple(predictions), scheme.survives_losses, scheme.leakage().to_table())
-
-
-def _serves(scheme: type[Scheme[Any]], solver: str) -> bool:
-    needs = SOLVERS[solver]
-    return (scheme.exact or not needs.needs_exact) and (scheme.sums or not needs.needs_sums)
