@@ -78,7 +78,10 @@ def _chosen(presets: Sequence[str] | None, changes: list[str] | None) -> list[Sc
 
 def _print_statement(entry: Statement) -> None:
     claimed = "claims no level" if entry.claimed_bits is None else f"claims {entry.claimed_bits} bits"
-    console.print(f"{entry.preset} ({entry.scheme}) {claimed}. Verdict: {entry.verdict}.", soft_wrap=True)
+    known = [estimate for estimate in entry.estimates if estimate.bits is not None]
+    least = min(known, key=lambda estimate: estimate.bits or 0.0, default=None)
+    estimated = "" if least is None else f", lowest estimate {least.shown} ({least.name})"
+    console.print(f"{entry.preset} ({entry.scheme}) {claimed}{estimated}. Verdict: {entry.verdict}.", soft_wrap=True)
     console.print(f"  {entry.sentence}", soft_wrap=True)
 
 
