@@ -149,7 +149,7 @@ def attack_scenario(
         outcome, finding = _try(scenario.name, tried, exposure.view, truth, exposure.assumption)
         outcomes.append(outcome)
         if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
-            outcomes += _membership(scenario.name, problem, exposure, finding.gram, names)
+            outcomes += _membership(outcome, problem, exposure, finding.gram, names)
     progress("attacking", len(pairs), len(pairs))
     return outcomes
 
@@ -183,14 +183,17 @@ def _try(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption:
 
 
 def _membership(
-    preset: str, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
+    outcome: Outcome, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
 ) -> Iterable[Outcome]:
-    """Ask who is in: with the matrix that an attack recovered, and with the true one beside it."""
+    """Ask who is in with the matrix that an attack found; if it is right, with the true one beside it."""
     inside = problem.shards[exposure.subject].x
     candidates = np.concatenate([inside, problem.x_test])
     truth = Truth(members=np.arange(len(candidates)) < len(inside))
     for name, attack in ATTACKS.items():
         if attack.view_type is not MembershipView or (names and name not in names):
             continue
-        for matrix, words in ((found, "with the recovered matrix"), (exposure.gram, "with the true matrix")):
-            yield _try(preset, attack, MembershipView(matrix, candidates), truth, words)[0]
+        matrices = {"with the matrix found": found}
+        if outcome.score.verdict == "falls":
+            matrices["with the true matrix"] = exposure.gram
+        for words, matrix in matrices.items():
+            yield _try(outcome.preset, attack, MembershipView(matrix, candidates), truth, words)[0]

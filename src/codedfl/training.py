@@ -234,8 +234,8 @@ def train(
             transfers = server.after_epoch(times) if epoch > 1 else ()
             costs = engine.hand_over(epoch, transfers, parallel=scheme.parallel_reception)
             state.history.add_transfers(epoch, transfers, costs)
-        if isinstance(server, PlacingServer) and answer.lost:
-            _place(server.repair(answer.lost), epoch, engine, state)
+        if isinstance(server, PlacingServer) and answer.lost and epoch < epochs:
+            _repair(server, answer.lost, epoch, engine, state)
         state.now = engine.now
         if isinstance(server, SharingServer | PlacingServer):
             state.memory = dict(server.memory())
@@ -247,7 +247,8 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
     """Place data before the first epoch, or bring the devices of a resumed training to where they had been."""
     if isinstance(server, PlacingServer):
         if state.epoch == 0:
-            _place(server.stages(), 0, engine, state)
+            for stage in server.stages():
+                _place(stage, 0, engine, state)
         else:
             for stage in (*server.stages(), *server.recall(state.memory)):
                 engine.replay(stage)
@@ -255,10 +256,17 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
         engine.replay(server.resume(state.history.moved, state.memory))
 
 
-def _place(stages: Sequence[Sequence[Transfer]], epoch: int, engine: Engine, state: State) -> None:
-    for transfers in stages:
-        costs = engine.place(len(state.history.stages), transfers)
-        state.history.stages.append((epoch, costs))
+def _repair(server: PlacingServer, lost: Sequence[int], epoch: int, engine: Engine, state: State) -> None:
+    """Let the server make up for lost devices, one after the other, for as long as it can."""
+    while transfers := server.repair(lost):
+        lost = _place(transfers, epoch, engine, state)
+
+
+def _place(transfers: Sequence[Transfer], epoch: int, engine: Engine, state: State) -> Sequence[int]:
+    placed = engine.place(len(state.history.stages), transfers)
+    if not placed.lost:
+        state.history.stages.append((epoch, placed.costs))
+    return placed.lost
 
 
 def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Problem) -> None:
@@ -299,8 +307,8 @@ def _round(
     answer = engine.ask(question, server.enough, offline=offline)
     if not server.enough([reply.device for reply in answer.replies]):
         raise LostDevicesError(
-            f"epoch {epoch} got {len(answer.replies)} of the {server.quorum} replies that it needs; "
-            "bring devices back and give the same command again, or choose a scheme that survives losses"
+            f"epoch {epoch} got {len(answer.replies)} of the {server.quorum} replies that it needs; the run is saved "
+            "up to there: let it go on when devices are back, or choose a scheme that survives more losses"
         )
     work = Work()
     gradient = server.combine(epoch, {reply.device: reply.message for reply in answer.replies}, work)

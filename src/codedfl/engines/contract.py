@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.schemes.contract import Message, Round, Transfer
 
-__all__ = ["Answer", "Engine", "Reply"]
+__all__ = ["Answer", "Engine", "Placed", "Reply"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,14 @@ class Answer:
     """Asked devices that are known to be gone for good."""
 
 
+@dataclass(frozen=True)
+class Placed:
+    """What a stage of transfers cost when all was done, or who was missing so that nothing was sent."""
+
+    costs: list[TransferCosts]
+    lost: tuple[int, ...] = ()
+
+
 class Engine(ABC):
     """Computes and waits; knows no mathematics."""
 
@@ -46,8 +54,8 @@ class Engine(ABC):
         """Let devices hand over to each other after an epoch; return what it cost when all is done."""
 
     @abstractmethod
-    def place(self, stage: int, transfers: Sequence[Transfer]) -> list[TransferCosts]:
-        """Let devices send to each other before the next epoch; return what it cost when all is done."""
+    def place(self, stage: int, transfers: Sequence[Transfer]) -> Placed:
+        """Let devices send to each other before the next epoch; if one of them is gone, nothing is sent."""
 
     @abstractmethod
     def replay(self, transfers: Sequence[Transfer]) -> None:

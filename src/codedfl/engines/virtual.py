@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from codedfl.delays import DelayModel, RoundCosts, TransferCosts, VirtualClock, stage_seconds
-from codedfl.engines.contract import Answer, Engine, Reply
+from codedfl.engines.contract import Answer, Engine, Placed, Reply
 from codedfl.schemes.contract import Device, Message, Round, SharingDevice, Transfer, Work, message_bits
 
 __all__ = ["VirtualEngine", "move"]
@@ -55,6 +55,7 @@ class VirtualEngine(Engine):
         self._seed = seed
         self._draw = draw
         self._last_epochs = last_epochs
+        self._epoch = 0
         self._clock: VirtualClock[Reply] = VirtualClock(now)
 
     @property
@@ -64,6 +65,7 @@ class VirtualEngine(Engine):
 
     def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
         """Let every asked device compute, then hand over the replies in the order in which they would arrive."""
+        self._epoch = question.epoch
         present, lost = self._present(question)
         messages, costs = self._compute(present, offline)
         chance = self._delays.chance(self._seed, question.epoch, self._draw, 1)
@@ -95,12 +97,16 @@ class VirtualEngine(Engine):
         self._clock.advance(max((step.end for step in steps), default=0.0))
         return costs
 
-    def place(self, stage: int, transfers: Sequence[Transfer]) -> list[TransferCosts]:
-        """Move the data for real, and let the time pass that it would have taken."""
+    def place(self, stage: int, transfers: Sequence[Transfer]) -> Placed:
+        """Move the data for real, and let the time pass that it would have taken; nothing if a device is gone."""
+        parties = {device for transfer in transfers for device in (transfer.sender, transfer.recipient)}
+        lost = tuple(device for device in sorted(parties) if self._last_epochs.get(device, np.inf) <= self._epoch)
+        if lost:
+            return Placed([], lost)
         costs = [move(self._devices, transfer) for transfer in transfers]
         seconds = stage_seconds(self._delays, stage, costs, seed=self._seed, first=self._draw, draws=1)
         self._clock.advance(float(seconds[0]))
-        return costs
+        return Placed(costs)
 
     def replay(self, transfers: Sequence[Transfer]) -> None:
         """Move the data again, as it was moved before."""

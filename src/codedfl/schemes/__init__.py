@@ -1,9 +1,11 @@
 """The schemes: one file each, behind one contract. A new scheme is one file and one line in the list below."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
@@ -113,16 +115,19 @@ def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:
         features,
         outputs,
         problem.dtype,
-        largest_feature=_rounded_up(max(float(np.max(np.abs(shard.x), initial=0)) for shard in problem.shards)),
-        largest_target=_rounded_up(max(float(np.max(np.abs(shard.y), initial=0)) for shard in problem.shards)),
+        largest_feature=_bound([shard.x for shard in problem.shards], _known_bound(scenario, features)),
+        largest_target=_bound([shard.y for shard in problem.shards], 1.0),
         delays=DelayModel.create(scenario.fleet, scenario.links),
     )
     return SCHEMES[scenario.scheme](public, scenario.options())
 
 
-def _rounded_up(largest: float) -> float:
-    """Return a bound with few digits: it is agreed on beforehand and tells nothing of a single point."""
-    if largest == 0:
-        return 1.0
-    exponent = math.frexp(largest)[1]
-    return math.ldexp(math.ceil(math.ldexp(largest, 6 - exponent)), exponent - 6)
+def _known_bound(scenario: Scenario, features: int) -> float:
+    """Return what bounds a feature whatever the data: sqrt(2/d) for random Fourier features, up to rounding."""
+    return math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
+
+
+def _bound(arrays: Sequence[Float[np.ndarray, "n columns"]], known: float) -> float:
+    """Return the bound that is known whatever the data if it holds, else the next power of two above the largest."""
+    largest = max(float(np.max(np.abs(array), initial=0.0)) for array in arrays)
+    return known if largest <= known else math.ldexp(1.0, math.ceil(math.log2(largest)))

@@ -169,8 +169,12 @@ class PlacingServer(Server):
         """Return the transfers of the set-up: a stage begins when the one before is over."""
 
     @abstractmethod
-    def repair(self, lost: Sequence[int]) -> Sequence[Sequence[Transfer]]:
-        """Take note of devices that are gone for good; return the transfers that make up for them, if any can."""
+    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
+        """Take note of devices that are gone for good; return a stage of transfers that makes up for one, if any can.
+
+        It is called again after that stage: with none lost if all was sent, else with whom the stage was missing, and
+        then nothing of it was sent.
+        """
 
     @abstractmethod
     def memory(self) -> Message:

@@ -16,7 +16,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.cipher import RINGS, Domain, FixedPoint, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
+from codedfl.cipher import RINGS, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
@@ -35,17 +35,33 @@ from codedfl.schemes.contract import (
     Transfer,
     Work,
 )
-from codedfl.schemes.sealing import Formats, PointedProducts, product, summed
+from codedfl.schemes.sealed_exposures import as_seen, from_models, sealed_exposures, sealed_pair
+from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, product, summed
 from codedfl.schemes.sharing import SharingPolicy
-from codedfl.security.views import ForwardView, ParcelView, RepliesView, RowView, SharedSupportView
+from codedfl.security.views import ForwardView, RepliesView
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-__all__ = ["SEALED_REASON", "Sealed", "as_seen", "fresh_grant", "pad_of", "sealed_exposures"]
+__all__ = [
+    "SEALED_DEVICES",
+    "SEALED_EAVESDROPPER",
+    "SEALED_REASON",
+    "Sealed",
+    "fresh_grant",
+    "pad_of",
+]
 
 SEALED_REASON = (
-    "What devices and eavesdroppers see is uniform as long as AES-256 in counter mode is a pseudo-random function; "
-    "the server must not collude with a device."
+    "What devices send each other looks uniform as long as AES-256 in counter mode is a pseudo-random function; the "
+    "server must not collude with a device, and links to it must be encrypted."
+)
+SEALED_DEVICES = (
+    "parcels: nothing, they are sealed; from the models they are sent: sums over all devices, and so the gradients of "
+    "a single device if all others collude"
+)
+SEALED_EAVESDROPPER = (
+    "nothing on links between devices; on links to the server the seeds, and with them everything, unless the "
+    "transport is encrypted"
 )
 MOMENTS, GRAM = 0, 1
 """What a pad hides, as the block number of its domain."""
@@ -97,6 +113,7 @@ class SealedDevice(SharingDevice):
         """Seal the moments, or everything held, under the granted pad."""
         if "moments" in grant:
             pad = pad_of(self._ring, self._index, grant, MOMENTS)
+            work.add(self._moments.size)
             return {"moments": seal(self._moments.copy(), pad, self._ledger)}
         packed, self._held = pack_upper(self.held), None
         work.add(packed.size)
@@ -137,7 +154,7 @@ class SealedServer(SharingServer, PlacingServer):
             transfers.append(Transfer(sender, 0, None, grant))
         return [transfers]
 
-    def repair(self, lost: Sequence[int]) -> Sequence[Sequence[Transfer]]:
+    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
         """Nothing can be done: what an active device holds is nowhere else."""
         return ()
 
@@ -222,6 +239,7 @@ class Sealed(SharingScheme[SealedOptions]):
 
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix and moments."""
+        check_bounds(self.public, shard)
         return SealedDevice(index, shard, self.formats)
 
     def server(self) -> Server:
@@ -247,9 +265,8 @@ class Sealed(SharingScheme[SealedOptions]):
         return Leakage(
             server="the sum of all moments; the product of the model with the data that each active device holds: its "
             "own alone until it receives, sums after that",
-            devices="nothing: what they receive is sealed",
-            eavesdropper="nothing on links between devices; the products on links to the server, unless the transport "
-            "is encrypted",
+            devices=SEALED_DEVICES,
+            eavesdropper=SEALED_EAVESDROPPER,
         )
 
     def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
@@ -262,25 +279,14 @@ class Sealed(SharingScheme[SealedOptions]):
         replies = np.stack([as_seen(form.ring, entry.reply["product"]).T for entry in entries]) * form.data_step
         device = entries[0].device
         found = [Exposure(RepliesView(models, replies), device, shards[device].gram)]
+        found.append(from_models(form, models, device, shards[device].gram))
         for entry in parcels[:1]:
             found += sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
+        own = [entry for entry in parcels if len(entry.contents) == 1][:2]
+        if len(own) == 2:
+            found.append(sealed_pair(form, *((words[id(entry)], shards[entry.sender].gram) for entry in own)))
         for entry in (entry for entry in parcels if entry.received):
             sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
             view = ForwardView(np.eye(self.public.features) / form.data_step, sent, words[id(entry)])
             return [*found, Exposure(view, entry.sender, shards[entry.sender].gram)]
         return found
-
-
-def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return residues as the signed numbers that an attacker would read."""
-    return ring.centred(residues).astype(np.float64)
-
-
-def sealed_exposures(
-    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"]
-) -> list[Exposure]:
-    """Return every view that the suite knows of one sealed Gram matrix."""
-    G = np.eye(len(words)) / form.data_step
-    views = (ParcelView(G, words, 0, 0), SharedSupportView(G, words, np.zeros(0, np.int64)))
-    row = Exposure(RowView(G, words[0], 0), device, gram[:1])
-    return [*(Exposure(view, device, gram) for view in views), row]

@@ -21,9 +21,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from codedfl.cipher import FIELD_31, PadLedger, seal, unpack_upper
-from codedfl.codes import MdsCode
-from codedfl.codes.modular_kernels import add_multiple_31
+from codedfl.cipher import FIELD_31
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
@@ -36,23 +34,21 @@ from codedfl.schemes.contract import (
     Round,
     Scheme,
     Server,
-    SharingDevice,
     Transcript,
     Transfer,
     Work,
 )
-from codedfl.schemes.placement import Bands
-from codedfl.schemes.sealed import SEALED_REASON, as_seen, fresh_grant, pad_of, sealed_exposures
-from codedfl.schemes.sealing import Formats, PointedProducts, product
+from codedfl.schemes.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
+from codedfl.schemes.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, Layout, SealedCodedDevice
+from codedfl.schemes.sealed_exposures import as_seen, from_models, sealed_exposures, sealed_pair
+from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, product
+from codedfl.schemes.transcript import Asked
 from codedfl.schemes.worker_choice import Workers, choose_workers
 from codedfl.security.views import RepliesView
 from codedfl.settings import setting
 from codedfl.task import Shard
 
 __all__ = ["SealedCoded"]
-
-PIECE, BLOCK, PART, REPAIR = range(4)
-"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""
 
 
 class SealedCodedOptions(SchemeOptions):
@@ -86,127 +82,6 @@ class SealedCodedOptions(SchemeOptions):
 
 
 @final
-class Layout:
-    """The sizes that everybody knows: bands of rows, K column blocks of equal width (zeros fill the last), the code."""
-
-    def __init__(self, public: Public, threshold: int) -> None:
-        self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
-        self.code = MdsCode(public.devices, threshold)
-        self.width = -(-public.features // threshold)
-
-    def coded_rows(self, worker: int, rows: UInt32[np.ndarray, "rows d"]) -> UInt32[np.ndarray, "rows width"]:
-        """Return rows of a worker's coded block, from the same rows of the whole matrix."""
-        padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
-        padded[:, : rows.shape[1]] = rows
-        blocks = [padded[:, k * self.width : (k + 1) * self.width] for k in range(self.code.K)]
-        return self.code.encode_block(worker, blocks)
-
-
-@final
-class SealedCodedDevice(SharingDevice):
-    """Owner of data, adder of one band, and perhaps a worker."""
-
-    def __init__(self, index: int, shard: Shard, formats: Formats, layout: Layout) -> None:
-        self._index = index
-        self._formats = formats
-        self._layout = layout
-        self._shard: Shard | None = shard
-        self._ledger = PadLedger()
-        self._pieces: dict[int, UInt32[np.ndarray, "size"]] = {}
-        self._sum: UInt32[np.ndarray, "size"] | None = None
-        self._blocks: dict[int, UInt32[np.ndarray, "rows columns"]] = {}
-        self._moments: UInt32[np.ndarray, "rows c"] | None = None
-        self._coded: UInt32[np.ndarray, "d width"] | None = None
-
-    def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the own band of the summed moments, every other with a coded product."""
-        if epoch == 1:
-            self._unpack()
-            return {} if self._moments is None else {"moments": self._moments}
-        if self._coded is None:
-            raise RuntimeError(f"device {self._index} is no worker")
-        return {"product": product(FIELD_31, request["model"], self._coded, work)}
-
-    def export(self, grant: Message, work: Work) -> Message:
-        """Return what the grant asks for: a sealed piece, a block, a part of a coded block, or a whole one."""
-        kind, target = int(grant["kind"]), int(grant["target"])
-        if kind == PIECE:
-            if not self._pieces:
-                self._seal(grant, work)
-            return {"kind": grant["kind"], "piece": self._pieces.pop(target)}
-        if kind == BLOCK:
-            self._unpack()
-            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "block": self._blocks[target]}
-        if kind == PART:
-            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "part": self._part(target, work)}
-        return {"kind": grant["kind"], "coded": self._scaled(grant["factor"], work)}
-
-    def absorb(self, parcel: Message, work: Work) -> None:
-        """Take in one parcel of any kind."""
-        kind = int(parcel["kind"])
-        if kind == PIECE:
-            work.add(parcel["piece"].size)
-            self._add(parcel["piece"])
-        elif kind == BLOCK:
-            self._unpack()
-            self._blocks[int(parcel["band"])] = np.ascontiguousarray(parcel["block"].T)
-        elif kind == PART:
-            self._place(int(parcel["band"]), parcel["part"])
-        else:
-            work.add(parcel["coded"].size)
-            total = parcel["coded"]
-            self._coded = total if self._coded is None else FIELD_31.add(self._coded, total)
-
-    def _seal(self, grant: Message, work: Work) -> None:
-        """Seal everything once; the own piece goes straight into the own sum."""
-        if self._shard is None:
-            raise RuntimeError(f"device {self._index} has sealed its data before")
-        bands, shard, self._shard = self._layout.bands, self._shard, None
-        gram, moments = (
-            unpack_upper(self._formats.gram.encode_symmetric(shard.gram)),
-            self._formats.moments.encode(-shard.moments),
-        )
-        for number in range(bands.bands):
-            piece = bands.piece(number, gram, moments)
-            work.add(piece.size)
-            self._pieces[number] = seal(piece, pad_of(FIELD_31, self._index, grant, number), self._ledger)
-        if self._index in self._pieces:
-            self._add(self._pieces.pop(self._index))
-
-    def _add(self, piece: UInt32[np.ndarray, "size"]) -> None:
-        self._sum = piece if self._sum is None else FIELD_31.add(self._sum, piece)
-
-    def _unpack(self) -> None:
-        """Turn the sum of pieces into blocks; nothing can be added after that."""
-        if self._sum is not None:
-            blocks, self._moments = self._layout.bands.unpack(self._index, self._sum)
-            self._blocks.update(blocks)
-            self._sum = None
-
-    def _part(self, worker: int, work: Work) -> UInt32[np.ndarray, "rows width"]:
-        rows = self._layout.bands.joined(self._index, self._blocks)
-        work.add(rows.size)
-        return self._layout.coded_rows(worker, rows)
-
-    def _place(self, band: int, part: UInt32[np.ndarray, "rows width"]) -> None:
-        bands = self._layout.bands
-        if self._coded is None:
-            self._coded = np.zeros((bands.rows, self._layout.width), np.uint32)
-            if self._index < bands.bands:  # the own band is not sent
-                own = bands.joined(self._index, self._blocks)
-                self._coded[bands.band(self._index)] = self._layout.coded_rows(self._index, own)
-        self._coded[bands.band(band)] = part
-
-    def _scaled(self, factor: UInt32[np.ndarray, ""], work: Work) -> UInt32[np.ndarray, "d width"]:
-        if self._coded is None:
-            raise RuntimeError(f"device {self._index} is no worker")
-        work.add(self._coded.size)
-        scaled = np.zeros_like(self._coded)
-        add_multiple_31(scaled.reshape(-1), np.uint32(factor), self._coded.reshape(-1))
-        return scaled
-
-
-@final
 class SealedCodedServer(PlacingServer):
     """Hands out seeds, decodes any K replies, and takes the pads away."""
 
@@ -217,6 +92,7 @@ class SealedCodedServer(PlacingServer):
         self._first_workers = workers
         self._workers = list(workers.chosen)
         self._gone: set[int] = set()
+        self._replacement: int | None = None
         self._products = PointedProducts(formats.gram, public)
         self._quorum = layout.bands.bands
         self._first = np.zeros((public.features, public.outputs))
@@ -226,7 +102,7 @@ class SealedCodedServer(PlacingServer):
     def stages(self) -> Sequence[Sequence[Transfer]]:
         """Seal and add up; exchange blocks; spread coded blocks. In each, senders take recipients in turn."""
         grants = [fresh_grant(0) for _ in range(self._public.devices)]
-        self._add_pads(grants)
+        self.add_pads(grants)
         bands = self._layout.bands
         n = self._public.devices
         turns = [(a, (a + turn) % n) for turn in range(1, n) for a in range(n)]
@@ -242,7 +118,7 @@ class SealedCodedServer(PlacingServer):
         chosen = set(self._first_workers.chosen)
         return [_transfer(a, w, PART) for a, w in turns if a < self._layout.bands.bands and w in chosen]
 
-    def _add_pads(self, grants: Sequence[Message]) -> None:
+    def add_pads(self, grants: Sequence[Message]) -> None:
         """Add up all pads, piece by piece, and put the sum together as devices put together the data."""
         bands = self._layout.bands
         for number in range(bands.bands):
@@ -275,25 +151,33 @@ class SealedCodedServer(PlacingServer):
             total = np.concatenate([replies[device]["moments"] for device in sorted(replies)])
             self._first = self._formats.moments.decode_sum(FIELD_31.subtract(total, self._moment_pads))
             return np.asarray(self._first / samples)
+        total = self.opened(self._products.asked, replies, work)
+        return np.asarray((self._first + self._products.take(total)) / samples)
+
+    def opened(
+        self, model: UInt32[np.ndarray, "c d"], replies: Mapping[int, Message], work: Work
+    ) -> UInt32[np.ndarray, "c d"]:
+        """Decode the product of a model with the sum of all data from any K replies."""
         code, d = self._layout.code, self._public.features
         which = sorted(replies)[: code.K]
         parts = [replies[device]["product"] for device in which]
         total = np.ascontiguousarray(np.concatenate(code.decode(which, parts), axis=1)[:, :d])
         work.add(code.K * code.K * parts[0].size)
-        total = FIELD_31.subtract(total, product(FIELD_31, self._products.asked, self._pads, work))
-        return np.asarray((self._first + self._products.take(total)) / samples)
+        return FIELD_31.subtract(total, product(FIELD_31, model, self._pads, work))
 
-    def repair(self, lost: Sequence[int]) -> Sequence[Sequence[Transfer]]:
-        """Replace lost workers by the fastest devices that are still there, as long as K workers are left."""
+    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
+        """Replace a lost worker by the fastest device that is still there, as long as K workers are left."""
+        if self._replacement is not None and not lost:
+            self._workers.append(self._replacement)
         self._gone |= set(lost)
+        self._replacement = None
         self._workers = [worker for worker in self._workers if worker not in self._gone]
         spare = [d for d in self._first_workers.order if d not in self._gone and d not in self._workers]
-        stages = []
-        while len(self._workers) < self._first_workers.count and spare and len(self._workers) >= self._layout.code.K:
-            replacement = spare.pop(0)
-            stages.append(self._rebuild(replacement, self._workers[: self._layout.code.K]))
-            self._workers.append(replacement)
-        return stages
+        enough = self._layout.code.K <= len(self._workers) < self._first_workers.count
+        if not (enough and spare):
+            return ()
+        self._replacement = spare[0]
+        return self._rebuild(spare[0], self._workers[: self._layout.code.K])
 
     def _rebuild(self, replacement: int, helpers: Sequence[int]) -> list[Transfer]:
         """Let K workers send their coded blocks, each times the factor that makes the sum the new coded block."""
@@ -373,6 +257,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it is granted a seed."""
+        check_bounds(self.public, shard)
         return SealedCodedDevice(index, shard, self.formats, self.layout)
 
     def server(self) -> Server:
@@ -389,29 +274,49 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         return Leakage(
             server="sums over all devices, of their moments and of their products with the models; nothing of a "
             "single device",
-            devices="nothing: all they handle is sealed, and stays so if all of them but the owner collude",
-            eavesdropper="nothing: all that devices send is sealed",
+            devices=SEALED_DEVICES,
+            eavesdropper=SEALED_EAVESDROPPER,
         )
 
     def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return all that one device ever sealed, as everyone else together has it, and the server's sums."""
-        form, bands = self.formats.gram, self.layout.bands
+        """Return the pieces that two devices sealed and sent, the server's sums, and what models tell."""
+        form = self.formats.gram
+        words = [self._sealed(transcript, device) for device in (0, 1)]
+        sums = self._sums(transcript)
+        return [
+            *sealed_exposures(form, words[0], 0, shards[0].gram),
+            sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram)),
+            Exposure(sums, 0, shards[0].gram),
+            from_models(form, sums.models, 0, shards[0].gram),
+        ]
+
+    def _sealed(self, transcript: Transcript, device: int) -> Float[np.ndarray, "d d"]:
+        """Put together all pieces that a device sent; the one it kept for itself stays zero."""
+        bands = self.layout.bands
         words = np.zeros((self.public.features,) * 2)
         for entry in transcript.sent:
-            if entry.sender == 0 and int(entry.parcel["kind"]) == PIECE:
+            if entry.sender == device and int(entry.parcel["kind"]) == PIECE:
                 number = int(entry.grant["target"])
                 blocks, _ = bands.unpack(number, entry.parcel["piece"])
                 for other, block in blocks.items():
                     words[bands.band(number), bands.band(other)] = as_seen(FIELD_31, block)
                     words[bands.band(other), bands.band(number)] = as_seen(FIELD_31, block).T
-        sealed = sealed_exposures(form, words, 0, shards[0].gram)
-        return [*sealed, Exposure(self._sums(transcript, shards), 0, shards[0].gram)]
+        return words
 
-    def _sums(self, transcript: Transcript, shards: Sequence[Shard]) -> RepliesView:
-        """Return what the server decodes, the sum over all devices, scaled to the share of the first one."""
-        share = self.public.samples[0] / sum(self.public.samples)
-        total = np.sum([self.formats.gram.encode(shard.gram).astype(np.int64) for shard in shards], axis=0)
-        steps = FIELD_31.centred((total % FIELD_31.modulus).astype(np.uint32)) * self.formats.gram.data_step
-        asked = {entry.epoch: entry.request["model"] for entry in transcript.asked if entry.epoch > 1}
-        models = np.stack([as_seen(FIELD_31, model).T for model in asked.values()])
-        return RepliesView(models, share * (steps @ models))
+    def _sums(self, transcript: Transcript) -> RepliesView:
+        """Decode the replies as the server does: sums over all devices, scaled to the share of the first one."""
+        server = SealedCodedServer(self.public, self.formats, self.layout, self.workers)
+        grants = {entry.sender: entry.grant for entry in transcript.sent if "seed" in entry.grant}
+        server.add_pads([grants[device] for device in range(self.public.devices)])
+        epochs: dict[int, dict[int, Asked]] = {}
+        for entry in transcript.asked:
+            if entry.epoch > 1:
+                epochs.setdefault(entry.epoch, {})[entry.device] = entry
+        models = [next(iter(entries.values())).request["model"] for entries in epochs.values()]
+        sums = [
+            server.opened(model, {device: entry.reply for device, entry in entries.items()}, Work())
+            for model, entries in zip(models, epochs.values(), strict=True)
+        ]
+        share = self.public.samples[0] / sum(self.public.samples) * self.formats.gram.data_step
+        points, products = (np.stack([as_seen(FIELD_31, item).T for item in items]) for items in (models, sums))
+        return RepliesView(points, share * products)

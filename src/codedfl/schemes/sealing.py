@@ -14,11 +14,12 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher import EncodedModel, FixedPoint, Ring
-from codedfl.errors import CodedflError, ScenarioError, TrainingError
+from codedfl.errors import CodedflError, DataError, ScenarioError, TrainingError
 from codedfl.schemes.contract import Public
 from codedfl.schemes.messages import Message, Work
+from codedfl.task import Shard
 
-__all__ = ["Formats", "PointedProducts", "product", "summed"]
+__all__ = ["Formats", "PointedProducts", "check_bounds", "product", "summed"]
 
 MODEL_STEPS = 16
 """Steps that an entry of a model has on average; the rest of the ring is for the data (docs/sealed.md)."""
@@ -78,6 +79,20 @@ class Formats:
         return cls(gram, moments)
 
 
+def check_bounds(public: Public, shard: Shard) -> None:
+    """Refuse data beyond the bounds that all devices agreed on: sums could leave the ring unnoticed."""
+    for what, values, bound in (
+        ("feature", shard.x, public.largest_feature),
+        ("target", shard.y, public.largest_target),
+    ):
+        largest = float(np.max(np.abs(values), initial=0.0))
+        if not largest <= bound:
+            raise DataError(
+                f"a {what} of size {largest:g} is beyond the bound of {bound:g} that the devices agreed on; scale the "
+                "data or agree on a larger bound"
+            )
+
+
 @final
 class PointedProducts:
     """The point that was asked about last, as rounded, and the exact product of all data with it."""
@@ -85,14 +100,14 @@ class PointedProducts:
     def __init__(self, form: FixedPoint, public: Public) -> None:
         shape = (public.features, public.outputs)
         self._form = form
-        self._base = self._point = np.zeros(shape)
-        self._base_product = self._product = np.zeros(shape)
+        self._point = self._asked_point = np.zeros(shape)
+        self._product = self._base_product = np.zeros(shape)
         self._sent: EncodedModel | None = None
 
     @property
     def point(self) -> Float[np.ndarray, "d c"]:
-        """Where the newest product is known, or will be when the replies are there."""
-        return self._point
+        """Where the next product will be known, when the replies are there."""
+        return self._asked_point
 
     @property
     def asked(self) -> UInt[np.ndarray, "c d"]:
@@ -107,17 +122,17 @@ class PointedProducts:
             raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
         step = model - self._point
         nearer = np.abs(step).sum(axis=0) <= np.abs(model).sum(axis=0)
-        self._base = np.where(nearer, self._point, 0.0)
         self._base_product = np.where(nearer, self._product, 0.0)
         self._sent = self._form.encode_model(np.where(nearer, step, model))
-        self._point = self._base + self._sent.value
+        self._asked_point = np.where(nearer, self._point, 0.0) + self._sent.value
         return self._sent.residues
 
     def take(self, residues: UInt[np.ndarray, "c d"]) -> Float[np.ndarray, "d c"]:
         """Return the product of all data with the point, given that with what was sent."""
         if self._sent is None:
             raise RuntimeError("no model has been sent")
-        self._product = self._base_product + self._form.decode_product(residues, self._sent).T
+        self._product = np.asarray(self._base_product + self._form.decode_product(residues, self._sent).T)
+        self._point = self._asked_point
         return self._product
 
     def memory(self) -> dict[str, Float[np.ndarray, "d c"]]:

@@ -27,6 +27,8 @@ class _Record:
 
     def took(self, parcel: Message) -> None:
         origin = next(entry for entry in reversed(self.transcript.sent) if entry.parcel is parcel)
+        if set(parcel) == {"moments"}:  # moments are no part of what replies are computed from
+            return
         self.contents |= origin.contents
         self.received += (origin,)
 

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 __all__ = [
     "ForwardView",
     "MembershipView",
+    "PairView",
     "ParcelView",
     "RepliesView",
     "RowView",
@@ -84,6 +85,19 @@ class SharedSupportView(View):
     words: Float[np.ndarray, "d n"]
     positions: Int[np.ndarray, "t"]
     """The attacker's own error support; empty where the scheme has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairView(View):
+    """Two sealed parcels of different devices, as signed residues of one ring; data has steps of ``step``."""
+
+    holder = "an eavesdropper on two links"
+    label = "two sealed parcels"
+
+    first: Float[np.ndarray, "d d"]
+    second: Float[np.ndarray, "d d"]
+    modulus: float
+    step: float
 
 
 @dataclass(frozen=True, eq=False)

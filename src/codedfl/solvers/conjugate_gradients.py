@@ -18,6 +18,11 @@ from codedfl.solvers.contract import Solver
 
 __all__ = ["ConjugateGradients"]
 
+_MARGIN = 10
+"""The gradient may be off by this part of what it is tested for."""
+_QUESTIONS = 8
+"""Questions at the same model before a gradient nearby is taken for its own."""
+
 
 @final
 class ConjugateGradients(Solver):
@@ -47,6 +52,8 @@ class ConjugateGradients(Solver):
         self._directions = np.zeros((d, 0))
         self._scales = np.zeros(c)
         self._curvature = 0.0
+        self._missed = 0.0
+        self._questions = 0
 
     def query(self) -> Float[np.ndarray, "d c"]:
         """Ask at the search directions, or at the model where there are none."""
@@ -60,6 +67,8 @@ class ConjugateGradients(Solver):
         used = self._directions.shape[1]
         if used:
             self._directions = point[:, :used] / self._scale
+        else:
+            self._missed = float(np.linalg.norm(point - self._model))
 
     @property
     def _scale(self) -> float:
@@ -74,9 +83,23 @@ class ConjugateGradients(Solver):
                 'scale the features down or set task.precision = "float64"'
             )
         if self._directions.shape[1] == 0:
+            if self._asks_again():
+                return np.inf
             return self._start(gradient)
         self._search(gradient)
         return np.inf
+
+    def _asks_again(self) -> bool:
+        """Tell whether the gradient is too far from the model to say anything of it.
+
+        A scheme that sends differences comes closer with every question; where it comes no closer, so be it.
+        """
+        first = 0.0 if self._epoch == 1 else self._first_norm
+        wanted = max(self._conditions.tolerance, np.sqrt(len(self._model)) * self._conditions.epsilon)
+        far = self._missed * (self._curvature or 1.0) > wanted * first / _MARGIN
+        self._questions = self._questions + 1 if far and self._epoch > 1 and self._questions < _QUESTIONS else 0
+        self._missed = 0.0
+        return self._questions > 0
 
     def _start(self, gradient: Float[np.ndarray, "d c"]) -> float:
         if self._epoch == 1:
@@ -125,6 +148,7 @@ class ConjugateGradients(Solver):
             "directions": self._directions,
             "scales": self._scales,
             "curvature": np.array(self._curvature),
+            "questions": np.array(self._questions),
         }
 
     def recall(self, memory: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
@@ -132,3 +156,4 @@ class ConjugateGradients(Solver):
         self._at_zero, self._residual = memory["at_zero"], memory["residual"]
         self._directions, self._scales = memory["directions"], memory["scales"]
         self._curvature = float(memory["curvature"])
+        self._questions = int(memory["questions"])

@@ -8,6 +8,7 @@ from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attacks.membership import Decomposition, Leverage
 from codedfl.security.attacks.metzner_kapturowski import MetznerKapturowski
 from codedfl.security.attacks.null import Null
+from codedfl.security.attacks.reused_pad import ReusedPad
 from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.attacks.shared_support import SharedSupport
 from codedfl.security.attacks.single_row import SingleRow
@@ -24,6 +25,7 @@ __all__ = [
     "Leverage",
     "MetznerKapturowski",
     "Null",
+    "ReusedPad",
     "ServerReplies",
     "SharedSupport",
     "SingleRow",
@@ -42,6 +44,7 @@ ATTACKS: dict[str, Attack[Any]] = {
         UnexplainedNorms(),
         Forwarding(),
         SharedSupport(),
+        ReusedPad(),
         ServerReplies(),
         Leverage(),
         Decomposition(),

@@ -9,6 +9,7 @@ from codedfl.security.contract import Attack, Finding
 from codedfl.security.views import (
     ForwardView,
     MembershipView,
+    PairView,
     ParcelView,
     RepliesView,
     RowView,
@@ -36,6 +37,8 @@ class Null(Attack[View]):
                 return Finding(gram=np.zeros((1, view.G.shape[0])), support=_positions(view.G.shape[1], view.t, rng))
             case ForwardView() | SharedSupportView():
                 return Finding(gram=np.zeros(view.G.shape[:1] * 2))
+            case PairView():
+                return Finding(gram=np.zeros(view.first.shape))
             case RepliesView():
                 return Finding(gram=np.zeros(view.models.shape[1:2] * 2))
             case MembershipView():
