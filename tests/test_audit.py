@@ -59,7 +59,7 @@ def test_errors_of_full_rank_fall_too(outcomes: list[Any]) -> None:
 
 def test_who_is_in_is_told_as_well_by_the_recovered_matrix_as_by_the_true_one(outcomes: list[Any]) -> None:
     for attack in ("leverage", "decomposition"):
-        recovered, true = (of(outcomes, attack, words).score.auc for words in ("recovered", "true"))
+        recovered, true = (of(outcomes, attack, words).score.auc for words in ("found", "true"))
         assert recovered >= 0.9
         assert abs(recovered - true) <= 1e-3
 

@@ -137,3 +137,20 @@ def test_a_tolerance_ends_the_training_and_all_its_epochs_are_scored(
         assert norms[-2] > 0.05 * norms[0]
     again = trained(given, chosen, State.from_arrays(final.to_arrays()))
     assert again.epoch == final.epoch, "a finished training is not trained on"
+
+
+@pytest.mark.parametrize("scheme", [name for name in SCHEMES if SCHEMES[name].exact])
+def test_conjugate_gradients_end_whatever_a_scheme_can_send(scheme: str) -> None:
+    """A scheme that rounds what it sends comes closer to the model by repeating the question: a few epochs more."""
+    given = problem([40] * 25, features=24, outputs=3)
+    changes = {"training.epochs": 60, "training.tolerance": 1e-3}
+    small = {"n": 48, "degree": 5, "t_tot": 8, "t": 4, "M": 4, "beta": 2} if scheme == "code-based" else {}
+    chosen = wanted("conjugate-gradients", scheme, changes | ({f"schemes.{scheme}": small} if small else {}))
+    plain = trained(given, wanted("conjugate-gradients", "conventional", changes))
+    state = trained(given, chosen)
+    assert state.epoch <= plain.epoch + 8
+    exact = given.ridge_solution()
+    first = np.linalg.norm(given.total_moments / given.samples)
+    curvature = given.total_gram / given.samples + given.ridge * np.eye(24)
+    residual = np.linalg.norm(curvature @ (state.model - exact))
+    assert residual <= 2e-3 * first, "the gradient at the end is as small as was asked for, up to the rounding of data"

@@ -22,6 +22,7 @@ VIEWS = {
     "row": views.RowView(G, WORDS[0], T),
     "forward": views.ForwardView(G, (WORDS, WORDS), 3 * WORDS),
     "shared": views.SharedSupportView(G, WORDS, np.arange(T)),
+    "pair": views.PairView(A, A, 2.0**31 - 1, 1.0),
     "replies": views.RepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
     "membership": views.MembershipView(A, CANDIDATES),
 }

@@ -317,6 +317,6 @@ class SealedCoded(Scheme[SealedCodedOptions]):
             server.opened(model, {device: entry.reply for device, entry in entries.items()}, Work())
             for model, entries in zip(models, epochs.values(), strict=True)
         ]
-        share = self.public.samples[0] / sum(self.public.samples) * self.formats.gram.data_step
+        share = self.public.samples[0] / sum(self.public.samples)
         points, products = (np.stack([as_seen(FIELD_31, item).T for item in items]) for items in (models, sums))
-        return RepliesView(points, share * products)
+        return RepliesView(points, share * (products * self.formats.gram.data_step))
