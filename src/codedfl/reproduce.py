@@ -66,7 +66,7 @@ def _plan(quick: bool) -> Plan:
             Setting(92, load("paper-92"), 4.7, 3.0, deltas),
             Setting(128, load("paper-128"), 4.0, 1.0, deltas),
         )
-        return Plan(load("paper"), chosen, wanted(), draws=250, trials=150_000)
+        return Plan(load("paper"), chosen, wanted(), draws=200, trials=150_000)
     small = load("paper-quick").with_settings({"training.epochs": 200, "timing.draws": 200})
     # computing takes a fortieth of its time at the paper's size, and so do the Deltas
     deltas = (0.0125, 0.025, 0.0375, 0.05, 0.075, 0.1, 0.15)

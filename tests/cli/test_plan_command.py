@@ -61,7 +61,7 @@ class TestForPeople:
         said = " ".join(outcome.out.split())
         for words in ("recommended: sealed-coded with conjugate-gradients", "code-based cannot be used: schemes"):
             assert words in said
-        for words in ("assumed: 6 each", "522, 564 and 866", "not encrypted", "eavesdropper: nothing"):
+        for words in ("assumed: 6 in clear", "522, 564 and 866", "not encrypted", "eavesdropper: nothing"):
             assert words in said
 
     def test_a_plan_that_recommends_nothing(self, codedfl: Command) -> None:

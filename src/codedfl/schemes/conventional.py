@@ -17,7 +17,7 @@ PLAIN_REASON = "Nothing is encrypted: the server reads every gradient of every d
 
 PLAIN_LEAKAGE = Leakage(
     server="the gradient of every single device in every epoch, in clear",
-    devices="nothing of each other",
+    devices="nothing of each other but what the models tell: the summed gradients",
     eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
 )
 
