@@ -9,12 +9,12 @@ no matter of shapes: it is told, taken from finished runs, or assumed from what 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from codedfl import data, schemes
+from codedfl import schemes
 from codedfl.delays import DelayModel, RoundCosts, TransferCosts
 from codedfl.engines import VirtualEngine
 from codedfl.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
@@ -23,7 +23,7 @@ from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme, SharingScheme
 from codedfl.shared_timing import SharedCosts, Variant, measure, shared_seconds
-from codedfl.task import Problem, Shard
+from codedfl.task import Problem, Shard, load_data, partition_rows
 from codedfl.timing import Band, band, cumulative_seconds
 from codedfl.training import History, State, train
 
@@ -52,18 +52,7 @@ class Shapes:
     @classmethod
     def of_data(cls, scenario: Scenario, progress: Progress = silent) -> "Shapes":
         """Load and partition the data of a scenario; no feature is computed."""
-        wanted = scenario.data
-        loaded = data.load(
-            wanted.source,
-            kind=cast(Any, wanted.kind),
-            target=wanted.target or None,
-            test_path=wanted.test_source or None,
-            test_fraction=wanted.test_fraction,
-            seed=wanted.seed,
-            dtype=cast(Any, scenario.task.precision),
-            say=lambda sentence: progress(sentence, 0, 0),
-            progress=lambda done, total: progress(f"fetching {wanted.source}", done, total),
-        )
+        loaded = load_data(scenario, progress)
         sizes = _shard_sizes(scenario, loaded.y_train, loaded.samples)
         target = 1.0 if loaded.kind == "classification" else float(np.max(np.abs(loaded.y_train)))
         if scenario.features.kind == "none":
@@ -103,17 +92,7 @@ def _largest_of_rbf(features: int) -> float:
 
 
 def _shard_sizes(scenario: Scenario, labels: Any, samples: int) -> tuple[int, ...]:
-    split = scenario.partition
-    parts = data.partition(
-        labels,
-        samples,
-        scenario.fleet.size,
-        kind=cast(Any, split.kind),
-        seed=split.seed,
-        shards_per_device=split.shards_per_device,
-        alpha=split.alpha,
-        sizes=split.sizes,
-    )
+    parts = partition_rows(scenario, labels, samples)
     return tuple(len(part) for part in parts)
 
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from codedfl import data
 from codedfl.errors import DataError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
 
-__all__ = ["Evaluator", "Problem", "Scores", "Shard", "gram", "learning_rate"]
+__all__ = ["Evaluator", "Problem", "Scores", "Shard", "gram", "learning_rate", "load_data", "partition_rows"]
 
 Matrix = Float[np.ndarray, "rows columns"]
 
@@ -31,6 +31,39 @@ def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
     """
     rows = np.ascontiguousarray(x)
     return np.asarray(rows.T @ rows)
+
+
+def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:
+    """Load the data of a scenario as it is, before any feature is computed."""
+    wanted = scenario.data
+    return data.load(
+        wanted.source,
+        kind=cast(Any, wanted.kind),
+        target=wanted.target or None,
+        test_path=wanted.test_source or None,
+        test_fraction=wanted.test_fraction,
+        seed=wanted.seed,
+        dtype=cast(Any, scenario.task.precision),
+        say=lambda sentence: progress(sentence, 0, 0),
+        progress=lambda done, total: progress(f"fetching {wanted.source}", done, total),
+    )
+
+
+def partition_rows(
+    scenario: Scenario, labels: Shaped[np.ndarray, "n ..."], samples: int
+) -> tuple[Int[np.ndarray, "rows"], ...]:
+    """Say which device of a scenario holds which rows."""
+    split = scenario.partition
+    return data.partition(
+        labels,
+        samples,
+        scenario.fleet.size,
+        kind=cast(Any, split.kind),
+        seed=split.seed,
+        shards_per_device=split.shards_per_device,
+        alpha=split.alpha,
+        sizes=split.sizes,
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,18 +107,8 @@ class Problem:
     @classmethod
     def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
         """Load, partition and embed the data of a scenario."""
-        wanted, split, settings = scenario.data, scenario.partition, scenario.features
-        loaded = data.load(
-            wanted.source,
-            kind=cast(Any, wanted.kind),
-            target=wanted.target or None,
-            test_path=wanted.test_source or None,
-            test_fraction=wanted.test_fraction,
-            seed=wanted.seed,
-            dtype=cast(Any, scenario.task.precision),
-            say=lambda sentence: progress(sentence, 0, 0),
-            progress=lambda done, total: progress(f"fetching {wanted.source}", done, total),
-        )
+        settings = scenario.features
+        loaded = load_data(scenario, progress)
         dtype = np.dtype(scenario.task.precision)
         features = data.FeatureMap.create(
             cast(Any, settings.kind),
@@ -95,16 +118,7 @@ class Problem:
             seed=settings.seed,
             dtype=dtype,
         )
-        rows = data.partition(
-            loaded.y_train,
-            loaded.samples,
-            scenario.fleet.size,
-            kind=cast(Any, split.kind),
-            seed=split.seed,
-            shards_per_device=split.shards_per_device,
-            alpha=split.alpha,
-            sizes=split.sizes,
-        )
+        rows = partition_rows(scenario, loaded.y_train, loaded.samples)
         shards = []
         for done, index in enumerate(rows):
             progress("preparing data", done, len(rows))
