@@ -72,9 +72,10 @@ def accuracy_against_time(curves: Sequence[Curve], *, targets: Sequence[float], 
         begin, end = curve.span
         grid = np.geomspace(begin, end * (1 + 1e-9), _POINTS)  # past rounding, so that the end counts
         values = curve.accuracy_at(grid)
-        begun = np.isfinite(values).all(axis=0)
-        low, high = np.quantile(values[:, begun], [0.025, 0.975], axis=0)
-        mean = values[:, begun].mean(axis=0)
+        # a set-up ends at different times: a curve begins when most of its draws have, and those are averaged
+        begun = np.isfinite(values).mean(axis=0) > 0.5
+        low, high = np.nanquantile(values[:, begun], [0.025, 0.975], axis=0)
+        mean = np.nanmean(values[:, begun], axis=0)
         colour = _COLOURS[number % len(_COLOURS)]
         axes.plot(grid[begun], mean, color=colour, linestyle=_STYLES[number % len(_STYLES)], label=curve.label)
         axes.fill_between(grid[begun], low, high, color=colour, alpha=0.2, linewidth=0)
