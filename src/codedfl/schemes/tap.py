@@ -19,8 +19,10 @@ class _Record:
         self.contents = frozenset({index})
         self.received: tuple[Sent, ...] = ()
 
-    def asked(self, epoch: int, request: Message, reply: Message) -> None:
-        self.transcript.asked.append(Asked(self.index, epoch, self.contents, request, reply))
+    def reply(self, inside: Device, epoch: int, request: Message, work: Work) -> Message:
+        message = inside.reply(epoch, request, work)
+        self.transcript.asked.append(Asked(self.index, epoch, self.contents, request, message))
+        return message
 
     def sent(self, grant: Message, parcel: Message) -> None:
         self.transcript.sent.append(Sent(self.index, self.contents, grant, parcel, self.received))
@@ -40,9 +42,7 @@ class _TappedDevice(Device):
         self._record = record
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        message = self._inside.reply(epoch, request, work)
-        self._record.asked(epoch, request, message)
-        return message
+        return self._record.reply(self._inside, epoch, request, work)
 
 
 @final
@@ -52,9 +52,7 @@ class _TappedSharingDevice(SharingDevice):
         self._record = record
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        message = self._inside.reply(epoch, request, work)
-        self._record.asked(epoch, request, message)
-        return message
+        return self._record.reply(self._inside, epoch, request, work)
 
     def export(self, grant: Message, work: Work) -> Message:
         parcel = self._inside.export(grant, work)

@@ -82,14 +82,12 @@ def reply_series(
     read: Callable[[Asked], Float[np.ndarray, "d c"]],
     *,
     at_zero: Float[np.ndarray, "d c"] | None = None,
-    share: float = 1.0,
 ) -> RepliesView:
     """Return the server's view of a device.
 
     ``read`` gives a reply in clear, as the server can read it. Where it is A Theta - B, ``at_zero`` is the reply to the
-    zero model, -B, which is taken away. ``share`` is the part of the data points under the replies that is the attacked
-    device's: the sizes of shards are public, so the server scales what it reads.
+    zero model, -B, which is taken away.
     """
     models = np.stack([entry.request["model"] for entry in entries])
     replies = np.stack([read(entry) for entry in entries])
-    return RepliesView(models, share * (replies if at_zero is None else replies - at_zero))
+    return RepliesView(models, replies if at_zero is None else replies - at_zero)

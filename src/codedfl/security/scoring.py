@@ -1,7 +1,7 @@
 """Scores of attacks, by code that knows the truth. No attack imports this module.
 
 ``verdict`` is one word: *falls* (the attacker has what it was after), *leaks* (it knows more than before, but not all),
-*holds* (it does no better than chance), or *not evaluated*.
+or *holds* (it does no better than chance).
 """
 
 import math
@@ -14,7 +14,7 @@ from scipy.stats import hypergeom, rankdata
 
 from codedfl.security.contract import Finding
 
-__all__ = ["NOT_EVALUATED", "Score", "Truth", "area_under_curve", "relative_error", "score"]
+__all__ = ["Score", "Truth", "area_under_curve", "relative_error", "score"]
 
 FALLS_BELOW = 1e-2
 """A Gram matrix known to this relative error serves an attacker as well as the true one."""
@@ -22,7 +22,6 @@ FALLS_ABOVE = 0.9
 """An area under the curve from which membership counts as told."""
 SIGMAS = 4.0
 """Deviations from chance that count as knowing something."""
-NOT_EVALUATED = "not evaluated"
 
 
 @dataclass(frozen=True, eq=False)
