@@ -172,7 +172,7 @@ _FIELDS = {
 
 @final
 class PrimeField(Ring):
-    """The field of 2^31 - 1 or 2^48 - 59 elements: every residue but zero has an inverse, so codes can be built over it.
+    """The field of 2^31 - 1 or 2^48 - 59 elements: every residue but zero has an inverse, so codes can be built.
 
     On the wire a residue of the first is a word of 32 bits, and one of the second three words of 16 bits, the lowest
     first, along a last axis.
