@@ -33,6 +33,7 @@ from codedfl.schemes.contract import (
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
+from codedfl.schemes.parity import Parity
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
@@ -78,7 +79,7 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded):
+for _scheme in (Conventional, Minibatch, DropSlowest, Parity, CodeBased, Sealed, SealedCoded):
     register(_scheme)
 
 
