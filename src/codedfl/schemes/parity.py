@@ -1,9 +1,9 @@
 """Coded federated learning with parity data at the server (CFL, CodedFedL).
 
 Every device's data is cut into batches, used in turn. Before the first epoch, device i uploads parity data of every
-batch, X~_i = G_i W_i X_i and Y~_i = G_i W_i Y_i: c rows of random combinations of its points, and the server adds them
-up. In an epoch, device i replies with the gradient of l_i of its points, if it can by the deadline t*; then the server
-adds the gradient of the summed parity data,
+batch, X~_i = G_i W_i X_i and Y~_i = G_i W_i Y_i: c rows of random combinations of its points, and the server adds those
+of all devices up (``rows = "summed"``, as published). In an epoch, device i replies with the gradient of l_i of its
+points, if it can by the deadline t*; then the server adds the gradient of the summed parity data,
 
     sum_{i replied} X_l^T (X_l Theta - Y_l) + X~^T (X~ Theta - Y~),   divided by the points of the batch.
 
@@ -11,6 +11,12 @@ Loads l_i and t* come from ``codedfl.delays.load_allocation``. A point that is w
 sqrt(1 - P(reply by t*)), any other 1; with G_i of independent normal entries of variance 1/c, E[G^T G] = I, and the
 mean over generators and delays is the gradient of the batch. The generators stay the same for the whole training, so
 that the parity data of a run are off in a way that does not average out over its epochs.
+
+With ``rows = "own"`` (ours) the c rows are shared out: device i makes c_i rows, by the share of its squared weights in
+all of them, with entries of variance 1/c_i, and nothing is added up. The variance of the parity gradient stays the
+same: with B_i = W_i X_i and r_i = W_i (X_i Theta - Y_i) it is (||B||^2 ||r||^2 + ||B^T r||^2) / c for summed rows and
+the sum of (||B_i||^2 ||r_i||^2 + ||B_i^T r_i||^2) / c_i for own ones, whose first terms agree where points are alike.
+Devices compute and send c_i / c of what they would, and the server sees fewer rows of each.
 
 In the first epoch replies are computed beforehand and more of them are in time than the weights foresee. If nobody has
 replied by t*, the first reply is awaited.
@@ -21,6 +27,7 @@ edge networks", IEEE JSAC 39, 2021.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import final
 
@@ -57,7 +64,7 @@ __all__ = ["Parity"]
 
 
 class ParityOptions(SchemeOptions):
-    """Batches, rows of parity data for each point of a batch, and the seed of generators and chosen points.
+    """Batches, rows of parity data for each point of a batch, whose they are, and the seed of generators and loads.
 
     The generators decide the result of a run, so they come from a seed that makes it repeatable; whoever knows the seed
     can undo the combinations. On real devices it must be theirs alone.
@@ -65,6 +72,7 @@ class ParityOptions(SchemeOptions):
 
     parts: int = setting(default=5, low=1)
     redundancy: float = setting(default=0.1, above=0, below=1)
+    rows: str = setting(default="summed", choices=("summed", "own"))
     seed: int = setting(default=0, low=0)
 
 
@@ -79,10 +87,13 @@ class ParityServer(PlacingServer):
         self._gone: set[int] = set()
         self._asked = self._workers(1)
         self._model = np.zeros((public.features, public.outputs), public.dtype)
-        self._parity = [
-            tuple(np.zeros((each[0].parity_rows, width), public.dtype) for width in (public.features, public.outputs))
-            for each in batches
-        ]
+        self._parity = [self._empty(max(batch.parity.stop for batch in each)) for each in batches]
+
+    def _empty(self, rows: int) -> tuple[Float[np.ndarray, "rows d"], Float[np.ndarray, "rows c"]]:
+        features, targets = (
+            np.zeros((rows, n), self._public.dtype) for n in (self._public.features, self._public.outputs)
+        )
+        return features, targets
 
     def stages(self) -> Sequence[Sequence[Transfer]]:
         """Let every device upload parity data of every batch in which one of its points has a weight."""
@@ -97,9 +108,10 @@ class ParityServer(PlacingServer):
 
     def receive(self, sender: int, parcel: Message) -> None:
         """Add to the parity data of a batch."""
-        features, targets = self._parity[int(parcel["batch"])]
-        features += parcel["features"]
-        targets += parcel["targets"]
+        number = int(parcel["batch"])
+        rows = self._batches[number][sender].parity
+        for total, more in zip(self._parity[number], (parcel["features"], parcel["targets"]), strict=True):
+            total[rows] += more
 
     def _workers(self, epoch: int) -> list[int]:
         """Return who has a load in an epoch and is still there."""
@@ -176,8 +188,7 @@ class Parity(Scheme[ParityOptions]):
     def _cut(self) -> list[list[Batch]]:
         parts = self.options.parts
         return [
-            [Batch(batch_rows(samples, parts, part + 1), 0, 0.0, 0) for samples in self.public.samples]
-            for part in range(parts)
+            [Batch(batch_rows(samples, parts, part + 1)) for samples in self.public.samples] for part in range(parts)
         ]
 
     @cached_property
@@ -202,13 +213,27 @@ class Parity(Scheme[ParityOptions]):
     @cached_property
     def batches(self) -> tuple[tuple[Batch, ...], ...]:
         """Every batch of every device, with its load."""
-        return tuple(
-            tuple(
-                Batch(batch.rows, int(load), float(chance), self._parity_rows(sum(other.points for other in each)))
-                for batch, load, chance in zip(each, allocation.loads, allocation.chances, strict=True)
-            )
-            for each, allocation in zip(self._cut, self.allocations, strict=True)
-        )
+        found = []
+        for each, allocation in zip(self._cut, self.allocations, strict=True):
+            loads = zip(allocation.loads.tolist(), allocation.chances.tolist(), strict=True)
+            loaded = [
+                replace(batch, load=load, chance=chance) for batch, (load, chance) in zip(each, loads, strict=True)
+            ]
+            found.append(tuple(self._shared_out(loaded)))
+        return tuple(found)
+
+    def _shared_out(self, each: Sequence[Batch]) -> list[Batch]:
+        """Give every device all parity rows, or rows of its own by its share of the squared weights."""
+        rows = self._parity_rows(sum(batch.points for batch in each))
+        if self.options.rows == "summed":
+            return [replace(batch, parity_rows=rows) for batch in each]
+        mass = sum(batch.mass for batch in each)
+        counts = [max(1, round(rows * batch.mass / mass)) if batch.weighted else 0 for batch in each]
+        firsts = [0, *np.cumsum(counts).tolist()]
+        return [
+            replace(batch, first_row=first, parity_rows=count)
+            for batch, first, count in zip(each, firsts[:-1], counts, strict=True)
+        ]
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that has drawn which points it works on."""

@@ -16,17 +16,26 @@ __all__ = ["Batch", "ParityDevice", "Secrets"]
 @final
 @dataclass(frozen=True)
 class Batch:
-    """What everybody knows of one batch of one device: its rows, how many it works on, and the chance of a reply."""
+    """What everybody knows of one batch of one device: its rows, how many it works on, and the chance of a reply.
+
+    It adds to so many rows of the server's parity data, from ``first_row`` on.
+    """
 
     rows: slice
-    load: int
-    chance: float
-    parity_rows: int
+    load: int = 0
+    chance: float = 0.0
+    first_row: int = 0
+    parity_rows: int = 0
 
     @property
     def points(self) -> int:
         """Data points in the batch."""
         return int(self.rows.stop - self.rows.start)
+
+    @property
+    def parity(self) -> slice:
+        """The rows of the server's parity data that the device adds to."""
+        return slice(self.first_row, self.first_row + self.parity_rows)
 
     @property
     def squares(self) -> tuple[float, float]:
