@@ -13,6 +13,7 @@ from codedfl.engines import Answer, VirtualEngine
 from codedfl.errors import ScenarioError, TrainingError
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, PlacingServer, Round, Scheme, SharingScheme, Work
+from codedfl.schemes.contract import SERVER
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 from tiny import SEALED, is_one_sentence, placed, plain_gradient, problem, promised_gradient, scenario, spied, trained
@@ -30,6 +31,9 @@ SMALL = {
     "code-based": {"n": 24, "degree": 3, "t_tot": 8, "t": 4, "M": 4, "beta": 2, "delta": 1e-3, "supply": "reissued"},
 }
 """Options that fit so small a problem, where the defaults do not."""
+
+WORDS = {"coded-padded": np.uint16}
+"""Residues travel as words of 32 bits, unless three words of 16 bits make one of 48."""
 
 
 def wanted(name: str, changes: dict[str, Any] | None = None) -> Scenario:
@@ -49,7 +53,7 @@ def created(name: str, given: Problem) -> Scheme[Any]:
 def test_messages_are_in_the_precision_of_the_scenario(
     name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers of that precision; where residues are computed with, 32-bit words and not a single other number."""
+    """Numbers of that precision; where residues are computed with, their words and not a single other number."""
     chosen = wanted(name, {"task.precision": precision})
     seen = spied(monkeypatch, chosen)
     trained(tiny(precision), chosen)
@@ -58,7 +62,7 @@ def test_messages_are_in_the_precision_of_the_scenario(
         messages = [*epoch.round.requests.values(), *epoch.replies.values()]
         arrays = [array for message in messages for array in message.values()]
         if issubclass(SCHEMES[name], SEALED):
-            assert {array.dtype for array in arrays} == {np.dtype(np.uint32)}
+            assert {array.dtype for array in arrays} == {np.dtype(WORDS.get(name, np.uint32))}
             continue
         numbers = [array for array in arrays if array.dtype.kind == "f"]
         assert numbers
@@ -151,11 +155,13 @@ def test_bits_are_those_of_the_arrays(name: str, monkeypatch: pytest.MonkeyPatch
             assert costs.up_bits[place[device]] == up > 0
             assert costs.down_bits[place[device]] == (0 if epoch.epoch == 1 else down)
             assert down > 0 or (epoch.epoch == 1 and history.stages)
-        staged = [entry.bits() for _, stage in history.stages_after(epoch.epoch - 1) for entry in stage]
-        assert history.columns["up_bits"][epoch.epoch - 1] == costs.up_bits.sum() + sum(bits["up"] for bits in staged)
-        granted = sum(entry.grant_bits for _, stage in history.stages_after(epoch.epoch - 1) for entry in stage)
+        staged = [entry for _, stage in history.stages_after(epoch.epoch - 1) for entry in stage]
+        relayed = sum(entry.parcel_bits for entry in staged if entry.relayed)
+        uploaded = sum(entry.parcel_bits for entry in staged if entry.recipient == SERVER)
+        assert history.columns["up_bits"][epoch.epoch - 1] == costs.up_bits.sum() + relayed + uploaded
+        granted = sum(entry.grant_bits for entry in staged)
         granted += sum(cost.grant_bits for when, _, cost in history.transfers if when == epoch.epoch)
-        assert history.columns["down_bits"][epoch.epoch - 1] == costs.down_bits.sum() + granted
+        assert history.columns["down_bits"][epoch.epoch - 1] == costs.down_bits.sum() + granted + relayed
         assert np.all(costs.macs == 0) if epoch.epoch == 1 else np.all(costs.macs > 0)
 
 

@@ -11,6 +11,7 @@ from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
 from codedfl.schemes.code_based import CodeBased
+from codedfl.schemes.coded_padded import CodedPadded
 from codedfl.schemes.contract import (
     SERVER,
     Device,
@@ -79,7 +80,16 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, Parity, CodeBased, Sealed, SealedCoded):
+for _scheme in (
+    Conventional,
+    Minibatch,
+    DropSlowest,
+    Parity,
+    CodedPadded,
+    CodeBased,
+    Sealed,
+    SealedCoded,
+):
     register(_scheme)
 
 
