@@ -263,5 +263,6 @@ def test_an_option_that_does_not_exist_is_refused(name: str) -> None:
 def test_defaults_are_options_of_the_scheme(name: str) -> None:
     scheme = SCHEMES[name]
     assert scheme.name == name
-    assert isinstance(scenario().options(name), scheme.options_type)
-    assert scheme.options_type.from_table(scenario().options(name).to_table()) == scenario().options(name)
+    options = scenario().options(name)
+    assert isinstance(options, scheme.options_type)
+    assert type(options).from_table(options.to_table()) == options
