@@ -10,6 +10,7 @@ from jaxtyping import Float
 from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.asynchronous import Asynchronous
 from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.contract import (
     SERVER,
@@ -31,6 +32,7 @@ from codedfl.schemes.contract import (
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
+from codedfl.schemes.deadline import Deadline
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.sealed import Sealed
@@ -78,7 +80,7 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded):
+for _scheme in (Conventional, Minibatch, DropSlowest, Deadline, Asynchronous, CodeBased, Sealed, SealedCoded):
     register(_scheme)
 
 

@@ -49,25 +49,38 @@ class AveragingServer(Server):
     """Asks everyone, awaits the fastest ``quorum``, and averages over the data points of those who replied.
 
     ``counts(epoch)`` tells how many data points each device's reply stands for, and ``read`` makes a gradient of it.
+    With a ``deadline``, in seconds after the broadcast, it goes on then, as soon as there is a reply.
     """
 
     def __init__(
-        self, public: Public, quorum: int, counts: Callable[[int], Sequence[int]], *, read: Read = _clear
+        self,
+        public: Public,
+        quorum: int,
+        counts: Callable[[int], Sequence[int]],
+        *,
+        read: Read = _clear,
+        deadline: float | None = None,
     ) -> None:
         self._public = public
         self._quorum = quorum
         self._counts = counts
         self._read = read
+        self._deadline = deadline
 
     def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask every device for its gradient."""
         message = {"model": model.astype(self._public.dtype)}
-        return Round(epoch, dict.fromkeys(range(self._public.devices), message))
+        return Round(epoch, dict.fromkeys(range(self._public.devices), message), deadline=self._deadline)
 
     @property
     def quorum(self) -> int:
         """How many replies are awaited."""
         return self._quorum
+
+    @property
+    def least(self) -> int:
+        """All that are awaited; after a deadline, one."""
+        return self._quorum if self._deadline is None else 1
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies in float64, in the order of the devices, and divide by the number of data points."""
