@@ -10,6 +10,7 @@ from jaxtyping import Float
 from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.asynchronous import Asynchronous
 from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.coded_padded import CodedPadded
 from codedfl.schemes.contract import (
@@ -32,6 +33,7 @@ from codedfl.schemes.contract import (
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
+from codedfl.schemes.deadline import Deadline
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.parity import Parity
@@ -84,6 +86,8 @@ for _scheme in (
     Conventional,
     Minibatch,
     DropSlowest,
+    Deadline,
+    Asynchronous,
     Parity,
     CodedPadded,
     CodeBased,
