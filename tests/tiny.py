@@ -183,7 +183,7 @@ def placed(scheme: Scheme[Any], shards: Sequence[Shard]) -> tuple[Server, list[A
     if isinstance(server, PlacingServer):
         for stage in server.stages():
             for transfer in stage:
-                move(devices, transfer)
+                move(devices, transfer, server.receive)
     return server, devices
 
 

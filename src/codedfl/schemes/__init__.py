@@ -10,6 +10,7 @@ from jaxtyping import Float
 from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.asynchronous import Asynchronous
 from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.coded_padded import CodedPadded
 from codedfl.schemes.contract import (
@@ -32,8 +33,10 @@ from codedfl.schemes.contract import (
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
+from codedfl.schemes.deadline import Deadline
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.minibatch import Minibatch
+from codedfl.schemes.parity import Parity
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
@@ -79,7 +82,18 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded, CodedPadded):
+for _scheme in (
+    Conventional,
+    Minibatch,
+    DropSlowest,
+    Deadline,
+    Asynchronous,
+    Parity,
+    CodedPadded,
+    CodeBased,
+    Sealed,
+    SealedCoded,
+):
     register(_scheme)
 
 
