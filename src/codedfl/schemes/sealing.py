@@ -44,8 +44,11 @@ class Formats:
     moments: FixedPoint
 
     @classmethod
-    def choose(cls, ring: Ring, public: Public) -> "Formats":
-        """Choose steps so fine that no sum over all devices can leave the ring."""
+    def choose(cls, ring: Ring, public: Public, *, multiplied: bool = True) -> "Formats":
+        """Choose the finest steps with which no sum over all devices can leave the ring.
+
+        Where Gram matrices are ``multiplied`` by models in the ring, there must be room for that, too.
+        """
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
         if not all(SMALLEST <= bound <= 1 / SMALLEST for bound in (entry, target)):
@@ -61,8 +64,8 @@ class Formats:
                 entry_bound=entry * public.largest_feature * largest,
                 sum_bound=entry * public.largest_feature * total,
                 summands=public.devices,
-                dimension=public.features,
-                model_steps=MODEL_STEPS,
+                dimension=public.features if multiplied else 1,
+                model_steps=MODEL_STEPS if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,
