@@ -165,7 +165,7 @@ class TestShapes:
 
 
 def reached(scheme: str, solver: str, epochs: int) -> Finished:
-    return Finished(Path("somewhere"), scheme, solver, epochs)
+    return Finished(Path("somewhere"), scheme, solver, epochs, SCHEMES[scheme].exact)
 
 
 class TestEpochs:
@@ -204,7 +204,7 @@ class TestEpochs:
         target = float(run.epochs["accuracy"][10])
         first = int(np.flatnonzero(run.epochs["accuracy"] >= target)[0]) + 1
         done = finished(tmp_path / "run", small({"training.targets": [target], "features.seed": 3, "scheme": "sealed"}))
-        assert done == Finished(tmp_path / "run", "minibatch", "gradient-descent", first)
+        assert done == Finished(tmp_path / "run", "minibatch", "gradient-descent", first, False)
 
     def test_rates_matter_to_those_who_have_one(self, tmp_path: Path) -> None:
         changes = {"scheme": "conventional", "training.solver": "conjugate-gradients", "training.epochs": 5}

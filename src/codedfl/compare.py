@@ -70,10 +70,10 @@ def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progr
 
 def _served(scenario: Scenario) -> Scenario:
     """Return the scenario with the solver that its scheme is made for, or gradient descent if it cannot serve it."""
-    solver, own = scenario.training.solver, schemes.SCHEMES[scenario.scheme].solver
+    solver, own = scenario.training.solver, schemes.kind(scenario).solver
     if solver == "gradient-descent" and own is not None:
         return scenario.with_settings({"training.solver": own})
-    if schemes.serves(scenario.scheme, solver):
+    if schemes.serves(scenario, solver):
         return scenario
     return scenario.with_settings({"training.solver": "gradient-descent"})
 

@@ -129,7 +129,7 @@ def _period(keys: Sequence[Any]) -> int:
 
 def probe(scenario: Scenario, problem: Problem) -> Costs:
     """Let the scheme of a scenario set up and take its first epochs for real, in virtual time, losing no device."""
-    sharing = issubclass(SCHEMES[scenario.scheme], SharingScheme)
+    sharing = issubclass(schemes.kind(scenario), SharingScheme)
     still = {"training.learning_rate": _STANDSTILL, "training.tolerance": 0.0, "training.targets": []}
     plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
     short = scenario.with_settings(still | plain)
@@ -184,8 +184,10 @@ def _add_shared(bits: Sent, scheme: SharingScheme[Any], shared: SharedCosts, sce
     _add_round(bits, shared.first, slice(None), 1)
     for epoch in range(2, epochs + 1):
         active = list(policy.active)
-        _add_round(bits, shared.other, active, 1)
-        seconds = delays.reply_seconds(shared.other, delays.chance(seed, epoch, draw, 1))[0]
+        seconds = np.zeros(delays.devices)
+        for question, costs in enumerate(shared.questions(len(active))):
+            _add_round(bits, costs, active, 1)
+            seconds += delays.reply_seconds(costs, delays.chance(seed, epoch, draw, 1, question))[0]
         decision = policy.after_epoch({device: float(seconds[device]) for device in active})
         _add_transfers(bits, [shared.of(handover) for handover in decision.handovers])
 
@@ -345,7 +347,7 @@ def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: 
         costs = probe(scenario, problem)
     except ScenarioError as error:
         return Offer(kind, refused=str(error))
-    served = [name for name in ASSUMED if schemes.serves(scenario.scheme, name)]
+    served = [name for name in ASSUMED if schemes.serves(scenario, name)]
     epochs = {solver: counts.of(kind, solver) for solver in served}
     seconds = predict(costs, scenario, epochs=max(found.count for found in epochs.values()), draws=draws)
     predictions = []

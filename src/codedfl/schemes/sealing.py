@@ -44,11 +44,12 @@ class Formats:
     moments: FixedPoint
 
     @classmethod
-    def choose(cls, ring: Ring, public: Public, *, data_bits: int | None = None) -> "Formats":
+    def choose(cls, ring: Ring, public: Public, *, data_bits: int | None = None, multiplied: bool = True) -> "Formats":
         """Choose the finest steps with which no sum over all devices can leave the ring.
 
         Of data with entries of 1 and more, no more than ``data_bits`` bits behind the point are kept, if told; the
-        rest of the ring is for the model then.
+        rest of the ring is for the model then. Where Gram matrices are ``multiplied`` by models in the ring, there
+        must be room for that, too.
         """
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
@@ -65,8 +66,8 @@ class Formats:
                 entry_bound=entry * public.largest_feature * largest,
                 sum_bound=entry * public.largest_feature * total,
                 summands=public.devices,
-                dimension=public.features,
-                model_steps=MODEL_STEPS,
+                dimension=public.features if multiplied else 1,
+                model_steps=MODEL_STEPS if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,
