@@ -13,6 +13,7 @@ from codedfl.engines import VirtualEngine
 from codedfl.engines.virtual import move
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, PlacingServer, Round, Scheme, Server, Work
+from codedfl.schemes.he import Encrypted
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.task import Problem, Shard
@@ -147,7 +148,7 @@ def plain_gradient(
     return value, 2 * gamma(roundings, shards[0].x.dtype) * size
 
 
-SEALED = (Sealed, SealedCoded)
+SEALED = (Sealed, SealedCoded, Encrypted)
 """Schemes that compute with residues: all they send is unsigned integers."""
 
 

@@ -32,6 +32,7 @@ from codedfl.schemes.contract import (
 )
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
+from codedfl.schemes.he import Encrypted
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
@@ -78,7 +79,7 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded):
+for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded, Encrypted):
     register(_scheme)
 
 
