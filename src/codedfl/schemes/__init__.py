@@ -36,6 +36,7 @@ from codedfl.schemes.contract import (
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.deadline import Deadline
 from codedfl.schemes.drop_slowest import DropSlowest
+from codedfl.schemes.he import Encrypted
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.one_shot import OneShot
 from codedfl.schemes.parity import Parity
@@ -98,6 +99,7 @@ for _scheme in (
     CodeBased,
     Sealed,
     SealedCoded,
+    Encrypted,
     SecAgg,
     OneShot,
 ):

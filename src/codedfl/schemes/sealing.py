@@ -6,6 +6,7 @@ model itself, whichever is smaller: the smaller, the finer its steps. The gradie
 that is as close to the model as the steps are fine, and rounding does not add up from epoch to epoch.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -108,9 +109,10 @@ def check_bounds(public: Public, shard: Shard) -> None:
 class PointedProducts:
     """The point that was asked about last, as rounded, and the exact product of all data with it."""
 
-    def __init__(self, form: FixedPoint, public: Public) -> None:
+    def __init__(self, form: FixedPoint, public: Public, *, longest: float = math.inf) -> None:
         shape = (public.features, public.outputs)
         self._form = form
+        self._longest = longest
         self._point = self._asked_point = np.zeros(shape)
         self._product = self._base_product = np.zeros(shape)
         self._sent: EncodedModel | None = None
@@ -134,7 +136,7 @@ class PointedProducts:
         step = model - self._point
         nearer = np.abs(step).sum(axis=0) <= np.abs(model).sum(axis=0)
         self._base_product = np.where(nearer, self._product, 0.0)
-        self._sent = self._form.encode_model(np.where(nearer, step, model))
+        self._sent = self._form.encode_model(np.where(nearer, step, model), longest=self._longest)
         self._asked_point = np.where(nearer, self._point, 0.0) + self._sent.value
         return self._sent.residues
 
