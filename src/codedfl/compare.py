@@ -69,8 +69,11 @@ def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progr
 
 
 def _served(scenario: Scenario) -> Scenario:
-    """Return the scenario with gradient descent where its scheme cannot serve the solver."""
-    if schemes.serves(scenario.scheme, scenario.training.solver):
+    """Return the scenario with the solver that its scheme is made for, or gradient descent if it cannot serve it."""
+    solver, own = scenario.training.solver, schemes.SCHEMES[scenario.scheme].solver
+    if solver == "gradient-descent" and own is not None:
+        return scenario.with_settings({"training.solver": own})
+    if schemes.serves(scenario.scheme, solver):
         return scenario
     return scenario.with_settings({"training.solver": "gradient-descent"})
 

@@ -24,7 +24,7 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme, SharingScheme
 from codedfl.shared_timing import SharedCosts, Variant, measure, shared_seconds
 from codedfl.task import Problem, Shard, load_data, partition_rows
-from codedfl.timing import Band, band, cumulative_seconds
+from codedfl.timing import Band, band, cumulative_seconds, reply_costs, standing_seconds
 from codedfl.training import History, State, train
 
 __all__ = ["DRAWS", "PRIVACY", "Costs", "Offer", "Plan", "Prediction", "Shapes", "plan", "predict", "probe"]
@@ -106,11 +106,11 @@ class Costs:
 
     def history(self, epochs: int) -> History:
         """Return the costs of so many epochs: those after the probed ones repeat them."""
-        rounds = [self.probed.rounds[number] for number in self.probed.round_of_epoch]
-        period = _period([costs.key() for costs in rounds[1:]])
+        rounds = [[self.probed.rounds[number] for number in numbers] for numbers in self.probed.questions()]
+        period = _period([[costs.key() for costs in epoch] for epoch in rounds[1:]])
         history = History(stages=self.probed.stages)
         for epoch in range(epochs):
-            history.add_round(rounds[epoch if epoch < len(rounds) else 1 + (epoch - 1) % period])
+            history.add_round(*rounds[epoch if epoch < len(rounds) else 1 + (epoch - 1) % period])
         return history
 
     @property
@@ -168,7 +168,11 @@ def link_bits(costs: Costs, scenario: Scenario, epochs: int) -> Sent:
         _add_shared(bits, costs.scheme, costs.shared, scenario, epochs)
         return bits
     history = costs.history(epochs)
-    for number, times in zip(*np.unique(history.round_of_epoch, return_counts=True), strict=True):
+    if any(round_.standing for round_ in history.rounds):
+        _add_standing(bits, history, scenario)
+        return bits
+    numbers = [number for questions in history.questions() for number in questions]
+    for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
         _add_round(bits, history.rounds[number], slice(None), int(times))
     return bits
 
@@ -186,6 +190,18 @@ def _add_shared(bits: Sent, scheme: SharingScheme[Any], shared: SharedCosts, sce
         _add_transfers(bits, [shared.of(handover) for handover in decision.handovers])
 
 
+def _add_standing(bits: Sent, history: History, scenario: Scenario) -> None:
+    """Count who is asked how often in one draw."""
+    delays, timing = DelayModel.create(scenario.fleet, scenario.links), scenario.timing
+    _, asked = standing_seconds(history, delays, seed=timing.seed, draws=timing.draw + 1)
+    each = reply_costs(history, delays.devices)
+    bits["down"] += asked[-1] * each.down_bits
+    bits["up"] += asked[-1] * each.up_bits
+    for costs in (history.rounds[number] for number in history.round_of_epoch):
+        if not costs.standing:
+            _add_round(bits, costs, slice(None), 1)
+
+
 def _add_round(bits: Sent, costs: RoundCosts, places: slice | list[int], times: int) -> None:
     bits["down"][costs.asked[places]] += times * costs.down_bits[places]
     bits["up"][costs.asked[places]] += times * costs.up_bits[places]
@@ -193,8 +209,12 @@ def _add_round(bits: Sent, costs: RoundCosts, places: slice | list[int], times: 
 
 def _add_transfers(bits: Sent, transfers: Sequence[TransferCosts]) -> None:
     for costs in transfers:
+        sent = costs.bits()
         bits["down"][costs.sender] += costs.grant_bits
-        bits["d2d"][costs.sender] += costs.parcel_bits
+        if costs.relayed:
+            bits["down"][costs.recipient] += costs.parcel_bits
+        bits["up"][costs.sender] += sent["up"]
+        bits["d2d"][costs.sender] += sent["d2d"]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, para
     """
     rows: dict[str, list[Any]] = {name: [] for name in ("epoch", "device", "activity", "peer", "begin", "end", "bits")}
     began = 0.0
-    for epoch, number in enumerate(history.round_of_epoch, start=1):
+    last = history.columns["time"][-1] if len(history) else 0.0
+    for epoch, numbers in enumerate(history.questions(), start=1):
         for stage, sent in history.stages_after(epoch - 1):
             for step in stage_steps(delays, stage, sent, seed=seed, draw=draw):
                 _add(
@@ -29,10 +30,12 @@ def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, para
                 )
             began += float(stage_seconds(delays, stage, sent, seed=seed, first=draw, draws=1)[0])
         ended = history.columns["time"][epoch - 1]
-        costs = history.rounds[number]
-        chance = delays.chance(seed, epoch, draw, 1)
-        parts = [part[0] for part in delays.reply_parts(costs, chance)]
-        _add_round(rows, epoch, costs, began, ended, np.array(parts))
+        for question, number in enumerate(numbers):
+            costs, chance = history.rounds[number], delays.chance(seed, epoch, draw, 1, question)
+            parts = [part[0] for part in delays.reply_parts(costs, chance)]
+            over = ended if question == len(numbers) - 1 else began + float(delays.epoch_seconds(costs, chance)[0])
+            _add_round(rows, epoch, costs, began, last if costs.standing else over, np.array(parts))
+            began = over
         transfers = [entry for when, _, entry in history.transfers if when == epoch]
         steps = (
             delays.transfer_steps(transfers, delays.transfer_chance(seed, epoch, draw, 1), 0, parallel=parallel)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.stats
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from codedfl.delays import DelayModel, stage_seconds
+from codedfl.delays import DelayModel, RoundCosts, stage_seconds
 from codedfl.training import History
 
-__all__ = ["Band", "band", "cumulative_seconds", "first_epoch", "time_to"]
+__all__ = ["Band", "band", "cumulative_seconds", "first_epoch", "reply_costs", "standing_seconds", "time_to"]
 
 _ENOUGH_FOR_QUANTILES = 40
 
@@ -51,14 +51,52 @@ def cumulative_seconds(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Float[np.ndarray, "draws epochs"]:
     """Return when each epoch ends in each draw."""
-    seconds = np.empty((draws, len(history)))
-    for epoch, number in enumerate(history.round_of_epoch, start=1):
-        chance = delays.chance(seed, epoch, 0, draws)
-        seconds[:, epoch - 1] = delays.epoch_seconds(history.rounds[number], chance)
+    if any(costs.standing for costs in history.rounds):
+        return standing_seconds(history, delays, seed=seed, draws=draws)[0]
+    seconds = np.zeros((draws, len(history)))
+    for epoch, numbers in enumerate(history.questions(), start=1):
+        for question, number in enumerate(numbers):
+            chance = delays.chance(seed, epoch, 0, draws, question)
+            seconds[:, epoch - 1] += delays.epoch_seconds(history.rounds[number], chance)
         for stage, transfers in history.stages_after(epoch - 1):
             seconds[:, epoch - 1] += stage_seconds(delays, stage, transfers, seed=seed, first=0, draws=draws)
         progress(epoch, len(history))
     return np.cumsum(seconds, axis=1)
+
+
+def standing_seconds(
+    history: History, delays: DelayModel, *, seed: int, draws: int
+) -> tuple[Float[np.ndarray, "draws epochs"], Int[np.ndarray, "draws n"]]:
+    """Return the same where questions stay open, and how often each device is asked in standing rounds.
+
+    Who is asked is chance: whoever has replied is asked again. What a reply costs a device is not.
+    """
+    each = reply_costs(history, delays.devices)
+    arrival = np.full((draws, delays.devices), -np.inf)
+    asked = np.zeros((draws, delays.devices), np.int64)
+    ends, now = np.empty((draws, len(history))), np.zeros(draws)
+    for epoch, number in enumerate(history.round_of_epoch, start=1):
+        costs, chance = history.rounds[number], delays.chance(seed, epoch, 0, draws)
+        if costs.standing:
+            idle = arrival <= now[:, None]
+            arrival = np.where(idle, now[:, None] + delays.reply_seconds(each, chance), arrival)
+            asked += idle
+            now = np.partition(arrival, costs.quorum - 1, axis=1)[:, costs.quorum - 1]
+            replied = arrival <= now[:, None]
+            now = now + delays.server_seconds(costs.server_macs)
+            arrival[replied] = -np.inf
+        else:
+            now = now + delays.epoch_seconds(costs, chance)
+        ends[:, epoch - 1] = now
+    return ends, asked
+
+
+def reply_costs(history: History, devices: int) -> RoundCosts:
+    """Put together what a reply costs each device from standing rounds, which ask some of them."""
+    down, macs, up = (np.zeros(devices, np.int64) for _ in range(3))
+    for costs in (costs for costs in history.rounds if costs.standing):
+        down[costs.asked], macs[costs.asked], up[costs.asked] = costs.down_bits, costs.macs, costs.up_bits
+    return RoundCosts(np.arange(devices), down, macs, up, quorum=devices, server_macs=0)
 
 
 def first_epoch(scores: Sequence[float] | Float[np.ndarray, "epochs"], target: float) -> int | None:

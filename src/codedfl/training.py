@@ -5,6 +5,7 @@ of fixed epochs, so that an interrupted and resumed training scores the very sam
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,19 @@ from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.engines import Answer, Engine
 from codedfl.errors import LostDevicesError, TrainingError
 from codedfl.scenario import Scenario, Training
-from codedfl.schemes import PlacingServer, Scheme, Server, SharingScheme, SharingServer, SummedServer, Transfer, Work
+from codedfl.schemes import (
+    Message,
+    PlacingServer,
+    Round,
+    Scheme,
+    Server,
+    SharingScheme,
+    SharingServer,
+    StandingServer,
+    SummedServer,
+    Transfer,
+    Work,
+)
 from codedfl.solvers import SOLVERS, ClosedForm, Conditions, GradientDescent, Solver
 from codedfl.task import Evaluator, Problem, learning_rate
 
@@ -50,6 +63,9 @@ class History:
     columns: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
     rounds: list[RoundCosts] = field(default_factory=list)
     round_of_epoch: list[int] = field(default_factory=list)
+    """The round that each epoch's first question was."""
+    further: list[tuple[int, int]] = field(default_factory=list)
+    """Epochs and rounds of further questions, in their order."""
     transfers: list[tuple[int, int | None, TransferCosts]] = field(default_factory=list)
     """The epoch after which a hand-over happened, the support it used, and what it cost."""
     stages: list[tuple[int, list[TransferCosts]]] = field(default_factory=list)
@@ -59,19 +75,30 @@ class History:
     def __len__(self) -> int:
         return len(self.round_of_epoch)
 
-    def add_round(self, costs: RoundCosts) -> None:
-        """Note what the newest epoch cost; equal costs are kept once."""
+    def add_round(self, costs: RoundCosts, *further: RoundCosts) -> None:
+        """Note what the questions of the newest epoch cost; equal costs are kept once."""
+        self.round_of_epoch.append(self._number(costs))
+        self.further += [(len(self), self._number(more)) for more in further]
+
+    def _number(self, costs: RoundCosts) -> int:
         number = self._known.setdefault(costs.key(), len(self.rounds))
         if number == len(self.rounds):
             self.rounds.append(costs)
-        self.round_of_epoch.append(number)
+        return number
+
+    def questions(self) -> list[list[int]]:
+        """Return the rounds of each epoch."""
+        numbers = [[number] for number in self.round_of_epoch]
+        for epoch, number in self.further:
+            numbers[epoch - 1].append(number)
+        return numbers
 
     def add_transfers(self, epoch: int, transfers: Sequence[Transfer], costs: Sequence[TransferCosts]) -> None:
         """Note hand-overs after the newest epoch; their bits and work count to that epoch."""
         for transfer, cost in zip(transfers, costs, strict=True):
             self.transfers.append((epoch, transfer.support, cost))
-            self.columns["down_bits"][-1] += cost.grant_bits
-            self.columns["d2d_bits"][-1] += cost.parcel_bits
+            for link, bits in cost.bits().items():
+                self.columns[f"{link}_bits"][-1] += bits
             self.columns["device_macs"][-1] += cost.export_macs + cost.absorb_macs
 
     def stages_after(self, epoch: int) -> list[tuple[int, list[TransferCosts]]]:
@@ -87,8 +114,9 @@ class History:
         """Return everything as plain arrays."""
         arrays: dict[str, Any] = {f"column_{name}": np.array(values) for name, values in self.columns.items()}
         arrays["round_of_epoch"] = np.array(self.round_of_epoch, dtype=np.int64)
+        arrays["further"] = np.array(self.further, dtype=np.int64).reshape(len(self.further), 2)
         for number, costs in enumerate(self.rounds):
-            arrays[f"round_{number}"] = _packed(costs)
+            arrays[f"round_{number}"], arrays[f"waiting_{number}"] = _packed(costs)
         rows = [
             (epoch, -1 if support is None else support, *dataclasses.astuple(costs))
             for epoch, support, costs in self.transfers
@@ -108,24 +136,34 @@ class History:
     def from_arrays(cls, arrays: Any) -> "History":
         """Rebuild a history from :meth:`to_arrays`."""
         history = cls({name: arrays[f"column_{name}"].tolist() for name in COLUMNS})
-        rounds = [_unpacked(arrays[f"round_{n}"]) for n in range(int(max(arrays["round_of_epoch"], default=-1)) + 1)]
-        for number in arrays["round_of_epoch"]:
-            history.add_round(rounds[number])
+        further = [(int(epoch), int(number)) for epoch, number in arrays["further"]]
+        known = [*arrays["round_of_epoch"].tolist(), *(number for _, number in further)]
+        rounds = [_unpacked(arrays[f"round_{n}"], arrays[f"waiting_{n}"]) for n in range(max(known, default=-1) + 1)]
+        for costs in rounds:
+            history._number(costs)
+        history.round_of_epoch, history.further = arrays["round_of_epoch"].tolist(), further
         for epoch, support, *costs in arrays["transfers"].tolist():
-            history.transfers.append((epoch, None if support < 0 else support, TransferCosts(*costs)))
+            history.transfers.append((epoch, None if support < 0 else support, _transfer_costs(costs)))
         history.stages = [(epoch, []) for epoch in arrays["stage_epochs"].tolist()]
         for _, number, *costs in arrays["stages"].tolist():
-            history.stages[number][1].append(TransferCosts(*costs))
+            history.stages[number][1].append(_transfer_costs(costs))
         return history
 
 
-def _packed(costs: RoundCosts) -> Int[np.ndarray, "rows n"]:
-    scalars = (np.full(len(costs.asked), value) for value in (costs.quorum, costs.server_macs))
-    return np.stack([costs.asked, costs.down_bits, costs.macs, costs.up_bits, *scalars])
+def _packed(costs: RoundCosts) -> tuple[Int[np.ndarray, "4 n"], Float[np.ndarray, "5"]]:
+    waiting = (costs.quorum, costs.server_macs, costs.least, costs.deadline, costs.standing)
+    return np.stack([costs.asked, costs.down_bits, costs.macs, costs.up_bits]), np.array(waiting, np.float64)
 
 
-def _unpacked(rows: Int[np.ndarray, "rows n"]) -> RoundCosts:
-    return RoundCosts(rows[0], rows[1], rows[2], rows[3], quorum=int(rows[4, 0]), server_macs=int(rows[5, 0]))
+def _unpacked(rows: Int[np.ndarray, "4 n"], waiting: Float[np.ndarray, "5"]) -> RoundCosts:
+    asked, down, macs, up = rows
+    quorum, server_macs, least = (int(value) for value in waiting[:3])
+    return RoundCosts(asked, down, macs, up, quorum, server_macs, least, float(waiting[3]), bool(waiting[4]))
+
+
+def _transfer_costs(numbers: Sequence[int]) -> TransferCosts:
+    sender, recipient, grant, export, parcel, absorb, relayed = numbers
+    return TransferCosts(sender, recipient, grant, export, parcel, absorb, bool(relayed))
 
 
 @dataclass
@@ -220,7 +258,7 @@ def train(
         epoch = state.epoch + 1
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
             query = solver.query()
-            gradient, answer, point = _round(epoch, query, state, server, engine, scenario)
+            gradient, heard, point = _round(epoch, query, state, server, engine, scenario)
             if point is not None:
                 solver.asked_at(point)
             _improve(solver, gradient, server, problem)
@@ -230,14 +268,13 @@ def train(
                 _check_divergence(state, solver, problem, scenario)
         if isinstance(server, SharingServer) and isinstance(scheme, SharingScheme):
             # the first epoch is computed beforehand, so its reply times say nothing about speed
-            times = {reply.device: reply.seconds for reply in answer.replies}
-            transfers = server.after_epoch(times) if epoch > 1 else ()
+            transfers = server.after_epoch(heard.seconds) if epoch > 1 else ()
             costs = engine.hand_over(epoch, transfers, parallel=scheme.parallel_reception)
             state.history.add_transfers(epoch, transfers, costs)
-        if isinstance(server, PlacingServer) and answer.lost and epoch < epochs:
-            _repair(server, answer.lost, epoch, engine, state)
+        if isinstance(server, PlacingServer) and heard.lost and epoch < epochs:
+            _repair(server, sorted(heard.lost), epoch, engine, state)
         state.now = engine.now
-        if isinstance(server, SharingServer | PlacingServer):
+        if isinstance(server, SharingServer | PlacingServer | StandingServer):
             state.memory = dict(server.memory())
         after_epoch(state)
     return state
@@ -248,22 +285,32 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
     if isinstance(server, PlacingServer):
         if state.epoch == 0:
             for stage in server.stages():
-                _place(stage, 0, engine, state)
+                _place(server, stage, 0, engine, state)
         else:
             for stage in (*server.stages(), *server.recall(state.memory)):
-                engine.replay(stage)
+                engine.replay(stage, server.receive)
     if isinstance(server, SharingServer):
-        engine.replay(server.resume(state.history.moved, state.memory))
+        engine.replay(server.resume(state.history.moved, state.memory), _unexpected)
+    if isinstance(server, StandingServer) and state.epoch > 0:
+        ends = [0.0, *state.history.columns["time"]]
+        for question in server.reopen(state.memory):
+            engine.reopen(question, ends[question.epoch - 1])
+
+
+def _unexpected(sender: int, parcel: Message) -> None:
+    raise TypeError(f"device {sender} hands over to the server, which keeps no data")
 
 
 def _repair(server: PlacingServer, lost: Sequence[int], epoch: int, engine: Engine, state: State) -> None:
     """Let the server make up for lost devices, one after the other, for as long as it can."""
     while transfers := server.repair(lost):
-        lost = _place(transfers, epoch, engine, state)
+        lost = _place(server, transfers, epoch, engine, state)
 
 
-def _place(transfers: Sequence[Transfer], epoch: int, engine: Engine, state: State) -> Sequence[int]:
-    placed = engine.place(len(state.history.stages), transfers)
+def _place(
+    server: PlacingServer, transfers: Sequence[Transfer], epoch: int, engine: Engine, state: State
+) -> Sequence[int]:
+    placed = engine.place(len(state.history.stages), transfers, server.receive)
     if not placed.lost:
         state.history.stages.append((epoch, placed.costs))
     return placed.lost
@@ -294,6 +341,36 @@ def _note(
     state.history.columns["learning_rate"].append(solver.rate)
 
 
+@dataclass
+class _Heard:
+    """What the questions of one epoch brought."""
+
+    costs: list[RoundCosts] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)
+    """How long each device took for its replies."""
+    lost: set[int] = field(default_factory=set)
+    replies: dict[int, Message] = field(default_factory=dict)
+    """Those to the last question."""
+
+    def note(self, answer: Answer, server: Server) -> None:
+        """Take in the answer to one more question."""
+        self.replies = {reply.device: reply.message for reply in answer.replies}
+        for reply in answer.replies:
+            self.seconds[reply.device] = self.seconds.get(reply.device, 0.0) + reply.seconds
+        self.lost |= set(answer.lost)
+        costs, quorum = answer.costs, len(answer.replies)
+        if costs.standing:
+            quorum = server.quorum
+        elif math.isfinite(costs.deadline):  # who came in time is chance; who is awaited is not
+            quorum = min(server.quorum, len(costs.asked))
+        self.costs.append(dataclasses.replace(costs, quorum=quorum, least=min(server.least, quorum)))
+
+    def charge(self, engine: Engine, work: Work) -> None:
+        """Let what the server computes after the last question take its time."""
+        engine.charge_server(work.macs)
+        self.costs[-1] = dataclasses.replace(self.costs[-1], server_macs=work.macs)
+
+
 def _round(
     epoch: int,
     query: Float[np.ndarray, "d c"],
@@ -301,43 +378,51 @@ def _round(
     server: Server,
     engine: Engine,
     scenario: Scenario,
-) -> tuple[Float[np.ndarray, "d c"], Answer, Float[np.ndarray, "d c"] | None]:
-    question = server.broadcast(epoch, query)
+) -> tuple[Float[np.ndarray, "d c"], _Heard, Float[np.ndarray, "d c"] | None]:
     offline = epoch == 1 and scenario.training.first_epoch_offline
-    answer = engine.ask(question, server.enough, offline=offline)
-    if not server.enough([reply.device for reply in answer.replies]):
-        raise LostDevicesError(
-            f"epoch {epoch} got {len(answer.replies)} of the {server.quorum} replies that it needs; the run is saved "
-            "up to there: let it go on when devices are back, or choose a scheme that survives more losses"
-        )
-    work = Work()
-    gradient = server.combine(epoch, {reply.device: reply.message for reply in answer.replies}, work)
-    engine.charge_server(work.macs)
-    costs = dataclasses.replace(answer.costs, quorum=len(answer.replies), server_macs=work.macs)
+    question, heard, work = server.broadcast(epoch, query), _Heard(), Work()
+    heard.note(_asked(question, server, engine, offline=offline), server)
+    while (further := server.follow_up(epoch, heard.replies, work)) is not None:
+        heard.charge(engine, work)
+        heard.note(_asked(further, server, engine, offline=offline), server)
+        work = Work()
+    gradient = server.combine(epoch, heard.replies, work)
+    heard.charge(engine, work)
     state.now = engine.now
-    _record(state.history, epoch, engine.now, costs, gradient)
-    return gradient, answer, question.point
+    _record(state.history, epoch, engine.now, heard, gradient)
+    return gradient, heard, question.point
 
 
-def _record(history: History, epoch: int, now: float, costs: RoundCosts, gradient: Float[np.ndarray, "d c"]) -> None:
+def _asked(question: Round, server: Server, engine: Engine, *, offline: bool) -> Answer:
+    answer = engine.ask(question, server.enough, offline=offline, least=server.least)
+    if len(answer.replies) < server.least:
+        raise LostDevicesError(
+            f"epoch {question.epoch} got {len(answer.replies)} of the {server.least} replies that it needs; the run is "
+            "saved up to there: let it go on when devices are back, or choose a scheme that survives more losses"
+        )
+    return answer
+
+
+def _record(history: History, epoch: int, now: float, heard: _Heard, gradient: Float[np.ndarray, "d c"]) -> None:
     values: dict[str, float] = {
         "epoch": epoch,
         "time": now,
         "gradient_norm": float(np.linalg.norm(gradient)),
-        "replies": costs.quorum,
-        "down_bits": int(costs.down_bits.sum()),
-        "up_bits": int(costs.up_bits.sum()),
+        "replies": len(heard.replies),
+        "down_bits": sum(int(costs.down_bits.sum()) for costs in heard.costs),
+        "up_bits": sum(int(costs.up_bits.sum()) for costs in heard.costs),
         "d2d_bits": 0,
-        "device_macs": int(costs.macs.sum()),
-        "server_macs": costs.server_macs,
+        "device_macs": sum(int(costs.macs.sum()) for costs in heard.costs),
+        "server_macs": sum(costs.server_macs for costs in heard.costs),
     }
     for _, stage in history.stages_after(epoch - 1):
-        values["down_bits"] += sum(entry.grant_bits for entry in stage)
-        values["d2d_bits"] += sum(entry.parcel_bits for entry in stage)
-        values["device_macs"] += sum(entry.export_macs + entry.absorb_macs for entry in stage)
+        for entry in stage:
+            for link, bits in entry.bits().items():
+                values[f"{link}_bits"] += bits
+            values["device_macs"] += entry.export_macs + entry.absorb_macs
     for name, value in values.items():
         history.columns[name].append(value)
-    history.add_round(costs)
+    history.add_round(*heard.costs)
 
 
 def _score(state: State, evaluator: Evaluator, *, exact: bool) -> None:

@@ -1,5 +1,6 @@
 """What every scheme owes: run over all that are registered, through the one training loop."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -195,10 +196,12 @@ def lossy(engine: VirtualEngine, lost: set[int]) -> VirtualEngine:
     """Let devices vanish for good after the first epoch: they are asked but never reply."""
     ask = engine.ask
 
-    def ask_the_living(question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
+    def ask_the_living(
+        question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool, least: int
+    ) -> Answer:
         gone = lost if question.epoch > 1 else set()
         alive = {device: message for device, message in question.requests.items() if device not in gone}
-        return ask(Round(question.epoch, alive), enough, offline=offline)
+        return ask(dataclasses.replace(question, requests=alive), enough, offline=offline, least=least)
 
     engine.ask = ask_the_living  # type: ignore[method-assign]
     return engine

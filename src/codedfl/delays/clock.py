@@ -1,6 +1,7 @@
 """Virtual time: an event queue that always gives the same order."""
 
 import heapq
+import math
 from typing import Generic, TypeVar
 
 __all__ = ["VirtualClock"]
@@ -25,8 +26,17 @@ class VirtualClock(Generic[Event]):
         """Let an event happen ``delay`` seconds from now."""
         if not delay >= 0:
             raise ValueError(f"an event cannot happen {delay} s from now; the delay must be at least 0")
-        heapq.heappush(self._due, (self._now + delay, self._count, event))
+        self.schedule_at(self._now + delay, event)
+
+    def schedule_at(self, when: float, event: Event) -> None:
+        """Let an event happen at a given time; if that is over, it is the next to happen."""
+        heapq.heappush(self._due, (when, self._count, event))
         self._count += 1
+
+    @property
+    def due(self) -> float:
+        """When the next event happens; infinity if there is none."""
+        return self._due[0][0] if self._due else math.inf
 
     def next(self) -> Event:
         """Go to the next event and return it."""

@@ -4,6 +4,7 @@ Computing rho multiplications on a device of rate tau takes rho/tau plus an expo
 takes b * (1 + overhead) / rate for each try, and the number of tries is geometric.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,10 +15,17 @@ from codedfl.scenario import DeviceGroup, Fleet, Links
 
 __all__ = ["Chance", "DelayModel", "RoundCosts", "Step", "TransferChance", "TransferCosts"]
 
+_FURTHER = 7
+"""The first stream of random numbers of an epoch's second question; those below belong to the first and hand-overs."""
+
 
 @dataclass(frozen=True, eq=False)
 class RoundCosts:
-    """What one epoch costs each asked device, taken from the arrays that were sent and multiplied."""
+    """What one question costs each asked device, taken from the arrays that were sent and multiplied.
+
+    The server goes on with ``quorum`` replies; after the ``deadline`` (in seconds) with ``least``. A question that is
+    ``standing`` leaves earlier ones open.
+    """
 
     asked: Int[np.ndarray, "n"]
     down_bits: Int[np.ndarray, "n"]
@@ -25,12 +33,15 @@ class RoundCosts:
     up_bits: Int[np.ndarray, "n"]
     quorum: int
     server_macs: int
+    least: int = 0
+    deadline: float = math.inf
+    standing: bool = False
 
-    def key(self) -> tuple[bytes, bytes, bytes, bytes, int, int]:
+    def key(self) -> tuple[object, ...]:
         """Return a value that is equal for equal costs."""
         arrays = (self.asked, self.down_bits, self.macs, self.up_bits)
-        asked, down, macs, up = (array.tobytes() for array in arrays)
-        return asked, down, macs, up, self.quorum, self.server_macs
+        scalars = (self.quorum, self.server_macs, self.least, self.deadline, self.standing)
+        return (*(array.tobytes() for array in arrays), *scalars)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +55,10 @@ class Chance:
 
 @dataclass(frozen=True)
 class TransferCosts:
-    """What one hand-over costs: the server's grant, the sender's work, the parcel, the recipient's work."""
+    """What one parcel costs: the server's grant, the sender's work, the parcel, the recipient's work.
+
+    The recipient -1 is the server; a parcel that is ``relayed`` goes up to the server and down to the recipient.
+    """
 
     sender: int
     recipient: int
@@ -52,6 +66,19 @@ class TransferCosts:
     export_macs: int
     parcel_bits: int
     absorb_macs: int
+    relayed: bool = False
+
+    @property
+    def uploaded(self) -> bool:
+        """Whether the parcel goes to the server."""
+        return self.recipient < 0
+
+    def bits(self) -> dict[str, int]:
+        """Return what goes over which kind of link: down (the grant to the sender, too), up, device to device."""
+        relayed = self.parcel_bits if self.relayed else 0
+        uploaded = self.parcel_bits if self.uploaded else 0
+        direct = self.parcel_bits - relayed - uploaded
+        return {"down": self.grant_bits + relayed, "up": relayed + uploaded, "d2d": direct}
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,13 +133,14 @@ class DelayModel:
         """Number of devices N."""
         return len(self.mac_rate)
 
-    def chance(self, seed: int, epoch: int, first: int, draws: int) -> Chance:
-        """Draw the random part of an epoch for ``draws`` draws, counted from number ``first``.
+    def chance(self, seed: int, epoch: int, first: int, draws: int, question: int = 0) -> Chance:
+        """Draw the random part of a question of an epoch for ``draws`` draws, counted from number ``first``.
 
         Every (seed, epoch, draw, device) has its own numbers, whatever else is drawn: draw 7 is the same alone as
         among a thousand, so a run lives in one draw of its own band and can be resumed at any epoch.
         """
-        down, setup, up = (self.uniform(seed, epoch, stream, first, draws) for stream in range(3))
+        stream = _FURTHER + 3 * (question - 1) if question else 0
+        down, setup, up = (self.uniform(seed, epoch, stream + part, first, draws) for part in range(3))
         return Chance(self.tries(down), -np.log1p(-setup), self.tries(up))
 
     def transfer_chance(self, seed: int, epoch: int, first: int, draws: int) -> TransferChance:
@@ -207,10 +235,19 @@ class DelayModel:
         return macs / self.server_mac_rate
 
     def epoch_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws"]:
-        """Return how long an epoch lasts in each draw: until enough replies are there, and the server is done."""
+        """Return how long a question takes in each draw: until enough replies are there, and the server is done."""
         replies = self.reply_seconds(costs, chance)
-        last = np.partition(replies, costs.quorum - 1, axis=1)[:, costs.quorum - 1]
+        last = _smallest(replies, costs.quorum)
+        if costs.deadline < math.inf:
+            last = np.minimum(last, np.maximum(costs.deadline, _smallest(replies, costs.least)))
         return np.asarray(last + self.server_seconds(costs.server_macs))
+
+
+def _smallest(seconds: Float[np.ndarray, "draws n"], count: int) -> Float[np.ndarray, "draws"]:
+    """Return when the ``count``-th comes; the first of none comes at once."""
+    if count == 0:
+        return np.zeros(len(seconds))
+    return np.asarray(np.partition(seconds, count - 1, axis=1)[:, count - 1])
 
 
 def _value(group: DeviceGroup, links: Links, name: str) -> float:

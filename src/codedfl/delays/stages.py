@@ -1,14 +1,15 @@
 """Stages: many devices send to many others before training begins, and all wait for the last.
 
 A device sends one parcel at a time and takes one at a time (it may do both at once). Parcels leave in the order given;
-each begins when its sender and its recipient are both free, and is sent again until it arrives. A sender first
-prepares everything it has to send; a recipient works through what it received when the last parcel is there.
+each begins when its sender and its recipient are both free, and is sent again until it arrives. The server takes any
+number at once; what it relays goes down when it has come up and the recipient is free. A sender first prepares
+everything it has to send; a recipient works through what it received when the last parcel is there.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from codedfl.delays.model import DelayModel, Step, TransferCosts
 
@@ -16,6 +17,8 @@ __all__ = ["stage_seconds", "stage_steps"]
 
 _FIRST_STREAM = 16
 """Streams of random numbers below this belong to epochs and hand-overs."""
+_RELAYED = 1 << 30
+"""Streams from this on belong to the way down of what is relayed, one a stage."""
 
 
 def stage_seconds(
@@ -45,24 +48,51 @@ def _lay_out(
     """Return when each parcel begins and ends, and when the stage is over."""
     n = delays.devices
     export, absorb = (_setup(delays, seed, stage, stream, first, draws) for stream in range(2))
-    tries = _tries(delays, transfers, seed, stage, first, draws)
+    senders = np.array([costs.sender for costs in transfers], dtype=np.int64)
+    recipients = np.array([max(costs.recipient, 0) for costs in transfers], dtype=np.int64)
+    tries = _tries(delays, senders, seed, _stream(stage, 2), first, draws)
+    relayed = any(costs.relayed for costs in transfers)
+    again = _tries(delays, recipients, seed, _RELAYED + stage, first, draws) if relayed else tries
     prepared, received = np.zeros(n), np.zeros(n)
     for costs in transfers:
         prepared[costs.sender] += costs.export_macs
-        received[costs.recipient] += costs.absorb_macs
+        if not costs.uploaded:
+            received[costs.recipient] += costs.absorb_macs
     sending = _work(delays, prepared, export) + _grants(delays, transfers)
     taking = np.zeros((draws, n))
     begins: list[Draws] = []
     ends: list[Draws] = []
     for number, costs in enumerate(transfers):
-        begin = np.maximum(sending[:, costs.sender], taking[:, costs.recipient])
-        rate = min(delays.d2d_rate[costs.sender], delays.d2d_rate[costs.recipient])
-        end = begin + tries[:, number] * costs.parcel_bits * (1 + delays.overhead) / rate
-        sending[:, costs.sender] = taking[:, costs.recipient] = end
+        begin, end = _send(delays, costs, tries[:, number], again[:, number], sending, taking)
         begins.append(begin)
         ends.append(end)
     finished = np.maximum(taking + _work(delays, received, absorb), sending)
     return begins, ends, np.asarray(finished.max(axis=1, initial=0.0))
+
+
+def _send(
+    delays: DelayModel,
+    costs: TransferCosts,
+    tries: Draws,
+    again: Draws,
+    sending: Float[np.ndarray, "draws n"],
+    taking: Float[np.ndarray, "draws n"],
+) -> tuple[Draws, Draws]:
+    """Send one parcel as soon as can be, and note until when its sender and its recipient are busy."""
+    sender, recipient = costs.sender, costs.recipient
+    bits = costs.parcel_bits * (1 + delays.overhead)
+    if not (costs.uploaded or costs.relayed):
+        begin = np.maximum(sending[:, sender], taking[:, recipient])
+        end = begin + tries * bits / min(delays.d2d_rate[sender], delays.d2d_rate[recipient])
+        sending[:, sender] = taking[:, recipient] = end
+        return begin, end
+    begin = sending[:, sender].copy()
+    end = begin + tries * bits / delays.up_rate[sender]
+    sending[:, sender] = end
+    if costs.relayed:
+        end = np.maximum(end, taking[:, recipient]) + again * bits / delays.down_rate[recipient]
+        taking[:, recipient] = end
+    return begin, end
 
 
 def _setup(
@@ -72,11 +102,10 @@ def _setup(
 
 
 def _tries(
-    delays: DelayModel, transfers: Sequence[TransferCosts], seed: int, stage: int, first: int, draws: int
+    delays: DelayModel, ends: Int[np.ndarray, "m"], seed: int, stream: int, first: int, draws: int
 ) -> Float[np.ndarray, "draws m"]:
-    senders = np.array([costs.sender for costs in transfers], dtype=np.int64)
-    uniform = delays.uniform(seed, 0, _stream(stage, 2), first, draws, columns=len(senders))
-    return delays.tries(uniform, senders)
+    """Return how often each parcel is sent, by the loss on the links of these devices."""
+    return delays.tries(delays.uniform(seed, 0, stream, first, draws, columns=len(ends)), ends)
 
 
 def _stream(stage: int, number: int) -> int:

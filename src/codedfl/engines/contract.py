@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.schemes.contract import Message, Round, Transfer
 
-__all__ = ["Answer", "Engine", "Placed", "Reply"]
+__all__ = ["Answer", "Engine", "Placed", "Receive", "Reply"]
+
+Receive = Callable[[int, Message], None]
+"""Takes the sender and its parcel."""
 
 
 @dataclass(frozen=True)
@@ -46,20 +49,30 @@ class Engine(ABC):
         """Seconds since the run began."""
 
     @abstractmethod
-    def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool) -> Answer:
-        """Put a round to the devices and wait for enough replies; what was computed ``offline`` costs no time."""
+    def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool, least: int = 0) -> Answer:
+        """Put a question to the devices and wait for enough replies; what was computed ``offline`` costs no time.
+
+        After the deadline of the question, if it has one, ``least`` replies will do.
+        """
+
+    @abstractmethod
+    def reopen(self, question: Round, began: float) -> None:
+        """Go on waiting for the replies to a question that was open when the run was interrupted."""
 
     @abstractmethod
     def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
         """Let devices hand over to each other after an epoch; return what it cost when all is done."""
 
     @abstractmethod
-    def place(self, stage: int, transfers: Sequence[Transfer]) -> Placed:
-        """Let devices send to each other before the next epoch; if one of them is gone, nothing is sent."""
+    def place(self, stage: int, transfers: Sequence[Transfer], receive: Receive) -> Placed:
+        """Let devices send to each other before the next epoch; if one of them is gone, nothing is sent.
+
+        What goes to the server is given to ``receive``.
+        """
 
     @abstractmethod
-    def replay(self, transfers: Sequence[Transfer]) -> None:
-        """Bring the devices of a resumed run to where these hand-overs had brought them; their time is over."""
+    def replay(self, transfers: Sequence[Transfer], receive: Receive) -> None:
+        """Bring the parties of a resumed run to where these transfers had brought them; their time is over."""
 
     @abstractmethod
     def charge_server(self, macs: int) -> None:

@@ -12,6 +12,7 @@ from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
 from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.contract import (
+    SERVER,
     Device,
     Leakage,
     Message,
@@ -23,6 +24,7 @@ from codedfl.schemes.contract import (
     SharingDevice,
     SharingScheme,
     SharingServer,
+    StandingServer,
     SummedServer,
     Transfer,
     Work,
@@ -39,6 +41,7 @@ from codedfl.task import Problem
 
 __all__ = [
     "SCHEMES",
+    "SERVER",
     "Decision",
     "Device",
     "Handover",
@@ -53,6 +56,7 @@ __all__ = [
     "SharingPolicy",
     "SharingScheme",
     "SharingServer",
+    "StandingServer",
     "SummedServer",
     "Transfer",
     "Work",

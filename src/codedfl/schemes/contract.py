@@ -19,6 +19,7 @@ from codedfl.schemes.transcript import Exposure, Transcript
 from codedfl.task import Shard
 
 __all__ = [
+    "SERVER",
     "Device",
     "Exposure",
     "Leakage",
@@ -31,6 +32,7 @@ __all__ = [
     "SharingDevice",
     "SharingScheme",
     "SharingServer",
+    "StandingServer",
     "SummedServer",
     "Transcript",
     "Transfer",
@@ -39,6 +41,9 @@ __all__ = [
 ]
 
 Options = TypeVar("Options", bound=SchemeOptions)
+
+SERVER = -1
+"""The recipient of what a device uploads before the first epoch."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,16 @@ class Leakage:
 
 @dataclass(frozen=True)
 class Round:
-    """One epoch's question: a message for each asked device."""
+    """One question of an epoch: a message for each asked device, which may be none."""
 
     epoch: int
     requests: Mapping[int, Message] = field(repr=False)
     point: Float[np.ndarray, "d c"] | None = field(default=None, repr=False)
     """The model whose gradient will come back, where it is not the given one in the format of the scenario."""
+    deadline: float | None = None
+    """Seconds after the broadcast when the server goes on with what is there, if that is ``Server.least`` replies."""
+    standing: bool = False
+    """Whether questions of earlier rounds that have no reply yet stay open, so that it may come in this round."""
 
 
 class Device(ABC):
@@ -110,9 +119,24 @@ class Server(ABC):
         """Say whether the replies that have arrived make the gradient."""
         return len(replied) >= self.quorum
 
+    @property
+    def least(self) -> int:
+        """How many replies will do when no more come: the deadline has passed, or devices are lost."""
+        return self.quorum
+
+    def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
+        """Return a further question of the same epoch, given the replies to the one before, or None to combine.
+
+        ``quorum`` and ``least`` are read anew for every question.
+        """
+        return None
+
     @abstractmethod
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Return the gradient of the data term (mean over data points, without the ridge term) in float64."""
+        """Return the gradient of the data term (mean over data points, without the ridge term) in float64.
+
+        The replies are those to the last question of the epoch.
+        """
 
 
 class SummedServer(Server):
@@ -123,14 +147,30 @@ class SummedServer(Server):
         """Return the sums of all A_i = X_i^T X_i and of all B_i = X_i^T Y_i in float64, once an epoch was combined."""
 
 
+class StandingServer(Server):
+    """A server that goes on while questions are open, and takes the replies when they come."""
+
+    @abstractmethod
+    def memory(self) -> Message:
+        """Return what the server must remember to go on after an interruption."""
+
+    @abstractmethod
+    def reopen(self, memory: Message) -> Sequence[Round]:
+        """Take back what was remembered; return the questions that are open, under the epoch each was asked in."""
+
+
 @dataclass(frozen=True)
 class Transfer:
-    """A device is told to send to another; ``grant`` is what it needs for that. One that hands over leaves."""
+    """A device is told to send to another; ``grant`` is what it needs for that. One that hands over leaves.
+
+    What is ``relayed`` goes up to the server and down to the recipient, on those links.
+    """
 
     sender: int
     recipient: int
     support: int | None
     grant: Message = field(repr=False)
+    relayed: bool = False
 
 
 class SharingDevice(Device):
@@ -162,11 +202,15 @@ class SharingServer(Server):
 
 
 class PlacingServer(Server):
-    """A server that has devices send to each other before the first epoch, and again when devices are lost."""
+    """A server that has devices send to each other or to itself before the first epoch, and when devices are lost."""
 
     @abstractmethod
     def stages(self) -> Sequence[Sequence[Transfer]]:
         """Return the transfers of the set-up: a stage begins when the one before is over."""
+
+    def receive(self, sender: int, parcel: Message) -> None:
+        """Take in what a device uploads in a stage, again in a resumed run."""
+        raise NotImplementedError(f"{type(self).__name__} asks for no uploads")
 
     @abstractmethod
     def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
@@ -196,6 +240,10 @@ class Scheme(ABC, Generic[Options]):
     """Whether the model depends on who replies first, so that every timing draw trains another model."""
     sums: ClassVar[bool] = False
     """Whether its server is a :class:`SummedServer`."""
+    adds_up: ClassVar[bool] = False
+    """Whether the gradient depends on who replied and on the sum of the replies only."""
+    solver: ClassVar[str | None] = None
+    """The solver it is made for, where that is not any."""
     verdict: ClassVar[str]
     """What is known of its secrecy, in a word or two."""
     because: ClassVar[str]
