@@ -32,6 +32,7 @@ def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[
     return {
         "epochs": epochs,
         "final_accuracy": known.summary["final_accuracy"],
+        "metric": known.summary["metric"],
         "time_to_accuracy": means,
         "time_to_accuracy_band": bands,
         "timing_draws": len(seconds),
