@@ -13,11 +13,12 @@ Row = Mapping[str, Any]
 
 def page(scenario: Scenario, rows: Sequence[Row], *, command: str = "", figure: str | None = None) -> str:
     """Write the page; ``command`` made it, ``figure`` stands beside it."""
-    parts = [_opening(scenario, command)]
+    fleets, schemes = (list(dict.fromkeys(row[key] for row in rows)) for key in ("fleet", "scheme"))
+    parts = [f"# {len(schemes)} schemes on {len(fleets)} fleets\n", _opening(scenario, command)]
     metric = _metric(rows)
     if figure is not None:
         parts.append(f"![Time to accuracy by scheme and fleet]({figure})\n")
-    for fleet in dict.fromkeys(row["fleet"] for row in rows):
+    for fleet in fleets:
         own = [row for row in rows if row["fleet"] == fleet]
         parts.append(f"## Fleet `{fleet}`, {own[0]['devices']} devices\n")
         parts.append(_fleet(own, [repr(target) for target in scenario.training.targets], metric))
@@ -29,8 +30,8 @@ def _opening(scenario: Scenario, command: str) -> str:
     made = f"Made by `{command}`. " if command else ""
     timing = scenario.timing
     return (
-        f"# All schemes on three fleets\n\n{made}Scenario `{scenario.name}`, id {scenario.id()}; "
-        f"{timing.draws} timing draws, seed {timing.seed}. Times are virtual: mean (95% of draws). A scheme whose model "
+        f"{made}Scenario `{scenario.name}`, id {scenario.id()}; {timing.draws} timing draws, seed {timing.seed}. "
+        "Times are virtual: mean (95% of draws). A scheme whose model "
         "follows the timing is trained several times instead (`timing_draws` in compare.json). `trained`: times, costs "
         "and accuracies of real trainings on this fleet. `predicted`: a scheme that gives the gradient of all data "
         "trains the same model on every fleet, so its epochs are those of the first fleet, and its times, bits and "
