@@ -43,7 +43,7 @@ def two_fleets(changes: Mapping[str, Any] | None = None) -> dict[str, Scenario]:
 
 def compared(out: Path, names: list[str], changes: Mapping[str, Any] | None = None, **options: Any) -> Any:
     """Compare on two fleets, without attacks unless told."""
-    settings = {"attacks": False, "fleets": two_fleets(changes), **options}
+    settings = {"attacked_epochs": 0, "fleets": two_fleets(changes), **options}
     return compare_all(fleet_of(changes), names, out, **settings)
 
 
@@ -51,7 +51,7 @@ def compared(out: Path, names: list[str], changes: Mapping[str, Any] | None = No
 def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """All schemes on two fleets, attacked; tests only read it."""
     out = tmp_path_factory.mktemp("everything")
-    return out, compared(out, list(SCHEMES), attacks=True, command="codedfl compare --all --scenario small.toml")
+    return out, compared(out, list(SCHEMES), attacked_epochs=20, command="codedfl compare --all --scenario small.toml")
 
 
 @pytest.fixture
@@ -200,24 +200,24 @@ class TestFiles:
 
 def test_nothing_is_done_twice(no_figures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["conventional", "drop-slowest"]
-    first = compared(tmp_path, names, {"training.epochs": 3}, attacks=True)
+    first = compared(tmp_path, names, {"training.epochs": 3}, attacked_epochs=4)
     before = tree(tmp_path)
     monkeypatch.setattr(runs, "train", None)
     monkeypatch.setattr(Problem, "build", None)
     monkeypatch.setattr(measuring, "predicted_summary", None)
     monkeypatch.setattr(measuring, "attack_scenario", None)
-    assert compared(tmp_path, names, {"training.epochs": 3}, attacks=True) == first
+    assert compared(tmp_path, names, {"training.epochs": 3}, attacked_epochs=4) == first
     assert tree(tmp_path) == before
 
 
 def test_stopped_anywhere_it_goes_on(no_figures: None, tmp_path: Path) -> None:
     names, changes = ["conventional", "drop-slowest"], {"training.epochs": 10}
-    whole = compared(tmp_path / "whole", names, changes, attacks=True)
+    whole = compared(tmp_path / "whole", names, changes)
     for report in (3, 30, 30):
         with pytest.raises(Stopped):
-            compared(tmp_path / "out", names, changes, attacks=True, progress=stop_at(report))
+            compared(tmp_path / "out", names, changes, progress=stop_at(report))
         assert not (tmp_path / "out/compare.json").exists()
-    assert compared(tmp_path / "out", names, changes, attacks=True) == whole
+    assert compared(tmp_path / "out", names, changes) == whole
 
 
 def test_data_of_fleets_of_one_size_are_prepared_once_a_partition(
@@ -234,7 +234,7 @@ def test_data_of_fleets_of_one_size_are_prepared_once_a_partition(
 class TestRefusals:
     def test_on_the_own_fleet_the_others_are_trained(self, tmp_path: Path) -> None:
         changes = {"schemes.drop-slowest.wait_for": 6, "training.epochs": 4}
-        rows = compared(tmp_path, ["drop-slowest"], changes, attacks=True)
+        rows = compared(tmp_path, ["drop-slowest"], changes, attacked_epochs=4)
         refused, trained = of(rows, "five", "drop-slowest"), of(rows, "six", "drop-slowest")
         assert is_one_sentence(refused["refused"])
         assert "wait_for = 6" in refused["refused"]

@@ -150,7 +150,7 @@ class TestJson:
         changed = ("--set", "timing.draws=7", "--repeats", "3", "--no-attacks")
         assert codedfl("compare", "sealed", "--all", "-s", "paper-quick", *changed, "--json").code == 0
         everyone = list(schemes.SCHEMES)
-        plain = {"repeats": 2, "attacks": True, "command": "codedfl compare --all --scenario paper"}
+        plain = {"repeats": 2, "attacked_epochs": 100, "command": "codedfl compare --all --scenario paper"}
         words = "codedfl compare sealed --all --scenario paper-quick --set timing.draws=7 --no-attacks --repeats 3"
         assert seen == [
             ("paper-quick", everyone, Path("out/compare-paper-quick")),
@@ -159,7 +159,7 @@ class TestJson:
                 "paper-quick",
                 ["sealed"],
                 Path("out/compare-all-paper-quick"),
-                {"repeats": 3, "attacks": False, "command": words},
+                {"repeats": 3, "attacked_epochs": 0, "command": words},
             ),
         ]
 

@@ -10,6 +10,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from codedfl import schemes
+from codedfl.audit import EPOCHS
 from codedfl.cli.common import bars, console, print_json, scenario_with, seconds_text, warn_if_broken
 from codedfl.comparison import REPEATS, compare_all
 
@@ -42,10 +43,16 @@ def show_all(request: Request, out: Path | None, *, json: bool) -> None:
     chosen = scenario_with(request.scenario, request.changes)
     place = out or Path("out") / f"compare-all-{chosen.name}"
     names = request.names or list(schemes.SCHEMES)
-    repeats = request.repeats or REPEATS
+    repeats, attacked_epochs = request.repeats or REPEATS, EPOCHS if request.attacks else 0
     with bars() as progress:
         rows = compare_all(
-            chosen, names, place, progress, repeats=repeats, attacks=request.attacks, command=request.command
+            chosen,
+            names,
+            place,
+            progress,
+            repeats=repeats,
+            attacked_epochs=attacked_epochs,
+            command=request.command,
         )
     for name in names:
         warn_if_broken(name)

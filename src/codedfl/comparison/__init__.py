@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from codedfl import figures
+from codedfl.audit import EPOCHS
 from codedfl.compare import to_csv, wanted_schemes
 from codedfl.comparison.fleets import fleets_of
 from codedfl.comparison.measuring import Field
@@ -33,13 +34,13 @@ def compare_all(
     *,
     fleets: Mapping[str, Scenario] | None = None,
     repeats: int = REPEATS,
-    attacks: bool = True,
+    attacked_epochs: int = EPOCHS,
     command: str = "",
 ) -> list[dict[str, Any]]:
     """Measure the named schemes and the benchmark; write ``compare.md``, ``.json``, ``.csv``, ``.png`` and ``.svg``.
 
-    ``fleets`` are scenarios by name that differ in their fleet, the own one first; finished parts are read from
-    ``out``.
+    ``fleets`` are scenarios by name that differ in their fleet, the own one first. Attackers see so many epochs; with 0
+    there are no attacks. Finished parts are read from ``out``.
     """
     wanted = wanted_schemes(names)
     if scenario.partition.kind != "iid":
@@ -49,7 +50,7 @@ def compare_all(
         )
     refuse_file(out)
     chosen = fleets_of(scenario) if fleets is None else dict(fleets)
-    field = Field(chosen, wanted, out, progress, repeats=repeats, attacks=attacks)
+    field = Field(chosen, wanted, out, progress, repeats=repeats, attacked_epochs=attacked_epochs)
     field.measure()
     rows = rows_of(field, list(chosen), wanted)
     make_folder(out)

@@ -51,14 +51,14 @@ class Field:
         progress: Progress,
         *,
         repeats: int,
-        attacks: bool,
+        attacked_epochs: int,
     ) -> None:
         self._fleets = fleets
         self._names = names
         self._own = next(iter(fleets))
         self._out = out
         self._repeats = repeats
-        self._attacks = attacks
+        self._attacked_epochs = attacked_epochs
         self._progress = Overall(progress, sum(weight for weight, _ in self._steps()))
         self._shared = SharedProblem(self._progress)
         self._hollow: tuple[str, Problem] | None = None
@@ -79,7 +79,7 @@ class Field:
                 for name in self._names:
                     chosen = self._scenario(partition, fleet, name)
                     yield self._weight(partition, fleet, chosen), self._step(partition, fleet, name, chosen)
-                if self._attacks and (partition, fleet) == (IID, self._own):
+                if self._attacked_epochs and (partition, fleet) == (IID, self._own):
                     yield from ((_ATTACKING, self._attack_step(name)) for name in self._names)
 
     def _scenario(self, partition: str, fleet: str, name: str) -> Scenario:
@@ -139,12 +139,13 @@ class Field:
         scenario = self._scenario(IID, self._own, name)
 
         def attack() -> list[dict[str, Any]]:
-            outcomes = attack_scenario(scenario, self._shared.get(scenario)(), progress=self._progress)
+            problem, epochs = self._shared.get(scenario)(), self._attacked_epochs
+            outcomes = attack_scenario(scenario, problem, epochs=epochs, progress=self._progress)
             return [outcome.to_table() for outcome in outcomes]
 
         def step() -> None:
             if self.found[IID, self._own, name].run is not None:
-                place = self._out / "attacks" / f"{name}-{scenario.id()}.json"
+                place = self._out / "attacks" / f"{name}-{scenario.id()}-{self._attacked_epochs}.json"
                 self.attacked[name] = strongest(stored(place, attack))
 
         return step
