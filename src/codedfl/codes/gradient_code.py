@@ -20,6 +20,9 @@ The points are x_i = i, because parts are small integers. Coefficients are then 
 which annihilate integer vectors: binomial coefficients with alternating signs, where alpha >= K. Parts that differ by
 such a vector have the same coded sums, so that all N sums together tell K linear combinations of the N parts
 (``visible``). For points at random only long vectors could be annihilated, and small parts might be solved for.
+
+None of these combinations is a single part if alpha >= 2: K polynomials h_j with consecutive j are a basis, because h_j
+vanishes at the next K - 1 points and not at x_j, and K such j can be chosen that leave any one out.
 """
 
 import math
