@@ -258,7 +258,9 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         if self._relayed:
             pad = pad_of(FIELD_48, 0, grant, EVERYTHING).residues(vectors[0].size)
             clear = self._words(FIELD_48.subtract(vectors[0], pad))
-            found.append(opened_parcel(form, clear, 0, gram, "a server that reads the parcel it relays, and knows its pad"))
+            found.append(
+                opened_parcel(form, clear, 0, gram, "a server that reads the parcel it relays, and knows its pad")
+            )
         return found
 
     def _sent(self, transcript: Transcript, device: int) -> UInt64[np.ndarray, "size"]:
