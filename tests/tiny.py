@@ -13,6 +13,8 @@ from codedfl.engines import VirtualEngine
 from codedfl.engines.virtual import move
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, PlacingServer, Round, Scheme, Server, Work
+from codedfl.schemes.coded_padded import CodedPadded
+from codedfl.schemes.he import Encrypted
 from codedfl.schemes.one_shot import OneShot
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
@@ -160,7 +162,7 @@ def plain_gradient(
     return value, 2 * gamma(roundings, shards[0].x.dtype) * size
 
 
-SEALED = (Sealed, SealedCoded)
+SEALED = (Sealed, SealedCoded, CodedPadded, Encrypted)
 """Schemes that compute with residues: all they send is unsigned integers."""
 
 
@@ -212,7 +214,7 @@ def placed(scheme: Scheme[Any], shards: Sequence[Shard]) -> tuple[Server, list[A
     if isinstance(server, PlacingServer):
         for stage in server.stages():
             for transfer in stage:
-                move(devices, transfer)
+                move(devices, transfer, server.receive)
     return server, devices
 
 

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from codedfl.schemes import (
     Device,
     Handover,
     Message,
+    PlacingServer,
     Round,
     SharingPolicy,
     SharingScheme,
@@ -63,6 +65,9 @@ def measure(scheme: SharingScheme[Any], problem: Problem, *, first_offline: bool
     server = probe.server()
     if not isinstance(server, SharingServer):
         raise TypeError(f"{type(server).__name__} does not share")
+    if isinstance(server, PlacingServer):
+        for transfer in chain.from_iterable(server.stages()):
+            move(devices, transfer, server.receive)
     first, _ = _round_costs(scheme, devices, server, server.broadcast(1, np.ones(problem.shape)), 0)
     granted, forwarded = (move(devices, transfer) for transfer in server.resume([(1, 0, 0), (0, 2, None)], {}))
     # the server's work may grow with the first hand-over; the few operations before it are charged as after it

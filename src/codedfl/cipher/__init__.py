@@ -41,13 +41,14 @@ from codedfl.cipher.pads import Domain, Pad, PadLedger, Seed, pad_product, seal,
 from codedfl.cipher.parameters import PAPER_92, PAPER_128, Parameters
 from codedfl.cipher.private_key import KeyPair, PrivateKey, decrypt, generate_keys
 from codedfl.cipher.public_key import PublicKey, encrypt
-from codedfl.cipher.rings import FIELD_31, RINGS, Z_32, Z_64, PowerOfTwoRing, PrimeField, Ring
+from codedfl.cipher.rings import FIELD_31, FIELD_48, RINGS, Z_32, Z_64, PowerOfTwoRing, PrimeField, Ring
 from codedfl.cipher.shamir import SecretSharing
 from codedfl.cipher.supports import Support
 from codedfl.cipher.triangles import pack_upper, packed_size, unpack_upper
 
 __all__ = [
     "FIELD_31",
+    "FIELD_48",
     "PAPER_92",
     "PAPER_128",
     "RINGS",

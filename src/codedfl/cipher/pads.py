@@ -2,9 +2,9 @@
 
 HKDF-SHA256 (Krawczyk, "Cryptographic extraction and key derivation: the HKDF scheme", CRYPTO 2010) derives a key of its
 own for every (ring, device, export, block); under it, residue i of a pad is word i of the key stream (NIST SP 800-38A,
-counter starting at zero), so that both sides can start anywhere. In the prime field a word keeps 31 bits, and the one
-value that is no residue is drawn again from a second key at the counter of its position: residues are exactly uniform
-if AES is a random function, and no draw moves another.
+counter starting at zero), so that both sides can start anywhere. In a prime field a word keeps 31 or 48 bits, and the
+few values that are no residues are drawn again from a second key at the counter of their position: residues are exactly
+uniform if AES is a random function, and no draw moves another.
 
 Security rests on AES and on each pad hiding one export: ``PadLedger`` refuses a pad it has seen. It remembers for as
 long as it lives; a device that forgets it must take a fresh seed.
@@ -25,7 +25,6 @@ from codedfl.cipher import kernels
 from codedfl.cipher.randomness import SEED_BYTES, fresh_seed
 from codedfl.cipher.rings import PrimeField, Ring
 from codedfl.cipher.triangles import packed_rows
-from codedfl.codes import modular_kernels
 from codedfl.errors import CipherError
 
 __all__ = ["Domain", "Pad", "PadLedger", "Seed", "pad_product", "seal", "symmetric_pad_product"]
@@ -109,16 +108,16 @@ class Pad:
         stream.update_into(_ZEROS[: out.nbytes], out.view(np.uint8).data)
         if not np.little_endian:
             out.byteswap(inplace=True)
-        if isinstance(self.ring, PrimeField) and modular_kernels.reduce_31(out):
-            for index in np.flatnonzero(out == self.ring.modulus):
+        if isinstance(self.ring, PrimeField) and self.ring.cut(out):
+            for index in np.flatnonzero(out >= self.ring.modulus):
                 out[index] = self._redrawn(start + int(index))
 
     def _redrawn(self, position: int) -> int:
-        """The first 31-bit word below p from the second key, at counters that belong to this position alone."""
-        stream = _stream(self._second_key, position << 64)
+        """The first word of the field's bits below p from the second key, at counters of this position alone."""
+        stream, mask = _stream(self._second_key, position << 64), (1 << self.ring.bits) - 1
         while True:
-            word = int.from_bytes(stream.update(bytes(4)), "little") & modular_kernels.PRIME
-            if word != modular_kernels.PRIME:
+            word = int.from_bytes(stream.update(bytes(self.ring.dtype.itemsize)), "little") & mask
+            if word < self.ring.modulus:
                 return word
 
     def residues(self, count: int, start: int = 0) -> UInt[np.ndarray, "count"]:

@@ -10,7 +10,9 @@ from jaxtyping import Float
 from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.asynchronous import Asynchronous
 from codedfl.schemes.code_based import CodeBased
+from codedfl.schemes.coded_padded import CodedPadded
 from codedfl.schemes.contract import (
     SERVER,
     AddingScheme,
@@ -32,9 +34,12 @@ from codedfl.schemes.contract import (
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
+from codedfl.schemes.deadline import Deadline
 from codedfl.schemes.drop_slowest import DropSlowest
+from codedfl.schemes.he import Encrypted
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.one_shot import OneShot
+from codedfl.schemes.parity import Parity
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.schemes.secagg import SecAgg, SecAggOptions, SecAggSettings, around
@@ -83,7 +88,21 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded, SecAgg, OneShot):
+for _scheme in (
+    Conventional,
+    Minibatch,
+    DropSlowest,
+    Deadline,
+    Asynchronous,
+    Parity,
+    CodedPadded,
+    CodeBased,
+    Sealed,
+    SealedCoded,
+    Encrypted,
+    SecAgg,
+    OneShot,
+):
     register(_scheme)
 
 

@@ -20,6 +20,8 @@ __all__ = [
     "MembershipView",
     "PairView",
     "ParcelView",
+    "ParityMembershipView",
+    "ParityView",
     "RepliesView",
     "RowView",
     "SharedSupportView",
@@ -135,4 +137,31 @@ class MembershipView(View):
     label = "a Gram matrix"
 
     gram: Float[np.ndarray, "d d"]
+    candidates: Float[np.ndarray, "m d"]
+
+
+@dataclass(frozen=True, eq=False)
+class ParityView(View):
+    """Parity data of one batch of one device: parity = G W X, targets = G W Y, one secret Gaussian G for both."""
+
+    holder = "the server"
+    label = "parity data of one batch"
+
+    parity: Float[np.ndarray, "c d"]
+    targets: Float[np.ndarray, "c outputs"]
+    points: int
+    """Public number n of data points with a weight above zero."""
+    mass: float
+    """Public sum of their squared weights; which point has which weight is secret."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParityMembershipView(View):
+    """Parity data of one batch of one device, and data points of which the server wants to know who is in."""
+
+    holder = "the server"
+    label = "parity data of one batch"
+
+    parity: Float[np.ndarray, "c d"]
+    points: int
     candidates: Float[np.ndarray, "m d"]
