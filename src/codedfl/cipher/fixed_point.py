@@ -153,11 +153,9 @@ class FixedPoint:
         allowed = self.entry_bound if bound is None else bound
         rows, scale = np.ascontiguousarray(A), math.ldexp(1.0, self.data_bits)
         packed = np.empty(packed_size(len(A)), self.ring.dtype)
-        if self.ring.bits > 32:
-            sound = kernels.encode_upper_wide(rows, scale, allowed, packed)
-        else:
-            wrap = np.uint32(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
-            sound = kernels.encode_upper_narrow(rows, scale, allowed, wrap, packed)
+        wrap = self.ring.dtype.type(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
+        encode = kernels.encode_upper_wide if self.ring.dtype.itemsize > 4 else kernels.encode_upper_narrow
+        sound = encode(rows, scale, allowed, wrap, packed)
         self._check_entries(sound, allowed)
         return packed
 

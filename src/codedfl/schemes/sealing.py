@@ -8,7 +8,7 @@ that is as close to the model as the steps are fine, and rounding does not add u
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -45,8 +45,13 @@ class Formats:
     moments: FixedPoint
 
     @classmethod
-    def choose(cls, ring: Ring, public: Public) -> "Formats":
-        """Choose steps so fine that no sum over all devices can leave the ring."""
+    def choose(cls, ring: Ring, public: Public, *, data_bits: int | None = None, multiplied: bool = True) -> "Formats":
+        """Choose the finest steps with which no sum over all devices can leave the ring.
+
+        Of data with entries of 1 and more, no more than ``data_bits`` bits behind the point are kept, if told; the
+        rest of the ring is for the model then. Where Gram matrices are ``multiplied`` by models in the ring, there
+        must be room for that, too.
+        """
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
         if not all(SMALLEST <= bound <= 1 / SMALLEST for bound in (entry, target)):
@@ -62,8 +67,8 @@ class Formats:
                 entry_bound=entry * public.largest_feature * largest,
                 sum_bound=entry * public.largest_feature * total,
                 summands=public.devices,
-                dimension=public.features,
-                model_steps=MODEL_STEPS,
+                dimension=public.features if multiplied else 1,
+                model_steps=MODEL_STEPS if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,
@@ -77,7 +82,13 @@ class Formats:
             raise ScenarioError(
                 f"{public.features} features of {total} points on {public.devices} devices do not fit: {error}"
             ) from None
-        return cls(gram, moments)
+        return cls(_cut(gram, data_bits), _cut(moments, data_bits))
+
+
+def _cut(form: FixedPoint, data_bits: int | None) -> FixedPoint:
+    if data_bits is None or form.entry_bound < 1:
+        return form
+    return replace(form, data_bits=min(data_bits, form.data_bits))
 
 
 def check_bounds(public: Public, shard: Shard) -> None:
