@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from codedfl.errors import ScenarioError
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, Work
 from codedfl.schemes.asynchronous import AsynchronousServer
+from codedfl.timeline import timeline
 from codedfl.timing import cumulative_seconds, standing_seconds
 from rundirs import Stopped, results, small_run, stop_at
 from tiny import gamma, is_one_sentence, plain_gradient, problem, scenario, spied, trained
@@ -144,6 +146,28 @@ def test_nobody_waits_for_the_slow_and_the_slow_are_heard() -> None:
     _, asked = standing_seconds(history, DelayModel.create(chosen.fleet, chosen.links), seed=0, draws=1)
     assert asked.min() > 1, "everyone has replied at least once"
     assert asked[0, :3].min() > asked[0, 6:].max(), "the fast most often"
+
+
+def test_a_device_does_one_thing_after_the_other() -> None:
+    """It begins with the model of an update, and with none before its last reply is sent; a few roundings are allowed.
+
+    What is under way when the run ends is cut off there.
+    """
+    chosen = wanted({"buffer": 3})
+    history = trained(problem(SIZES), chosen).history
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    rows = timeline(history, delays, seed=0, draw=0, parallel=False)
+    updates = history.columns["time"]
+    slack = gamma(8, float) * updates[-1]
+    for device in range(8):
+        own = [place for place, number in enumerate(rows["device"]) if number == device]
+        steps = [(rows["begin"][place], rows["end"][place]) for place in own]
+        assert all(one[1] <= other[0] + slack for one, other in pairwise(steps))
+        for place in own:
+            if rows["activity"][place] == "receive model":
+                assert abs(rows["begin"][place] - updates[rows["epoch"][place] - 2]) <= slack
+    assert max(rows["end"]) == updates[-1]
+    assert sum(activity == "receive model" for activity in rows["activity"]) == 8 + 3 * (EPOCHS - 2)
 
 
 @pytest.mark.parametrize(("devices", "buffer"), [(1, 1), (2, 1), (5, 2), (24, 9), (25, 10), (100, 10)])
