@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from codedfl import runs, schemes
 from codedfl.delays import DelayModel
-from codedfl.errors import ScenarioError
+from codedfl.errors import ScenarioError, TrainingError
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, Work
 from codedfl.schemes.asynchronous import AsynchronousServer
@@ -198,6 +198,18 @@ def test_a_lost_device_is_asked_no_more_and_its_open_question_is_never_answered(
     assert all(0 not in epoch.replies for epoch in seen[5:])
     assert all(7 not in epoch.replies for epoch in seen[2:])
     assert {device for epoch in seen[10:] for device in epoch.replies} == {1, 2, 3, 4, 5, 6}
+
+
+def test_a_rate_that_is_stable_may_be_too_high_for_old_gradients() -> None:
+    """Every reply is about eight updates old, weighted in full, at nearly the rate that bears none that is old."""
+    made = problem([6] * 8)
+    rate = 0.9 * made.largest_stable_rate()
+    changes = {"fleet.devices": ALIKE, "training.learning_rate": rate, "training.epochs": 400}
+    trained(made, wanted({"buffer": 8}, changes))
+    with pytest.raises(TrainingError) as error:
+        trained(made, wanted({"buffer": 1, "power": 0.0}, changes))
+    assert f"lower training.learning_rate (now {rate:g})" in str(error.value)
+    assert is_one_sentence(str(error.value))
 
 
 # --- stopped and resumed ---
