@@ -11,11 +11,12 @@ import pytest
 from codedfl import runs, schemes
 from codedfl.epochs_to_target import ASSUMED, EpochsToTarget, Finished, finished
 from codedfl.errors import RunDirectoryError, UsageError
-from codedfl.planning import Costs, Plan, Shapes, link_bits, plan, predict, probe
+from codedfl.planning import Costs, Plan, Shapes, link_bits, plan, predict, probe, spent_by_device
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, SharingScheme
 from codedfl.shared_timing import measure
 from codedfl.solvers import SOLVERS
+from codedfl.spent import mean_and_largest
 from codedfl.task import Problem
 from codedfl.timing import reply_costs
 from rundirs import small, small_problem, small_run
@@ -56,6 +57,10 @@ class TestAgainstRuns:
         np.testing.assert_allclose(seconds[: len(run.timings)], run.timings, rtol=FLOAT32)
         bits = link_bits(costs, wanted, 24)
         assert {link: int(each.sum()) for link, each in bits.items()} == run.summary["bits_sent"]
+        spent = spent_by_device(costs, wanted, 24)
+        assert {link: mean_and_largest(spent[link]) for link in bits} == run.summary["bits_per_device"]
+        assert mean_and_largest(spent["macs"]) == run.summary["macs_per_device"]
+        assert int(spent["macs"].sum()) == run.summary["device_macs"]
         if issubclass(SCHEMES[name], SharingScheme):
             assert run.summary["handovers"] > 0, "the bits of hand-overs were not put to the test"
 
@@ -165,7 +170,7 @@ class TestShapes:
 
 
 def reached(scheme: str, solver: str, epochs: int) -> Finished:
-    return Finished(Path("somewhere"), scheme, solver, epochs)
+    return Finished(Path("somewhere"), scheme, solver, epochs, SCHEMES[scheme].exact)
 
 
 class TestEpochs:
@@ -204,7 +209,7 @@ class TestEpochs:
         target = float(run.epochs["accuracy"][10])
         first = int(np.flatnonzero(run.epochs["accuracy"] >= target)[0]) + 1
         done = finished(tmp_path / "run", small({"training.targets": [target], "features.seed": 3, "scheme": "sealed"}))
-        assert done == Finished(tmp_path / "run", "minibatch", "gradient-descent", first)
+        assert done == Finished(tmp_path / "run", "minibatch", "gradient-descent", first, False)
 
     def test_rates_matter_to_those_who_have_one(self, tmp_path: Path) -> None:
         changes = {"scheme": "conventional", "training.solver": "conjugate-gradients", "training.epochs": 5}

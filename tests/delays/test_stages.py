@@ -1,5 +1,6 @@
 """Stages in time, by hand: a device sends one parcel at a time and takes one at a time."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -114,3 +115,47 @@ def test_tries_are_geometric_with_the_senders_loss() -> None:
 
 def test_steps_are_steps() -> None:
     assert stage_steps(model(), 0, [parcel(0, 1)], seed=0, draw=0) == [Step(0, "send", 1, 0.0, 3.0, 32)]
+
+
+# --- links of the server: up at 1.5/32 s a bit, down at 1.5/64 s a bit ---
+
+
+def relayed(sender: int, recipient: int, **costs: int) -> TransferCosts:
+    return dataclasses.replace(parcel(sender, recipient, **costs), relayed=True)
+
+
+def test_uploads_go_side_by_side() -> None:
+    """32 * 1.5/32 = 1.5 s each; one sender sends one after the other, the server takes all at once."""
+    assert begins([parcel(0, -1), parcel(1, -1), parcel(0, -1)]) == [(0.0, 1.5), (0.0, 1.5), (1.5, 3.0)]
+    assert lasts([parcel(0, -1), parcel(1, -1), parcel(0, -1)]) == 3.0
+
+
+def test_what_is_relayed_goes_up_and_then_down() -> None:
+    """1.5 s up, 0.75 s down. The second goes up from 1.5 to 3; the third is up at 1.5 and waits for its recipient."""
+    assert begins([relayed(0, 1), relayed(0, 2), relayed(3, 1)]) == [(0.0, 2.25), (1.5, 3.75), (0.0, 3.0)]
+
+
+def test_a_recipient_of_relayed_parcels_works_when_the_last_is_there() -> None:
+    """Down till 2.25, then 16/8 = 2 s."""
+    assert lasts([relayed(0, 1, absorb_macs=16)]) == 4.25
+
+
+@given(st.booleans(), st.sampled_from([-1, 2]), st.integers(0, 100), st.integers(0, 100))
+def test_every_bit_goes_over_one_link_or_up_and_down(via: bool, recipient: int, grant: int, bits: int) -> None:
+    costs = parcel(0, recipient, grant_bits=grant, parcel_bits=bits)
+    costs = dataclasses.replace(costs, relayed=via and recipient >= 0)
+    found = costs.bits()
+    if costs.relayed:
+        assert found == {"down": grant + bits, "up": bits, "d2d": 0}
+    else:
+        assert found == {"down": grant, "up": bits if recipient < 0 else 0, "d2d": 0 if recipient < 0 else bits}
+
+
+def test_the_way_up_and_the_way_down_have_tries_of_their_own() -> None:
+    """With the loss p, 1.5 / (1 - p) s up and 0.75 / (1 - p) s down on average; the two are not correlated."""
+    seconds = stage_seconds(model(loss=0.4), 0, [relayed(0, 1)], seed=1, first=0, draws=4000)
+    variance = 0.4 / 0.6**2
+    deviation = np.sqrt(variance * (1.5**2 + 0.75**2))
+    assert abs(seconds.mean() - 2.25 / 0.6) <= 4 * deviation / np.sqrt(4000)
+    # were the tries the same, the variance would be that of 2.25 times one of them: 1.8 times as large
+    assert seconds.var() < 1.4 * deviation**2
