@@ -76,7 +76,7 @@ def test_reissued_supports_fall_to_whoever_had_them(chosen: Scenario, problem: P
     assert outcome.score.verdict == "falls"
 
 
-@pytest.mark.parametrize("name", ["conventional", "minibatch", "drop-slowest"])
+@pytest.mark.parametrize("name", ["conventional", "minibatch", "drop-slowest", "deadline", "asynchronous"])
 def test_the_server_learns_from_replies_in_clear(chosen: Scenario, problem: Problem, name: str) -> None:
     """The zero matrix has error 1; sixty features are few enough for 30 epochs to say much more than that."""
     (outcome,) = attack_scenario(chosen.with_settings({"scheme": name}), problem, names=["server-replies"], epochs=30)

@@ -61,7 +61,7 @@ class Statement:
 
 def statement(scenario: Scenario) -> Statement:
     """Say what a scenario claims and what is known of it, without running anything."""
-    scheme, options = schemes.SCHEMES[scenario.scheme], scenario.options()
+    scheme, options = schemes.kind(scenario), scenario.options()
     claimed: int | None = None
     found: tuple[Estimate, ...] = ()
     if isinstance(options, ClaimsLevel):

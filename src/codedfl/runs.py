@@ -20,7 +20,7 @@ import math
 import shutil
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +47,13 @@ from codedfl.files import (
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.shared_timing import Variant, measure, shared_seconds
+from codedfl.spent import LINKS, mean_and_largest, spent_in
 from codedfl.task import Problem
 from codedfl.timeline import timeline
 from codedfl.timing import Band, band, cumulative_seconds, time_to
 from codedfl.training import COLUMNS, State, create_solver, train
 
-__all__ = ["Run", "default_directory", "execute", "load", "target_name"]
+__all__ = ["Run", "default_directory", "execute", "load", "target_name", "times_to_targets"]
 
 _CHECKPOINT_SECONDS = 0.25
 
@@ -342,6 +343,21 @@ def _table(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> di
     return columns
 
 
+def times_to_targets(
+    targets: Sequence[float], runs: Sequence[tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]]
+) -> tuple[dict[str, float | None], dict[str, list[float | None] | None]]:
+    """Return the mean time to each target and its 95% band, given accuracies and times of all runs; None is never."""
+    means: dict[str, float | None] = {}
+    bands: dict[str, list[float | None] | None] = {}
+    for target in targets:
+        times = [time_to(accuracy, seconds, target) for accuracy, seconds in runs]
+        reached = [seconds for seconds in times if seconds is not None]
+        found = band(np.concatenate(reached)) if len(reached) == len(times) else None
+        means[target_name(target)] = found.mean if found else None
+        bands[target_name(target)] = [_finite(found.low), _finite(found.high)] if found else None
+    return means, bands
+
+
 def _summary(
     scenario: Scenario,
     scheme: schemes.Scheme[Any],
@@ -349,14 +365,8 @@ def _summary(
     runs: list[tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]],
 ) -> dict[str, Any]:
     columns = state.history.columns
-    means: dict[str, float | None] = {}
-    bands: dict[str, list[float | None] | None] = {}
-    for target in scenario.training.targets:
-        times = [time_to(accuracy, seconds, target) for accuracy, seconds in runs]
-        reached = [seconds for seconds in times if seconds is not None]
-        found = band(np.concatenate(reached)) if len(reached) == len(times) else None
-        means[target_name(target)] = found.mean if found else None
-        bands[target_name(target)] = [_finite(found.low), _finite(found.high)] if found else None
+    means, bands = times_to_targets(scenario.training.targets, runs)
+    spent = spent_in(state.history, scenario.fleet.size)
     errors = np.array(columns["gradient_error"])
     return {
         "scenario": scenario.name,
@@ -369,8 +379,10 @@ def _summary(
         "timing_draws": sum(len(seconds) for _, seconds in runs),
         "seconds_per_epoch": float(np.mean([seconds[:, -1].mean() / seconds.shape[1] for _, seconds in runs])),
         "virtual_seconds": columns["time"][-1],
-        "bits_sent": {kind: int(sum(columns[f"{kind}_bits"])) for kind in ("down", "up", "d2d")},
+        "bits_sent": {kind: int(sum(columns[f"{kind}_bits"])) for kind in LINKS},
         "device_macs": int(sum(columns["device_macs"])),
+        "bits_per_device": {link: mean_and_largest(spent[link]) for link in LINKS},
+        "macs_per_device": mean_and_largest(spent["macs"]),
         "server_macs": int(sum(columns["server_macs"])),
         "decode_failures": 0,  # a key's erasure set is drawn again until its decoder restores it
         "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),

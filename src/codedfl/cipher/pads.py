@@ -10,8 +10,9 @@ Security rests on AES and on each pad hiding one export: ``PadLedger`` refuses a
 long as it lives; a device that forgets it must take a fresh seed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -78,9 +79,17 @@ class Pad:
 
     def __init__(self, ring: Ring, seed: Seed, domain: Domain) -> None:
         self.ring, self.domain = ring, domain
-        label = b"codedfl pad 1 " + ring.name.encode() + b"\x00" + domain.encoded()
-        self._key, self._second_key = seed.derive(label + b"stream"), seed.derive(label + b"redraw")
-        self.tag = seed.derive(label + b"tag")
+        self._seed, self._label = seed, b"codedfl pad 1 " + ring.name.encode() + b"\x00" + domain.encoded()
+        self._key = seed.derive(self._label + b"stream")
+
+    @cached_property
+    def _second_key(self) -> bytes:
+        return self._seed.derive(self._label + b"redraw")
+
+    @cached_property
+    def tag(self) -> bytes:
+        """What tells this pad from every other, and nothing of its residues."""
+        return self._seed.derive(self._label + b"tag")
 
     def fill(self, out: UInt[np.ndarray, "count"], start: int = 0) -> None:
         """Residues start, start+1, ... of the pad into ``out``."""
@@ -119,12 +128,19 @@ class Pad:
 
     def add_to(self, residues: UInt[np.ndarray, "count"], start: int = 0) -> None:
         """Add residues start, start+1, ... of the pad in place, in pieces that stay in the cache."""
+        self._apply(self.ring.add, residues, start)
+
+    def take_from(self, residues: UInt[np.ndarray, "count"], start: int = 0) -> None:
+        """Take residues start, start+1, ... of the pad away in place."""
+        self._apply(self.ring.subtract, residues, start)
+
+    def _apply(self, change: Callable[..., Any], residues: UInt[np.ndarray, "count"], start: int) -> None:
         stream, piece = self._stream_from(start), PIECE_BYTES // self.ring.dtype.itemsize
         buffer = np.empty(min(piece, residues.size), self.ring.dtype)
         for at in range(0, residues.size, piece):
             part = residues[at : at + piece]
             self._fill_piece(stream, buffer[: part.size], start + at)
-            self.ring.add(part, buffer[: part.size], out=part)
+            change(part, buffer[: part.size], out=part)
 
     def __repr__(self) -> str:
         return f"Pad({self.ring}, {self.domain})"

@@ -7,11 +7,30 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Exposure, Leakage, Message, Public, Round, Scheme, Server, Transcript, Work
+from codedfl.schemes.contract import (
+    AddingScheme,
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    Public,
+    Round,
+    Server,
+    Transcript,
+    Work,
+)
 from codedfl.schemes.transcript import reply_series
 from codedfl.task import Shard
 
-__all__ = ["PLAIN_LEAKAGE", "PLAIN_REASON", "AveragingServer", "Conventional", "GradientDevice", "gradient_exposures"]
+__all__ = [
+    "PLAIN_LEAKAGE",
+    "PLAIN_REASON",
+    "AveragingServer",
+    "Conventional",
+    "GradientDevice",
+    "gradient_bound",
+    "gradient_exposures",
+]
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
 
@@ -89,6 +108,18 @@ class AveragingServer(Server):
         return np.asarray(total / sum(counts[device] for device in replies))
 
 
+def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
+    """Return what no entry of the sum of all gradients exceeds: m F (F ||theta_k||_1 + T), and their rounding.
+
+    F and T bound the features and targets. With n points and d features a device makes at most n + d + 1 roundings on
+    the way to an entry, each relative to the same expression in absolute values, and so are the few of this bound.
+    """
+    largest, target = public.largest_feature, public.largest_target
+    norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
+    roundings = 2 * (max(public.samples) + public.features + 2) * float(np.finfo(public.dtype).eps)
+    return sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
+
+
 def gradient_exposures(transcript: Transcript, shards: Sequence[Shard], *, read: Read = _clear) -> list[Exposure]:
     """Return the server's view of one device whose gradients of all its data it sees."""
     entries = transcript.series()[0]
@@ -103,13 +134,14 @@ class ConventionalOptions(SchemeOptions):
 
 
 @final
-class Conventional(Scheme[ConventionalOptions]):
+class Conventional(AddingScheme[ConventionalOptions]):
     """Full batch, everyone is awaited: as slow as the slowest device."""
 
     name = "conventional"
     options_type = ConventionalOptions
     exact = True
     follows_timing = False
+    averages = True
     verdict = "not encrypted"
     because = PLAIN_REASON
 
@@ -128,6 +160,10 @@ class Conventional(Scheme[ConventionalOptions]):
     def survives_losses(self) -> int:
         """None: everyone is awaited."""
         return 0
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""

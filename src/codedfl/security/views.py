@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 __all__ = [
     "ForwardView",
+    "MaskedRepliesView",
     "MembershipView",
     "PairView",
     "ParcelView",
@@ -24,6 +25,7 @@ __all__ = [
     "RepliesView",
     "RowView",
     "SharedSupportView",
+    "SummedRepliesView",
     "View",
 ]
 
@@ -111,6 +113,20 @@ class RepliesView(View):
 
     models: Float[np.ndarray, "epochs d c"]
     replies: Float[np.ndarray, "epochs d c"]
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedRepliesView(RepliesView):
+    """The same where every reply is under masks: the words that arrive, as the server would read them."""
+
+    label = "masked replies of one device"
+
+
+@dataclass(frozen=True, eq=False)
+class SummedRepliesView(RepliesView):
+    """The same where the server is given sums over devices only, scaled to one device's share of the data points."""
+
+    label = "sums over all devices"
 
 
 @dataclass(frozen=True, eq=False)
