@@ -84,6 +84,24 @@ def test_the_server_learns_from_replies_in_clear(chosen: Scenario, problem: Prob
     assert outcome.score.relative_error < 0.5
 
 
+def test_parity_data_tell_the_server_who_is_in(chosen: Scenario, problem: Problem) -> None:
+    """A device has 11 or 12 points in a batch and sends 144 rows: what they span is exact, what they weigh is not."""
+    names = ["parity-gram", "parity-span", "null"]
+    found = attack_scenario(chosen.with_settings({"scheme": "parity"}), problem, names=names, epochs=6)
+    span, estimate = (next(entry for entry in found if entry.attack == name) for name in ("parity-span", "parity-gram"))
+    assert (span.score.auc, span.score.verdict, span.holder) == (1.0, "falls", "the server")
+    assert 0.05 < estimate.score.relative_error < 0.7
+    assert {entry.score.verdict for entry in found if entry.attack == "null"} == {"holds"}
+    assert sum(entry.attack == "null" for entry in found) == 3, "replies, parity data, parity data with candidates"
+
+
+def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> None:
+    wanted = chosen.with_settings({"scheme": "parity", "schemes.parity.rows": "own"})
+    (outcome,) = attack_scenario(wanted, problem, names=["parity-span"], epochs=4)
+    assert outcome.score.verdict in ("leaks", "falls")
+    assert outcome.score.auc < 1, "fewer rows than points"
+
+
 def test_results_are_plain_values(outcomes: list[Any]) -> None:
     for entry in outcomes:
         table = entry.to_table()
