@@ -58,7 +58,7 @@ def main() -> dict[str, Any]:
 
 def _changes(rows: str, redundancy: float, seed: int) -> dict[str, Any]:
     options = {"schemes.parity.rows": rows, "schemes.parity.redundancy": redundancy}
-    return {"scheme": "parity", "features.seed": seed, **options}
+    return {"scheme": "parity", "features.seed": seed, "schemes.parity.charge_encoding": True, **options}
 
 
 def _scenario(changes: dict[str, Any]) -> Scenario:
