@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from codedfl import schemes
+from codedfl import runs, schemes
 from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
 from codedfl.errors import ScenarioError
@@ -17,6 +19,7 @@ from codedfl.schemes.parity import Parity
 from codedfl.schemes.parity_device import Batch, ParityDevice, Secrets
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
+from rundirs import Stopped, results, small_run, stop_at
 from tiny import gamma, is_one_sentence, placed, problem, scenario, spied, trained
 
 FLEET = [{"count": 3, "mac_rate": 1e4}, {"count": 3, "mac_rate": 1e3}, {"count": 2, "mac_rate": 2e2}]
@@ -235,6 +238,17 @@ def test_the_lost_are_asked_no_more_also_after_an_interruption() -> None:
     assert np.array_equal(resumed.model, whole.model)
     for name, column in whole.history.columns.items():
         np.testing.assert_array_equal(resumed.history.columns[name], column)
+
+
+def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parity data are uploaded again, and are the same; the repetition with other delays is stopped, too."""
+    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+    changes = {"scheme": "parity", "timing.repeats": 2, "training.epochs": 8}
+    whole = small_run(tmp_path / "whole", changes)
+    for report in (3, 8):
+        with suppress(Stopped):
+            small_run(tmp_path / "run", changes, progress=stop_at(report))
+    assert results(small_run(tmp_path / "run", changes).path) == results(whole.path)
 
 
 def test_a_run_of_nobody_stops() -> None:
