@@ -186,8 +186,9 @@ def promised_gradient(
     """
     if isinstance(scheme, Wrapper):
         value, bound = promised_gradient(scheme.inner, shards, seen)
-        (bits,) = {int(request["form"]) for round_, _ in seen[-1].questions for request in proper(round_)}
-        return value, bound + len(shards) / 2 * 2.0**-bits / sum(shard.samples for shard in shards)
+        forms = {int(request.get("form", 0)) for asked, _ in seen[-1].questions for request in proper(asked)}
+        step = 0.0 if isinstance(scheme.inner, SEALED) else 2.0 ** -forms.pop()
+        return value, bound + len(shards) / 2 * step / sum(shard.samples for shard in shards)
     if isinstance(scheme, OneShot):
         value, bound = plain_gradient(shards, seen[-1].model)
         steps = scheme.formats.gram.data_step * np.abs(seen[-1].model).sum(axis=0) + scheme.formats.moments.data_step
@@ -217,14 +218,25 @@ def placed(scheme: Scheme[Any], shards: Sequence[Shard]) -> tuple[Server, list[A
     return server, devices
 
 
-def conversed(server: Server, devices: Sequence[Any], epoch: int, model: np.ndarray) -> np.ndarray:
-    """The gradient of an epoch in which all who are asked reply to every question."""
-    question, replies = server.broadcast(epoch, model), {}
-    following: Round | None = question
+def conversed(
+    server: Server,
+    devices: Sequence[Any],
+    epoch: int,
+    model: np.ndarray,
+    answers: Callable[[int, int], bool] = lambda device, question: True,
+) -> np.ndarray | None:
+    """The gradient of an epoch; ``answers`` says who replies to which question (from 0). None if too few do.
+
+    Who has not replied is not there any more, whatever it is asked.
+    """
+    following: Round | None = server.broadcast(epoch, model)
+    number, replies = 0, {}
     while following is not None:
-        question = following
-        replies = {number: devices[number].reply(epoch, asked, Work()) for number, asked in question.requests.items()}
-        following = server.follow_up(epoch, replies, Work())
+        present = {device: asked for device, asked in following.requests.items() if answers(device, number)}
+        replies = {device: devices[device].reply(epoch, asked, Work()) for device, asked in present.items()}
+        if len(replies) < server.least:
+            return None
+        following, number = server.follow_up(epoch, replies, Work()), number + 1
     return server.combine(epoch, replies, Work())
 
 

@@ -161,7 +161,7 @@ class OneShot(Scheme[OneShotOptions]):
 
     def check(self) -> None:
         """Refuse a fleet that is too small, and data that the ring cannot hold."""
-        self.options.check_fleet(self.public.devices)
+        check_threshold(self.name, None, self.public.devices)
         self.threshold = Threshold(self.options.threshold)
         _ = self.formats
 

@@ -254,7 +254,7 @@ class Wrapper(Scheme[SecAggSettings]):
 
     def check(self) -> None:
         """Make the scheme inside; it refuses what does not fit it."""
-        self.options.own.check_fleet(self.public.devices)
+        check_threshold(self.name, None, self.public.devices)
         self.inner = self.inside(self.public, self.options.inside)
         self.threshold = Threshold(self.options.own.threshold)
 
