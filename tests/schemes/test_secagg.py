@@ -35,7 +35,7 @@ from tiny import (
 
 SIZES = (4, 7, 3, 5, 9, 3)
 INNER = tuple(name for name, scheme in SCHEMES.items() if issubclass(scheme, AddingScheme))
-PLAIN = ("conventional", "minibatch", "drop-slowest")
+PLAIN = ("conventional", "minibatch", "drop-slowest", "deadline")
 
 
 @cache
@@ -58,7 +58,7 @@ def wanted(inner: str = "conventional", changes: Mapping[str, Any] | None = None
 
 
 def test_what_can_stand_inside() -> None:
-    assert set(INNER) >= {"conventional", "minibatch", "drop-slowest", "sealed"}
+    assert set(INNER) >= {*PLAIN, "sealed"}
     assert all(SCHEMES[name].adds_up for name in INNER)
 
 
@@ -67,7 +67,7 @@ def test_what_cannot_is_refused(inner: str) -> None:
     with pytest.raises(ScenarioError, match=f"inner = '{inner}' must be a scheme") as error:
         schemes.check(wanted(inner))
     assert is_one_sentence(str(error.value))
-    assert "conventional, minibatch, drop-slowest, sealed" in str(error.value)
+    assert "conventional, minibatch, drop-slowest, deadline, sealed" in str(error.value)
 
 
 @pytest.mark.parametrize("inner", INNER)
@@ -100,7 +100,7 @@ def test_the_gradient_is_that_of_the_inner_scheme(inner: str, precision: str, mo
         else:
             inside = [int(d) for asked in epoch.questions[3][0].requests.values() for d in asked["survivors"]]
             shards = [given_problem.shards[device] for device in sorted(set(inside))]
-            assert len(shards) == (4 if inner == "drop-slowest" else 6)
+            assert len(shards) == {"drop-slowest": 4}.get(inner, 6) or (inner == "deadline" and 1 < len(shards) < 6)
             parts = [slice(s.samples * (number % 2) // 2, s.samples * (number % 2 + 1) // 2) for s in shards]
             value, bound = plain_gradient(shards, epoch.model, parts if inner == "minibatch" else None)
             points = sum(len(s.x[p]) if inner == "minibatch" else s.samples for s, p in zip(shards, parts, strict=True))

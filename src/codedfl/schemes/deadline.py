@@ -10,12 +10,12 @@ from codedfl.delays import DelayModel, RoundCosts
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
+    AddingScheme,
     Device,
     Exposure,
     Leakage,
     Message,
     Public,
-    Scheme,
     Server,
     Transcript,
     Work,
@@ -26,6 +26,7 @@ from codedfl.schemes.conventional import (
     PLAIN_REASON,
     AveragingServer,
     GradientDevice,
+    gradient_bound,
     gradient_exposures,
 )
 from codedfl.settings import setting
@@ -79,14 +80,14 @@ def _hollow(public: Public, samples: int) -> Shard:
 
 
 @final
-class Deadline(Scheme[DeadlineOptions]):
+class Deadline(AddingScheme[DeadlineOptions]):
     """Whoever replies in time counts: epochs of a known length, but the data of slow devices hardly counts."""
 
     name = "deadline"
     options_type = DeadlineOptions
     exact = False
     follows_timing = True
-    adds_up = True
+    averages = True
     verdict = "not encrypted"
     because = PLAIN_REASON
 
@@ -117,6 +118,10 @@ class Deadline(Scheme[DeadlineOptions]):
     def survives_losses(self) -> int:
         """All but one: the run goes on, without the data of the lost."""
         return self.public.devices - 1
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""
