@@ -13,6 +13,7 @@ import pytest
 from codedfl import scenario as scenario_module
 from codedfl.audit import attack_scenario
 from codedfl.schemes import SCHEMES, register
+from codedfl.task import Shard
 from contracts import test_schemes as contract
 from contracts.test_schemes import EPOCHS, SIZES, tiny, wanted
 from rundirs import small, small_problem
@@ -77,7 +78,7 @@ def test_the_gradient_is_off_by_what_half_precision_rounds(
     name: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry below 1 is rounded by at most 2^-12, half the distance of float16 numbers there; scales are exact."""
-    given, chosen = tiny(precision), wanted(name, {"task.precision": precision})
+    given, chosen = tiny(name, precision), wanted(name, {"task.precision": precision})
     seen = spied(monkeypatch, chosen)
     trained(given, chosen)
     assert len(seen) == EPOCHS
@@ -87,22 +88,22 @@ def test_the_gradient_is_off_by_what_half_precision_rounds(
         scales = [float(np.ldexp(1.0, reply["exponent"])) for reply in epoch.replies.values()]
         assert all(np.abs(reply["words"].view(np.float16)).max() <= 1 for reply in epoch.replies.values())
         difference = abs(epoch.gradient - expected)
-        assert np.all(difference <= bound + sum(scales) * 2.0**-12 / sum(SIZES))
+        assert np.all(difference <= bound + sum(scales) * 2.0**-12 / sum(SIZES[name]))
         coarser += bool(np.any(difference > bound))
     assert coarser == EPOCHS, "half precision is seen in every epoch"
 
 
 def test_a_device_without_anything_to_say_says_so(module: ModuleType) -> None:
     """A gradient of zeros has no largest entry."""
-    shard = type(tiny().shards[0])(np.zeros((4, 3)), np.zeros((4, 2)))
+    shard = Shard(np.zeros((4, 3)), np.zeros((4, 2)))
     reply = module.HalfDevice(shard).reply(1, {"model": np.zeros((3, 2))}, module.Work())
     assert np.array_equal(module.unpacked(reply), np.zeros((3, 2)))
 
 
 def test_replies_take_half_the_bits_and_an_exponent(name: str) -> None:
-    given = tiny("float32")
+    given = tiny(name, "float32")
     half, full = (trained(given, wanted(scheme)).history.columns for scheme in (name, "conventional"))
-    assert half["up_bits"] == [bits / 2 + 32 * len(SIZES) for bits in full["up_bits"]]
+    assert half["up_bits"] == [bits / 2 + 32 * len(SIZES[name]) for bits in full["up_bits"]]
     assert half["down_bits"] == full["down_bits"]
     assert half["device_macs"] == full["device_macs"]
 

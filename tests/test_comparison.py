@@ -193,7 +193,7 @@ class TestFiles:
             assert [line[0] for line in lines] == [f"| `{row['scheme']}`" for row in rows if row["fleet"] == fleet]
             for line in lines:
                 row = of(rows, fleet, line[0].strip("| `"))
-                assert line[2] == ("refused" if row["refused"] else "predicted" if row["predicted"] else "trained")
+                assert line[2] == ("no result" if row["refused"] else "predicted" if row["predicted"] else "trained")
         widths = {line.count(" | ") for line in text.splitlines() if line.startswith(("| `", "| scheme |"))}
         assert len(widths) <= 2, "every line of a table has as many cells as its head"
 
@@ -359,6 +359,7 @@ class TestStrongest:
 
     def test_nothing_to_attack(self) -> None:
         assert strongest([])["verdict"] is None
+        assert strongest([outcome("holds", 1.0, "null")])["tried"] == 0
 
 
 class TestOverall:

@@ -457,8 +457,13 @@ def _check_divergence(state: State, solver: Solver, problem: Problem, scenario: 
         return
     advice = 'raise task.ridge or set task.precision = "float64"'
     if solver.stable_share is not None:
-        stable = solver.stable_share * problem.largest_stable_rate()
-        advice = f"set training.learning_rate (now {scenario.training.learning_rate:g}) below {stable:.3g}"
+        stable, rate = solver.stable_share * problem.largest_stable_rate(), scenario.training.learning_rate
+        advice = f"set training.learning_rate (now {rate:g}) below {stable:.3g}"
+        if rate < stable:
+            advice = (
+                f"lower training.learning_rate (now {rate:g}), for gradients of part of the data or of an old model "
+                f"need less than the {stable:.3g} that would do for all data"
+            )
     raise TrainingError(
         f"training diverged by epoch {state.epoch}: the loss is {worst:.3g}, that of the zero model {at_zero:.3g}; "
         f"{advice}"

@@ -255,6 +255,16 @@ SETTINGS = {
         2,
         ("wait_for", "6", "at most 5"),
     ),
+    "a buffer for more than there are": Wrong(
+        (
+            *("run", "small.toml", "--set", "scheme=asynchronous"),
+            *("--set", "schemes.asynchronous.buffer=6", "--out", "out"),
+        ),
+        2,
+        ("schemes.asynchronous.buffer", "6", "at most 5"),
+    ),
+    "no time at all": setting("schemes.deadline.seconds=0", "schemes.deadline.seconds", "0", "above 0"),
+    "all replies in time": setting("schemes.deadline.share=1", "schemes.deadline.share", "1", "below 1"),
     "unknown data set": setting("data.source=cifar", "cifar", "mnist", "digits"),
     "no worker": setting("schemes.sealed-coded.workers=0", "schemes.sealed-coded.workers", "0", "at least 1"),
     "no reply": setting("schemes.sealed-coded.threshold=0", "schemes.sealed-coded.threshold", "at least 1"),

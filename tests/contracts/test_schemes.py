@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ from tiny import (
 PAIRED = ("secagg", "one-shot")
 """Every pair of their devices agrees on keys: a fleet of seven takes 21 agreements where one of 25 takes 300."""
 
-SIZES = {name: [10, 10, 11, 11, 10, 2, 5] if name in PAIRED else [10] * 15 + [11] * 8 + [2, 5] for name in SCHEMES}
+SIZES = defaultdict(lambda: [10] * 15 + [11] * 8 + [2, 5], {name: [10, 10, 11, 11, 10, 2, 5] for name in PAIRED})
 """The paper's fleet of 25; two shards are smaller than others, one too small for a Gram matrix of 12 features."""
 
 FEWER = [{"count": 3, "mac_rate": 25e6}, {"count": 2, "mac_rate": 5e6}, {"count": 2, "mac_rate": 1.25e6}]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 
 from codedfl import runs, schemes
 from codedfl.delays import DelayModel
-from codedfl.errors import ScenarioError
+from codedfl.errors import ScenarioError, TrainingError
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, Work
 from codedfl.schemes.asynchronous import AsynchronousServer
+from codedfl.timeline import timeline
 from codedfl.timing import cumulative_seconds, standing_seconds
 from rundirs import Stopped, results, small_run, stop_at
 from tiny import gamma, is_one_sentence, plain_gradient, problem, scenario, spied, trained
@@ -146,6 +148,28 @@ def test_nobody_waits_for_the_slow_and_the_slow_are_heard() -> None:
     assert asked[0, :3].min() > asked[0, 6:].max(), "the fast most often"
 
 
+def test_a_device_does_one_thing_after_the_other() -> None:
+    """It begins with the model of an update, and with none before its last reply is sent; a few roundings are allowed.
+
+    What is under way when the run ends is cut off there.
+    """
+    chosen = wanted({"buffer": 3})
+    history = trained(problem(SIZES), chosen).history
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    rows = timeline(history, delays, seed=0, draw=0, parallel=False)
+    updates = history.columns["time"]
+    slack = gamma(8, float) * updates[-1]
+    for device in range(8):
+        own = [place for place, number in enumerate(rows["device"]) if number == device]
+        steps = [(rows["begin"][place], rows["end"][place]) for place in own]
+        assert all(one[1] <= other[0] + slack for one, other in pairwise(steps))
+        for place in own:
+            if rows["activity"][place] == "receive model":
+                assert abs(rows["begin"][place] - updates[rows["epoch"][place] - 2]) <= slack
+    assert max(rows["end"]) == updates[-1]
+    assert sum(activity == "receive model" for activity in rows["activity"]) == 8 + 3 * (EPOCHS - 2)
+
+
 @pytest.mark.parametrize(("devices", "buffer"), [(1, 1), (2, 1), (5, 2), (24, 9), (25, 10), (100, 10)])
 def test_the_buffer_unless_given(devices: int, buffer: int) -> None:
     chosen = wanted({}, {"fleet.devices": [{"count": devices, "mac_rate": 1e3}]})
@@ -174,6 +198,18 @@ def test_a_lost_device_is_asked_no_more_and_its_open_question_is_never_answered(
     assert all(0 not in epoch.replies for epoch in seen[5:])
     assert all(7 not in epoch.replies for epoch in seen[2:])
     assert {device for epoch in seen[10:] for device in epoch.replies} == {1, 2, 3, 4, 5, 6}
+
+
+def test_a_rate_that_is_stable_may_be_too_high_for_old_gradients() -> None:
+    """Every reply is about eight updates old, weighted in full, at nearly the rate that bears none that is old."""
+    made = problem([6] * 8)
+    rate = 0.9 * made.largest_stable_rate()
+    changes = {"fleet.devices": ALIKE, "training.learning_rate": rate, "training.epochs": 400}
+    trained(made, wanted({"buffer": 8}, changes))
+    with pytest.raises(TrainingError) as error:
+        trained(made, wanted({"buffer": 1, "power": 0.0}, changes))
+    assert f"lower training.learning_rate (now {rate:g})" in str(error.value)
+    assert is_one_sentence(str(error.value))
 
 
 # --- stopped and resumed ---

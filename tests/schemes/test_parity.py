@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from codedfl import schemes
+from codedfl import runs, schemes
 from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
 from codedfl.errors import ScenarioError
@@ -17,6 +19,7 @@ from codedfl.schemes.parity import Parity
 from codedfl.schemes.parity_device import Batch, ParityDevice, Secrets
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
+from rundirs import Stopped, results, small_run, stop_at
 from tiny import gamma, is_one_sentence, placed, problem, scenario, spied, trained
 
 FLEET = [{"count": 3, "mac_rate": 1e4}, {"count": 3, "mac_rate": 1e3}, {"count": 2, "mac_rate": 2e2}]
@@ -103,7 +106,8 @@ def generators(batches: Sequence[Batch], seed: int, index: int, dtype: str) -> l
 def test_parity_data_are_the_points_times_a_generator(rows: str, dtype: str) -> None:
     """Linear in features and targets, zero outside the batch; counted as (d + c + 1) multiplications an entry of G."""
     given = problem(SIZES, dtype=dtype)
-    scheme = created(wanted({"schemes.parity.rows": rows, "task.precision": dtype}), given)
+    charged = {"schemes.parity.charge_encoding": True}
+    scheme = created(wanted({**charged, "schemes.parity.rows": rows, "task.precision": dtype}), given)
     for index, shard in enumerate(given.shards):
         batches = [each[index] for each in scheme.batches]
         device = scheme.device(index, shard)
@@ -237,6 +241,17 @@ def test_the_lost_are_asked_no_more_also_after_an_interruption() -> None:
         np.testing.assert_array_equal(resumed.history.columns[name], column)
 
 
+def test_a_run_that_was_stopped_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parity data are uploaded again, and are the same; the repetition with other delays is stopped, too."""
+    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+    changes = {"scheme": "parity", "timing.repeats": 2, "training.epochs": 8}
+    whole = small_run(tmp_path / "whole", changes)
+    for report in (3, 8):
+        with suppress(Stopped):
+            small_run(tmp_path / "run", changes, progress=stop_at(report))
+    assert results(small_run(tmp_path / "run", changes).path) == results(whole.path)
+
+
 def test_a_run_of_nobody_stops() -> None:
     given, chosen = problem(SIZES), wanted()
     with pytest.raises(Exception, match="epoch 4 got 0 of the 1 replies") as error:
@@ -244,9 +259,23 @@ def test_a_run_of_nobody_stops() -> None:
     assert is_one_sentence(str(error.value))
 
 
+def test_parity_data_are_made_beforehand_unless_they_are_to_be_charged() -> None:
+    given = problem(SIZES)
+    plain, charged = (
+        created(wanted({"schemes.parity.charge_encoding": charged}), given).device(0, given.shards[0])
+        for charged in (False, True)
+    )
+    assert isinstance(plain, ParityDevice)
+    assert isinstance(charged, ParityDevice)
+    works = Work(), Work()
+    parcels = [d.export({"batch": np.array(0)}, work) for d, work in zip((plain, charged), works, strict=True)]
+    assert np.array_equal(parcels[0]["features"], parcels[1]["features"])
+    assert works[0].macs == 0 < works[1].macs
+
+
 def test_the_set_up_is_charged() -> None:
     """Encoding and uploading take time before the first epoch, and count as work and bits of it."""
-    given, chosen = problem(SIZES), wanted()
+    given, chosen = problem(SIZES), wanted({"schemes.parity.charge_encoding": True})
     scheme = created(chosen, given)
     devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
     engine = VirtualEngine(devices, DelayModel.create(chosen.fleet, chosen.links), seed=0, draw=0)

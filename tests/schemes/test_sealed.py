@@ -189,6 +189,15 @@ def test_models_tell_all_others_together_what_replies_tell_the_server(name: str)
     assert "if all others collude" in schemes.create(wanted(name), problem([5] * 6)).leakage().devices
 
 
+def test_a_server_that_reads_what_it_relays_has_the_data() -> None:
+    """It made the pads: parcels of coded-padded must be encrypted from device to device, as the words say."""
+    found = {outcome.assumption: outcome for outcome in attacked("coded-padded") if outcome.attack == "left-kernel"}
+    assert found[""].score.verdict == "holds"
+    assert found["a server that reads the parcel it relays, and knows its pad"].score.verdict == "falls"
+    words = schemes.create(wanted("coded-padded"), problem([5] * 6)).leakage().server
+    assert "must be encrypted end to end" in words
+
+
 def test_the_server_of_sealed_coded_learns_the_sum_and_no_more() -> None:
     """Its attack ends at the share of the sum that is public, which is no better a guess of one device's data.
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Int64, UInt, UInt16
+from jaxtyping import Int64, UInt
 
 from codedfl.codes import modular_48_kernels as kernels_48
 from codedfl.codes import modular_kernels as kernels
@@ -240,7 +240,7 @@ class PrimeField(Ring):
             return words
         return self._unpacked(words)
 
-    def _unpacked(self, words: UInt16[np.ndarray, "... 3"]) -> Residues:
+    def _unpacked(self, words: UInt[np.ndarray, "..."]) -> Residues:
         if words.dtype != np.uint16 or words.shape[-1:] != (3,):
             raise CipherError(
                 f"Residues of {self.name} are sent as three words of 16 bits each, and these are {words.dtype} of "

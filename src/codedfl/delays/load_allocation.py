@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import scipy.optimize
 from jaxtyping import Bool, Float, Int
 
 from codedfl.delays.model import DelayModel
@@ -174,23 +175,27 @@ def allocate(chances: ReplyChances, points: Int[np.ndarray, "n"], parity_rows: i
     each, most, kind = chances.kinds(points)
     count = np.bincount(kind, minlength=len(most))
 
-    def enough(t: float) -> bool:
-        return bool(count @ each.best_loads(t, most)[1] >= wanted)
+    def excess(t: float) -> float:
+        # never zero, or the search would end wherever just enough is there, not where it begins to be
+        return float(count @ each.best_loads(t, most)[1]) - wanted or math.ulp(wanted)
 
-    deadline = _least(enough, float(np.max(most * each.point_seconds + each.down_seconds + each.up_seconds)))
-    deadline *= 1 + _HAIR
+    sending = each.down_seconds + each.up_seconds
+    first, all_of_it = (
+        float(pick(sending + load * each.point_seconds)) for pick, load in ((np.min, 1), (np.max, most))
+    )
+    deadline = _least(excess, first, all_of_it) * (1 + _HAIR)
     loads, returns = each.best_loads(deadline, most)
     reached = returns / np.maximum(loads, 1)
     return Allocation(deadline, loads[kind], reached[kind])
 
 
-def _least(enough: Callable[[float], bool], first: float) -> float:
-    """Return the least time that is enough, up to a tenth of a hair; once enough, all later times are."""
-    high = first
-    while not enough(high):
+def _least(excess: Callable[[float], float], first: float, high: float) -> float:
+    """Return the least time without a shortage, or a tenth of a hair later; a later time has no less.
+
+    Nothing is there before ``first``; the search begins below ``high``.
+    """
+    while excess(high) < 0:
         high *= 2
-    low = 0.0
-    while high - low > _HAIR / 10 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    tolerance = _HAIR / 20
+    found = scipy.optimize.brentq(excess, 0.0, high, xtol=tolerance * first, rtol=tolerance)
+    return float(found + tolerance * (found + first))

@@ -63,6 +63,11 @@ class CodedPaddedOptions(SchemeOptions):
     sharing: str = setting(default="relay", choices=("relay", "direct"))
     expected_epochs: int = setting(default=100, low=1)
 
+    @property
+    def relayed(self) -> bool:
+        """Whether parcels go through the server."""
+        return self.sharing == "relay"
+
     def check_fleet(self, devices: int) -> None:
         """Nobody can hold the data of more devices than there are."""
         if devices < 2:
@@ -181,7 +186,7 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     because = (
         "What devices send each other looks uniform as long as AES-256 in counter mode is a pseudo-random function; "
         "the server knows the pads, so what it relays must be encrypted end to end, it must not collude with a device, "
-        "and of replies it may learn as much as in conventional federated learning."
+        "and replies tell it N - alpha + 1 combinations of the gradients of N devices."
     )
 
     def check(self) -> None:
@@ -198,13 +203,9 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     def code(self) -> GradientCode:
         """Who holds whose data, with what coefficients."""
         alpha = self.options.alpha or choose_alpha(
-            self.public, FIELD_48.bits, relayed=self._relayed, expected_epochs=self.options.expected_epochs
+            self.public, FIELD_48.bits, relayed=self.options.relayed, expected_epochs=self.options.expected_epochs
         )
         return GradientCode(self.public.devices, alpha, FIELD_48.modulus)
-
-    @property
-    def _relayed(self) -> bool:
-        return self.options.sharing == "relay"
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it pads its data when it is granted a seed."""
@@ -216,7 +217,7 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         return self._server()
 
     def _server(self) -> CodedPaddedServer:
-        return CodedPaddedServer(self.public, self.formats, self.code, relayed=self._relayed)
+        return CodedPaddedServer(self.public, self.formats, self.code, relayed=self.options.relayed)
 
     @property
     def survives_losses(self) -> int:
@@ -226,9 +227,8 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     def leakage(self) -> Leakage:
         """Say who sees what."""
         replies = (
-            "the sum of all moments; from each reply, which it can open because it knows the pads, the product of the "
-            "model with a known combination of the data of alpha devices, which may be solved for single devices "
-            "where alpha is well below the number of devices"
+            "the sum of all moments; from all replies, which it can open because it knows the pads, the products of "
+            "the models with N - alpha + 1 known combinations of the data of N devices, none of a single one"
         )
         relay = "; the data themselves, if it can read the parcels that it relays: they must be encrypted end to end"
         if self.code.alpha == 1:
@@ -238,29 +238,29 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
                 "a single device if all others collude",
                 eavesdropper="nothing between devices; on links to the server everything, unless they are encrypted",
             )
-        return Leakage(replies + (relay if self._relayed else ""), SEALED_DEVICES, SEALED_EAVESDROPPER)
+        return Leakage(replies + (relay if self.options.relayed else ""), SEALED_DEVICES, SEALED_EAVESDROPPER)
 
     def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
         """Return the parcels of two devices, what the server makes of replies and parcels, and what models tell."""
         form, gram = self.formats.gram, shards[0].gram
-        models, sums, own = self._products(transcript)
+        grants = {entry.sender: entry.grant for entry in transcript.sent if "seed" in entry.grant}
+        models, sums = self._sums(transcript, grants)
+        share = self.public.samples[0] / sum(self.public.samples)
+        guess = RepliesView(models, self._best_guess(shards) @ models)
         found = [from_models(form, models, 0, gram)]
-        if self.code.alpha == 1:
-            return [Exposure(RepliesView(models, own), 0, gram), *found]
-        grant = next(entry.grant for entry in transcript.sent if entry.sender == 0)
+        if not grants:  # alpha = 1: the best guess is the truth
+            return [Exposure(guess, 0, gram), *found]
         vectors = [self._sent(transcript, device) for device in (0, 1)]
         words = [self._words(vector) for vector in vectors]
         found += sealed_exposures(form, words[0], 0, gram)
         found.append(sealed_pair(form, (words[0], gram), (words[1], shards[1].gram)))
-        share = self.public.samples[0] / sum(self.public.samples)
         found.append(Exposure(RepliesView(models, share * sums), 0, gram))
-        found.append(Exposure(RepliesView(models, own), 0, gram, assumption="one coded reply, opened by the server"))
-        if self._relayed:
-            pad = pad_of(FIELD_48, 0, grant, EVERYTHING).residues(vectors[0].size)
+        found.append(Exposure(guess, 0, gram, assumption="all coded replies together, at best"))
+        if self.options.relayed:
+            pad = pad_of(FIELD_48, 0, grants[0], EVERYTHING).residues(vectors[0].size)
             clear = self._words(FIELD_48.subtract(vectors[0], pad))
-            found.append(
-                opened_parcel(form, clear, 0, gram, "a server that reads the parcel it relays, and knows its pad")
-            )
+            words_read = "a server that reads the parcel it relays, and knows its pad"
+            found.append(opened_parcel(form, clear, 0, gram, words_read))
         return found
 
     def _sent(self, transcript: Transcript, device: int) -> UInt64[np.ndarray, "size"]:
@@ -269,42 +269,28 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     def _words(self, vector: UInt64[np.ndarray, "size"]) -> Float[np.ndarray, "d d"]:
         return as_seen(FIELD_48, unpack_upper(split(vector, self.public.features, self.public.outputs)[0]))
 
-    def _products(
-        self, transcript: Transcript
-    ) -> tuple[Float[np.ndarray, "epochs d c"], Float[np.ndarray, "epochs d c"], Float[np.ndarray, "epochs d c"]]:
-        """Return the models, what the server decodes, and what it reads of the first device's reply alone.
-
-        The reply is divided by the device's own coefficient, so that its own data come in once.
-        """
-        server, step = self._server(), self.formats.gram.data_step
-        grants = {entry.sender: entry.grant for entry in transcript.sent if "seed" in entry.grant}
+    def _sums(
+        self, transcript: Transcript, grants: Mapping[int, Message]
+    ) -> tuple[Float[np.ndarray, "epochs d c"], Float[np.ndarray, "epochs d c"]]:
+        """Return the models, and what the server decodes from the replies: products with the sum of all data."""
+        server = self._server()
         if grants:
             server.add_pads([grants[device] for device in range(self.public.devices)])
         epochs: dict[int, dict[int, Asked]] = {}
         for entry in transcript.asked:
             if entry.epoch > 1:
                 epochs.setdefault(entry.epoch, {})[entry.device] = entry
-        found: list[tuple[Any, Any, Any]] = []
-        mask = self._combined_pads(grants)
-        for entries in epochs.values():
-            model = FIELD_48.from_wire(entries[0].request["model"])
-            total = server.opened(model, {device: entry.reply for device, entry in entries.items()}, Work())
-            reply = FIELD_48.subtract(
-                FIELD_48.from_wire(entries[0].reply["product"]), product(FIELD_48, model, mask, Work())
-            )
-            own = np.zeros_like(reply)
-            FIELD_48.add_multiple(own, pow(self.code.matrix[0][0], -1, FIELD_48.modulus), reply)
-            found.append((model, total, own))
-        models, sums, replies = (
-            np.stack([as_seen(FIELD_48, item).T for item in items]) for items in zip(*found, strict=True)
-        )
-        return models, sums * step, replies * step
+        models = [FIELD_48.from_wire(next(iter(entries.values())).request["model"]) for entries in epochs.values()]
+        sums = [
+            server.opened(model, {device: entry.reply for device, entry in entries.items()}, Work())
+            for model, entries in zip(models, epochs.values(), strict=True)
+        ]
+        points, products = (np.stack([as_seen(FIELD_48, item).T for item in items]) for items in (models, sums))
+        return points, products * self.formats.gram.data_step
 
-    def _combined_pads(self, grants: Mapping[int, Message]) -> UInt64[np.ndarray, "d d"]:
-        """Return the pads in the matrix of the first device."""
-        size = packed_size(self.public.features)
-        total = np.zeros(size, FIELD_48.dtype)
-        for owner in self.code.window(0) if grants else ():
-            pad = pad_of(FIELD_48, owner, grants[owner], EVERYTHING).residues(size)
-            FIELD_48.add_multiple(total, self.code.matrix[0][owner], pad)
-        return unpack_upper(total)
+    def _best_guess(self, shards: Sequence[Shard]) -> Float[np.ndarray, "d d"]:
+        """Return what all coded replies together tell at best of the data of the first device, as rounded."""
+        form = self.formats.gram
+        weights = self.code.visible(0)
+        parts = (as_seen(FIELD_48, form.encode(shard.gram)) for shard in shards)
+        return np.asarray(sum(weight * part for weight, part in zip(weights, parts, strict=True)) * form.data_step)

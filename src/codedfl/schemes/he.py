@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-from jaxtyping import Float, UInt8, UInt32
+from jaxtyping import Float, Shaped, UInt8, UInt32
 
 from codedfl.cipher import ckks, unpack_upper
 from codedfl.cipher.lattice import PRIME_BITS, SCALE, Lattice
@@ -43,7 +43,7 @@ from codedfl.schemes.contract import (
     Transfer,
     Work,
 )
-from codedfl.schemes.he_backends import RING, Backend, CkksBackend, CkksOpener, ClearBackend, ClearOpener, Held, Opener
+from codedfl.schemes.he_backends import RING, Backend, CkksBackend, CkksOpener, ClearBackend, ClearOpener, Opener
 from codedfl.schemes.sealed_exposures import as_seen, from_models, sealed_exposures
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds
 from codedfl.schemes.sharing import SharingPolicy
@@ -78,11 +78,11 @@ class EncryptedDevice(SharingDevice):
         self._backend = backend
         self._own: UInt32[np.ndarray, "d d"] | None = unpack_upper(formats.gram.encode_symmetric(shard.gram))
         self._own_moments = formats.moments.encode(np.ascontiguousarray(-shard.moments.T))
-        self._received_moments: Held | None = None
-        self._held: Held | None = None
+        self._received_moments: Shaped[np.ndarray, "..."] | None = None
+        self._held: Shaped[np.ndarray, "..."] | None = None
 
     @property
-    def held(self) -> Held:
+    def held(self) -> Shaped[np.ndarray, "..."]:
         """D_v, while the device takes part; its own rows are encrypted when they are first needed."""
         if self._own is not None:
             self._held, self._own = self._backend.hide(self._own), None
@@ -119,7 +119,7 @@ class EncryptedDevice(SharingDevice):
         else:
             self._received_moments = self._backend.add(self._received_moments, received)
 
-    def _all_moments(self, work: Work) -> Held:
+    def _all_moments(self, work: Work) -> Shaped[np.ndarray, "..."]:
         """Encrypt the own moments (zeros, once they are given away) and add what was received."""
         moments = self._backend.hide(self._own_moments)
         work.add(self._backend.lattice.encryption_macs(len(moments)))

@@ -13,7 +13,7 @@ from jaxtyping import Shaped, UInt8, UInt32, UInt64
 from codedfl.cipher import Z_32, ckks
 from codedfl.cipher.lattice import Lattice
 
-__all__ = ["RING", "Backend", "CkksBackend", "CkksOpener", "ClearBackend", "ClearOpener", "Held", "Opener"]
+__all__ = ["RING", "Backend", "CkksBackend", "CkksOpener", "ClearBackend", "ClearOpener", "Opener"]
 
 RING = Z_32
 """Integers are below 2^31 in magnitude and are held as residues of this ring."""
