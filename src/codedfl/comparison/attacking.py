@@ -3,9 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from codedfl.security.attacks import Null
+from codedfl.security.attacks import ATTACKS, Null
+from codedfl.security.views import MembershipView
 
-__all__ = ["strongest"]
+__all__ = ["DECISIVE", "strongest"]
+
+DECISIVE = tuple(name for name, attack in ATTACKS.items() if attack.view_type is not MembershipView)
+"""Attacks on what is sent; who is in the data, given a matrix that one of them found, decides nothing any more."""
 
 _WORST_FIRST = ("falls", "leaks", "holds")
 _KEPT = ("verdict", "attack", "view", "holder", "assumption", "relative_error", "auc")

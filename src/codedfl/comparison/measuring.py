@@ -7,7 +7,7 @@ from typing import Any, final
 
 from codedfl.audit import attack_scenario
 from codedfl.compare import SharedProblem, served
-from codedfl.comparison.attacking import strongest
+from codedfl.comparison.attacking import DECISIVE, strongest
 from codedfl.comparison.fleets import label_sorted
 from codedfl.comparison.overall import Overall
 from codedfl.comparison.predicting import predictable, predicted_summary
@@ -140,7 +140,7 @@ class Field:
 
         def attack() -> list[dict[str, Any]]:
             problem, epochs = self._shared.get(scenario)(), self._attacked_epochs
-            outcomes = attack_scenario(scenario, problem, epochs=epochs, progress=self._progress)
+            outcomes = attack_scenario(scenario, problem, names=DECISIVE, epochs=epochs, progress=self._progress)
             return [outcome.to_table() for outcome in outcomes]
 
         def step() -> None:
