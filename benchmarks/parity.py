@@ -29,11 +29,10 @@ from codedfl.timing import first_epoch
 TARGETS = (0.9, 0.95)
 DRAWS = 250
 VARIANTS: dict[tuple[str, float], tuple[int, ...]] = {
-    ("summed", 0.1): (0, 1),
-    ("own", 0.1): (0, 1),
-    ("summed", 0.3): (0,),
+    ("summed", 0.1): (0,),
+    ("own", 0.1): (0,),
     ("own", 0.3): (0,),
-    ("own", 0.5): (0,),
+    ("own", 0.5): (0, 1),
 }
 """Rows and redundancy, and the feature seeds that are trained."""
 SEVERAL = 3.0
@@ -58,7 +57,7 @@ def main() -> dict[str, Any]:
 
 def _changes(rows: str, redundancy: float, seed: int) -> dict[str, Any]:
     options = {"schemes.parity.rows": rows, "schemes.parity.redundancy": redundancy}
-    return {"scheme": "parity", "features.seed": seed, **options}
+    return {"scheme": "parity", "features.seed": seed, "schemes.parity.charge_encoding": True, **options}
 
 
 def _scenario(changes: dict[str, Any]) -> Scenario:

@@ -174,7 +174,7 @@ class TestTimeByScheme:
             filled = same_color(mark.get_markerfacecolor(), mark.get_color())
             assert filled == (seconds in (4.0, 40.0)), "the last target is filled"
         assert [text.get_text() for text in first.texts] == ["0.9 not reached"]
-        assert [text.get_text() for text in second.texts] == ["cannot be used"]
+        assert [text.get_text() for text in second.texts] == ["no result"]
 
     def test_bands_are_drawn_and_one_from_nothing_runs_off_the_axis(self) -> None:
         first, _ = time_by_scheme(self.ROWS, [0.5, 0.9]).axes

@@ -247,7 +247,7 @@ class TestForPeople:
             *("--set", "schemes.minibatch.parts=15"),
         )
         assert outcome.code == 0
-        for word in ("small, 5 devices", "heavy-tailed, 120 devices", "conventional*", "refused", "parts = 15", "here"):
+        for word in ("small, 5 devices", "heavy-tailed, 120 devices", "conventional*", "none", "parts = 15", "here"):
             assert word in outcome.out
 
     def test_sweep(self, codedfl: Command, inline: None) -> None:

@@ -106,7 +106,8 @@ def generators(batches: Sequence[Batch], seed: int, index: int, dtype: str) -> l
 def test_parity_data_are_the_points_times_a_generator(rows: str, dtype: str) -> None:
     """Linear in features and targets, zero outside the batch; counted as (d + c + 1) multiplications an entry of G."""
     given = problem(SIZES, dtype=dtype)
-    scheme = created(wanted({"schemes.parity.rows": rows, "task.precision": dtype}), given)
+    charged = {"schemes.parity.charge_encoding": True}
+    scheme = created(wanted({**charged, "schemes.parity.rows": rows, "task.precision": dtype}), given)
     for index, shard in enumerate(given.shards):
         batches = [each[index] for each in scheme.batches]
         device = scheme.device(index, shard)
@@ -258,9 +259,23 @@ def test_a_run_of_nobody_stops() -> None:
     assert is_one_sentence(str(error.value))
 
 
+def test_parity_data_are_made_beforehand_unless_they_are_to_be_charged() -> None:
+    given = problem(SIZES)
+    plain, charged = (
+        created(wanted({"schemes.parity.charge_encoding": charged}), given).device(0, given.shards[0])
+        for charged in (False, True)
+    )
+    assert isinstance(plain, ParityDevice)
+    assert isinstance(charged, ParityDevice)
+    works = Work(), Work()
+    parcels = [d.export({"batch": np.array(0)}, work) for d, work in zip((plain, charged), works, strict=True)]
+    assert np.array_equal(parcels[0]["features"], parcels[1]["features"])
+    assert works[0].macs == 0 < works[1].macs
+
+
 def test_the_set_up_is_charged() -> None:
     """Encoding and uploading take time before the first epoch, and count as work and bits of it."""
-    given, chosen = problem(SIZES), wanted()
+    given, chosen = problem(SIZES), wanted({"schemes.parity.charge_encoding": True})
     scheme = created(chosen, given)
     devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
     engine = VirtualEngine(devices, DelayModel.create(chosen.fleet, chosen.links), seed=0, draw=0)

@@ -75,7 +75,7 @@ def _fleet(fleet: str, rows: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(name, justify="left" if name in ("scheme", "attacked") else "right", no_wrap=True)
     for row in rows:
         name = f"{row['scheme']}{'*' if row['predicted'] else ''}"
-        times = [seconds_text(row["time_to_accuracy"][t]) if row["refused"] is None else "refused" for t in shown]
+        times = [seconds_text(row["time_to_accuracy"][t]) if row["refused"] is None else "none" for t in shown]
         speedup = "-" if row["speedup"] is None else f"{row['speedup']:.3g}x"
         scores = ["-" if row[key] is None else f"{row[key]:.4f}" for key in ("accuracy_iid", "accuracy_sorted")]
         attacked = "-" if row["attack"] is None else row["attack"]["verdict"] or "-"

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from codedfl.security.attacks import Null
+
 __all__ = ["strongest"]
 
 _WORST_FIRST = ("falls", "leaks", "holds")
@@ -12,9 +14,10 @@ _KEPT = ("verdict", "attack", "view", "holder", "assumption", "relative_error", 
 def strongest(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the worst verdict, and the attack and the view that it comes from.
 
-    An attack counts against the scheme as it is; what one gets under a further assumption stands in ``assuming``.
+    What counts are attacks on the scheme as it is; what they get under a further assumption stands in ``assuming``. The
+    attacker who does not look is not counted.
     """
-    real = [outcome for outcome in outcomes if not outcome["assumption"]]
+    real = [outcome for outcome in outcomes if not outcome["assumption"] and outcome["attack"] != Null.name]
     assumed = [outcome for outcome in outcomes if outcome["assumption"]]
     return {**_worst(real), "tried": len(real), "assuming": _worst(assumed) if assumed else None}
 

@@ -90,16 +90,16 @@ class Field:
         return served(base if fleet == self._own else base.with_settings({"timing.repeats": self._repeats}))
 
     def _weight(self, partition: str, fleet: str, scenario: Scenario) -> int:
-        if fleet == self._own or not predictable(scenario):
+        if (partition, fleet) == (IID, self._own) or not predictable(scenario):
             return _TRAINING * (scenario.timing.repeats if SCHEMES[scenario.scheme].follows_timing else 1)
         return _PREDICTING if partition == IID else 0
 
     def _step(self, partition: str, fleet: str, name: str, scenario: Scenario) -> Callable[[], None]:
         def step() -> None:
-            known = self.found.get((partition, self._own, name))
+            known = self.found.get((IID, self._own, name))
             if known is None or known.run is None or not predictable(scenario):
                 found = self._train(scenario, must=(partition, fleet) == (IID, self._own))
-            elif partition == SORTED:  # only its accuracy is asked for, and that is the same
+            elif partition == SORTED:  # only its accuracy is asked for, and that of all data is the same, however dealt
                 found = replace(known, predicted=True)
             else:
                 found = self._predict(fleet, scenario, known.run)

@@ -1,4 +1,4 @@
-"""The comparison as a Markdown page: one table a fleet, who sees what, what cannot be used."""
+"""The comparison as a Markdown page: one table a fleet, who sees what, where there is no result."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -57,7 +57,7 @@ def _line(row: Row, targets: Sequence[str]) -> list[str]:
     name, accuracies = f"`{row['scheme']}`", f"{_share(row['accuracy_iid'])} / {_share(row['accuracy_sorted'])}"
     if row["refused"] is not None:
         filler = ["-"] * (len(targets) + 7)
-        return [name, row["solver"], "refused", *filler[:-1], accuracies, "-", row["verdict"], _attack(row)]
+        return [name, row["solver"], "no result", *filler[:-1], accuracies, "-", row["verdict"], _attack(row)]
     times = [_time(row["time_to_accuracy"][target], row["time_to_accuracy_band"][target]) for target in targets]
     sizes = [_pair(row["bits_per_device"][link], 8e6) for link in ("up", "down", "d2d")]
     return [
@@ -114,7 +114,7 @@ def _leaks(rows: Sequence[Row]) -> str:
 
 def _refusals(rows: Sequence[Row]) -> str:
     lines = list(_refused(rows))
-    return "## What cannot be used\n\n" + "".join(f"- {line}\n" for line in lines) if lines else ""
+    return "## Where there is no result\n\n" + "".join(f"- {line}\n" for line in lines) if lines else ""
 
 
 def _refused(rows: Sequence[Row]) -> Iterator[str]:

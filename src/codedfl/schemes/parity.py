@@ -66,6 +66,9 @@ __all__ = ["Parity"]
 class ParityOptions(SchemeOptions):
     """Batches, rows of parity data for each point of a batch, whose they are, and the seed of generators and loads.
 
+    Parity data are made beforehand, as other schemes make their Gram matrices, and only their upload is charged, unless
+    ``charge_encoding`` is set.
+
     The generators decide the result of a run, so they come from a seed that makes it repeatable; whoever knows the seed
     can undo the combinations. On real devices it must be theirs alone.
     """
@@ -74,6 +77,7 @@ class ParityOptions(SchemeOptions):
     redundancy: float = setting(default=0.1, above=0, below=1)
     rows: str = setting(default="summed", choices=("summed", "own"))
     seed: int = setting(default=0, low=0)
+    charge_encoding: bool = setting(default=False)
 
 
 @final
@@ -237,7 +241,8 @@ class Parity(Scheme[ParityOptions]):
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that has drawn which points it works on."""
-        return ParityDevice(index, shard, [each[index] for each in self.batches], self.options.seed)
+        own, options = [each[index] for each in self.batches], self.options
+        return ParityDevice(index, shard, own, options.seed, charge_encoding=options.charge_encoding)
 
     def server(self) -> Server:
         """Prepare the server."""

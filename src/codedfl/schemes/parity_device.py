@@ -85,11 +85,14 @@ class Secrets:
 class ParityDevice(SharingDevice):
     """Keeps its data to itself but for parity data; works on as many points of a batch as it was given."""
 
-    def __init__(self, index: int, shard: Shard, batches: Sequence[Batch], seed: int) -> None:
+    def __init__(
+        self, index: int, shard: Shard, batches: Sequence[Batch], seed: int, *, charge_encoding: bool = False
+    ) -> None:
         self._index = index
         self._shard = shard
         self._batches = batches
         self._seed = seed
+        self._charge_encoding = charge_encoding
         self._worked = [self._secrets(number).worked for number in range(len(batches))]
 
     def _secrets(self, number: int) -> Secrets:
@@ -105,8 +108,9 @@ class ParityDevice(SharingDevice):
         """Return G W X and G W Y of the batch that is asked for."""
         secrets = self._secrets(int(grant["batch"]))
         x, y = self._shard.x[secrets.weighted], self._shard.y[secrets.weighted]
-        generator = secrets.generator(x.dtype, work)
-        features, targets = work.product(generator, x), work.product(generator, y)
+        encoding = work if self._charge_encoding else Work()
+        generator = secrets.generator(x.dtype, encoding)
+        features, targets = encoding.product(generator, x), encoding.product(generator, y)
         return {"batch": grant["batch"], "features": features, "targets": targets}
 
     def absorb(self, parcel: Message, work: Work) -> None:
