@@ -205,7 +205,7 @@ def _time_panel(
         _time_marks(axes, row, place, targets, styles[row["verdict"]])
         if row["refused"] or row["time_to_accuracy"][targets[-1]] is None:
             words = "no result" if row["refused"] else f"{float(targets[-1]):g} not reached"
-            axes.annotate(words, (0.02, place), xycoords=("axes fraction", "data"), fontsize=7, va="center")
+            axes.annotate(words, (0.98, place), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va="center")
     axes.grid(visible=True, axis="x", which="major", color="0.85")
     axes.grid(visible=True, axis="y", color="0.93")
     axes.set_axisbelow(True)
