@@ -50,6 +50,7 @@ pytestmark = pytest.mark.parametrize(
 
 SMALL = {
     "minibatch": {"parts": 2},
+    "parity": {"parts": 2},
     "he": {"backend": "ckks", "delta": 1e-3},
     "code-based": {"n": 24, "degree": 3, "t_tot": 8, "t": 4, "M": 4, "beta": 2, "delta": 1e-3, "supply": "reissued"},
 }

@@ -24,6 +24,8 @@ VIEWS = {
     "shared": views.SharedSupportView(G, WORDS, np.arange(T)),
     "pair": views.PairView(A, A, 2.0**31 - 1, 1.0),
     "replies": views.RepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
+    "masked replies": views.MaskedRepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
+    "summed replies": views.SummedRepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
     "membership": views.MembershipView(A, CANDIDATES),
     "parity": views.ParityView(WORDS[:, :D], WORDS[:, :2], 20, 20.0),
     "parity membership": views.ParityMembershipView(WORDS[:, :D], 20, CANDIDATES),
