@@ -99,10 +99,10 @@ class InterruptionError(Exception):
 
 
 @pytest.mark.parametrize(("solver", "scheme"), SERVED)
-def test_stopped_after_any_epoch_it_ends_with_the_same_bits(solver: str, scheme: str) -> None:
+def test_stopped_after_an_epoch_it_ends_with_the_same_bits(solver: str, scheme: str) -> None:
     given, chosen = tiny(scheme, "float32"), wanted(solver, scheme, {"task.precision": "float32"})
     whole = trained(given, chosen).to_arrays()
-    stops = range(1, EPOCHS) if solver == "gradient-descent" else (1, EPOCHS // 2)
+    stops = (1, 4, EPOCHS - 1) if solver == "gradient-descent" else (1, EPOCHS // 2)
     for stop in (stop for stop in stops if stop < lasts(solver)):
         file = io.BytesIO()
 
