@@ -28,7 +28,7 @@ from codedfl.schemes.contract import (
 )
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
-from codedfl.schemes.facts import Facts, agree, describe
+from codedfl.schemes.facts import Facts, agree, describe, known_delays
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
@@ -64,6 +64,7 @@ __all__ = [
     "check",
     "create",
     "describe",
+    "known_delays",
     "layout",
     "message_bits",
     "register",

@@ -14,7 +14,7 @@ from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Public
 from codedfl.task import Shard
 
-__all__ = ["Facts", "agree", "describe"]
+__all__ = ["Facts", "agree", "describe", "known_delays"]
 
 
 @final
@@ -58,8 +58,13 @@ def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
         *kinds[0],
         largest_feature=max(each.largest_feature for each in facts),
         largest_target=max(each.largest_target for each in facts),
-        delays=DelayModel.create(scenario.fleet, scenario.links),
+        delays=known_delays(scenario),
     )
+
+
+def known_delays(scenario: Scenario) -> DelayModel:
+    """Return what a scenario declares of the fleet and its links."""
+    return DelayModel.create(scenario.fleet, scenario.links)
 
 
 def _words(features: int, outputs: int, dtype: "np.dtype[Any]") -> str:
