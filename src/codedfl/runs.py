@@ -32,7 +32,7 @@ import pyarrow.parquet
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
-from codedfl.errors import CodedflError, LostDevicesError, RunDirectoryError, TrainingError
+from codedfl.errors import CodedflError, EngineError, LostDevicesError, RunDirectoryError, TrainingError
 from codedfl.files import (
     make_folder,
     remove_unfinished,
@@ -266,7 +266,7 @@ def _train(
 
     try:
         state = train(parties.objective, scenario, parties.scheme, engine, state, after_epoch)
-    except LostDevicesError:
+    except (LostDevicesError, EngineError):
         if state.epoch > 0:
             save(state)
         raise

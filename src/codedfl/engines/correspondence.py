@@ -75,7 +75,7 @@ class Correspondence:
         self._carrier = carrier
         self._patience = patience
         self._longest = longest
-        self._tag = 0
+        self._tag = secrets.randbits(40)  # late answers to a session before are not taken for answers to this one
         self._open: dict[int, _Open] = {}
         self._given_up: set[int] = set()
         self._silent_since: dict[int, float] = {}
@@ -138,6 +138,11 @@ class Correspondence:
                 others.append(heard)
         self._early.extend(others)
         return answers
+
+    def farewell(self) -> None:
+        """Tell all who are there that the run is over."""
+        self.give_up()
+        self.everyone({device: Question("forget", {"stage": None}) for device in range(len(self.sites))})
 
     def lose(self, device: int, reason: str) -> None:
         """Give a device up for good."""

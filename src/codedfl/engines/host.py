@@ -30,6 +30,9 @@ from codedfl.task import Shard
 
 __all__ = ["DeviceHost", "Holding", "Site"]
 
+Emulate = Callable[[Scenario, int], Emulation]
+"""Says for a scenario and the number of a device how slow it is."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -72,6 +75,7 @@ class _Run:
         self.inbox = Inbox()
         self.taking = threading.Lock()
         self.device: Device | None = None
+        self.slow: Emulation | None = None
         self.envelopes: Envelopes | None = None
 
     @property
@@ -99,10 +103,11 @@ class _Run:
 class DeviceHost(Host):
     """A site's side of a deployment: the adapter of a network asks it, and gives it a way to the other sites."""
 
-    def __init__(self, site: Site, peers: Peers, emulation: Emulation | None = None) -> None:
+    def __init__(self, site: Site, peers: Peers, emulation: Emulate | Emulation | None = None) -> None:
+        """``emulation`` makes the site slow: as it says, or as it says of a device of a scenario."""
         self._site = site
         self._peers = peers
-        self._emulation = emulation
+        self._emulate = (lambda scenario, device: emulation) if isinstance(emulation, Emulation) else emulation
         self._lock = threading.Lock()
         self._run: _Run | None = None
         self._loaded: tuple[object, Holding] | None = None
@@ -136,8 +141,8 @@ class DeviceHost(Host):
         try:
             run = self._current()
             parcel = Parcel.from_bytes(run.closing.open(sender, payload))
-            if self._emulation is not None and not parcel.free:
-                self._receive(run, self._emulation, parcel)
+            if run.slow is not None and not parcel.free:
+                self._receive(run, run.slow, parcel)
             run.inbox.put(sender, parcel)
         except (CodedflError, Superseded) as error:
             return refusal(str(error) or "the run is over")
@@ -227,6 +232,7 @@ class DeviceHost(Host):
             }
             assert self._site.key is not None  # noqa: S101 - it has shown one
             run.envelopes = Envelopes(self._site.name, self._site.key, run.own, members, fields["run"], self._site.pins)
+        run.slow = None if self._emulate is None else self._emulate(run.scenario, index)
         with run.turns.turn(int(fields["number"]), droppable=False):
             began = time.perf_counter()
             run.device = schemes.build(run.scenario, public).device(index, own)
@@ -238,7 +244,7 @@ class DeviceHost(Host):
         epoch, question, offline = int(fields["epoch"]), int(fields["question"]), bool(fields["offline"])
         if not fields["standing"]:
             run.turns.drop_below(number)
-        device, slow, work = run.prepared, self._emulation, Work()
+        device, slow, work = run.prepared, run.slow, Work()
         down_bits = 0 if offline else message_bits(frame.arrays)
         if slow is not None:
             received, _, _ = slow.reply(epoch, question, down_bits=down_bits, macs=0, up_bits=0)
@@ -261,7 +267,7 @@ class DeviceHost(Host):
         stage, number, free = int(frame.fields["stage"]), int(frame.fields["number"]), bool(frame.fields["free"])
         wanted = [(int(which), site, bool(relayed)) for which, site, relayed in frame.fields["parcels"]]
         grants = scattered(frame.arrays, [which for which, _, _ in wanted])
-        slow = None if free else self._emulation
+        slow = None if free else run.slow
         parcels: dict[int, Any] = {}
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
@@ -306,8 +312,8 @@ class DeviceHost(Host):
                 work = Work()
                 run.sharing.absorb(message, work)
                 macs.append(work.macs)
-            if self._emulation is not None and not frame.fields["free"]:
-                seconds = self._emulation.work(sum(macs), stage, 4) - (time.perf_counter() - began)
+            if run.slow is not None and not frame.fields["free"]:
+                seconds = run.slow.work(sum(macs), stage, 4) - (time.perf_counter() - began)
                 run.turns.sleep(seconds, number, droppable=False)
             working = time.perf_counter() - began
         return Frame("answer", {"macs": macs, "working_seconds": working})
