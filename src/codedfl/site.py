@@ -157,8 +157,8 @@ def _own_data(settings: SiteData, folder: Path, scenario: Scenario) -> dict[str,
     """Return what takes the place of the server's paths."""
     if bool(scenario.data.test_source) != bool(settings.test_source):
         raise DataError(
-            f"data.test_source is '{settings.test_source}' here and '{scenario.data.test_source}' in the scenario; either "
-            "both or none must have test samples apart"
+            f"data.test_source is '{settings.test_source}' here and '{scenario.data.test_source}' in the scenario; "
+            "either both or none must have test samples apart"
         )
     test = str(folder / settings.test_source) if settings.test_source else ""
     return {"data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}

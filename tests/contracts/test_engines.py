@@ -69,7 +69,7 @@ def test_sites_behind_bytes_train_the_model_of_virtual_time(name: str, tmp_path:
 def test_a_run_on_sites_keeps_its_promises_whoever_is_quick(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads of one machine reply in any order, and stragglers hand over; a gradient is exact where that is promised."""
+    """Threads reply in any order, and stragglers hand over; gradients are exact where that is promised."""
     made = given()
     scenario = chosen(name, **({f"schemes.{name}.delta": 0.0} if issubclass(SCHEMES[name], SharingScheme) else {}))
     seen = spied(monkeypatch, scenario)

@@ -176,13 +176,18 @@ class Correspondence:
                 self.ask(device, Question("ping"))
 
     def _judge(self, delivered: Delivered) -> Heard | None:
-        """Return a proper answer to an open question; refuse everything else."""
-        site, entry = delivered.site, self._open.get(delivered.tag)
-        device = self.sites.index(site) if site in self.sites else None
+        """Return a proper answer to an open question, and note the sign of life."""
+        device = self.sites.index(delivered.site) if delivered.site in self.sites else None
+        heard = self._proper(device, delivered)
         if device is not None and delivered.payload is not None:
             self._silent_since.pop(device, None)
             if self.awaited(device):
                 self._silent_since[device] = time.monotonic()
+        return heard
+
+    def _proper(self, device: int | None, delivered: Delivered) -> Heard | None:
+        """Return a proper answer to an open question; refuse everything else."""
+        site, entry = delivered.site, self._open.get(delivered.tag)
         if delivered.tag in self._given_up:
             self._given_up.discard(delivered.tag)
             if device is not None and delivered.payload is None:
