@@ -1,7 +1,6 @@
 """Envelopes: only the named sender can have closed one, only the named recipient can open it, and only once."""
 
 import logging
-import os
 from pathlib import Path
 
 import pytest
@@ -174,7 +173,7 @@ def test_a_key_is_written_for_its_owner_only_and_read_again(tmp_path: Path) -> N
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_key_that_others_can_read_is_refused(mode: int, tmp_path: Path) -> None:
     DeviceKey().write(tmp_path / "key")
-    os.chmod(tmp_path / "key", mode)
+    (tmp_path / "key").chmod(mode)
     with pytest.raises(KeyFileError, match="set its mode to 600") as error:
         DeviceKey.read(tmp_path / "key")
     assert is_one_sentence(str(error.value))

@@ -267,14 +267,15 @@ class DeviceHost(Host):
         stage, number, free = int(frame.fields["stage"]), int(frame.fields["number"]), bool(frame.fields["free"])
         wanted = [(int(which), site, bool(relayed)) for which, site, relayed in frame.fields["parcels"]]
         grants = scattered(frame.arrays, [which for which, _, _ in wanted])
-        slow = None if free else run.slow
+        slow, device = None if free else run.slow, run.sharing
+        closing = run.closing if any(site is not None for _, site, _ in wanted) else None
         parcels: dict[int, Any] = {}
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
             began = time.perf_counter()
             for which, _, _ in wanted:
                 work = Work()
-                parcels[which] = run.sharing.export(grants[which], work)
+                parcels[which] = device.export(grants[which], work)
                 macs.append(work.macs)
             if slow is not None:
                 bits = sum(message_bits(grant) for grant in grants.values())
@@ -286,9 +287,9 @@ class DeviceHost(Host):
             bits = message_bits(parcels[which])
             if slow is not None and (site is None or relayed):
                 run.turns.sleep(slow.upload(bits, stage, 2, which), number, droppable=False)
-            if site is not None:
+            if site is not None and closing is not None:
                 parcel = Parcel(stage, which, parcels[which], relayed=relayed, free=slow is None)
-                reason = deliver(self._peers, run.closing, site, parcel)
+                reason = deliver(self._peers, closing, site, parcel)
                 if reason is not None:
                     return Frame("error", {"reason": f"it could not send to {site}: {reason}", "unreached": site})
         bits_sent = [message_bits(parcels[which]) for which, _, _ in wanted]
