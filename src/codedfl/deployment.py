@@ -7,6 +7,7 @@ again, and the training ends as if it had not stopped.
 
 import math
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,7 +21,7 @@ from codedfl import schemes
 from codedfl.data import load_rows
 from codedfl.engines.carrier import Carrier
 from codedfl.engines.contract import Engine
-from codedfl.engines.correspondence import Correspondence, Heard, Question
+from codedfl.engines.correspondence import Clock, Correspondence, Heard, Question
 from codedfl.engines.envelopes import Member, fingerprint
 from codedfl.engines.remote import RemoteEngine
 from codedfl.errors import DataError, EngineError, LostDevicesError, ParcelError, UsageError
@@ -45,7 +46,7 @@ class Conditions:
 
     ``pins``: the fingerprints of the sites' keys, if the server is to check them. ``ready_seconds`` is how long sites
     may take to appear; ``patience`` and ``longest`` are those of the correspondence. ``time_scale`` is that of sites
-    which emulate slow devices. ``test`` False: the server has no test set.
+    which emulate slow devices. ``test`` False: the server has no test set. ``clock``: another than that of the machine.
     """
 
     pins: Mapping[str, str] | None = None
@@ -54,6 +55,7 @@ class Conditions:
     longest: float = 3600.0
     time_scale: float = 1.0
     test: bool = True
+    clock: Clock = time.monotonic
 
 
 def deploy(
@@ -75,7 +77,7 @@ def deploy(
             f"{len(set(sites))} sites were given for the {scenario.fleet.size} devices of the fleet; name one for each"
         )
     terms = conditions or Conditions()
-    letters = Correspondence(carrier, sites, patience=terms.patience, longest=terms.longest)
+    letters = Correspondence(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
 
     def parties() -> Deployment:
         carrier.ready(sites, terms.ready_seconds)

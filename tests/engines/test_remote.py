@@ -12,7 +12,7 @@ import pytest
 from codedfl.engines.carrier import Host
 from codedfl.engines.contract import Answer
 from codedfl.engines.correspondence import Correspondence, Question
-from codedfl.engines.in_process import Faults, InProcessCarrier
+from codedfl.engines.in_process import Faults, InProcessCarrier, StillClock
 from codedfl.engines.remote import RemoteEngine
 from codedfl.engines.wire import Frame, decode, encode
 from codedfl.schemes import Round, layout
@@ -22,10 +22,12 @@ from engines.test_virtual import at_least
 class Scripted(Host):
     """Answers the epoch it was asked in, as soon as its gate for that epoch is open."""
 
-    def __init__(self) -> None:
+    def __init__(self, carrier: InProcessCarrier) -> None:
+        self._carrier = carrier
         self.closed_gates: dict[int, threading.Event] = {}
         self.asked: list[int] = []
-        self.asked_at_all = threading.Event()
+        self.pings = 0
+        self.open_at_ping = 0
 
     def hold(self, epoch: int) -> threading.Event:
         """Let the answer to an epoch wait until the event that is returned."""
@@ -35,11 +37,15 @@ class Scripted(Host):
         frame = decode(payload)
         echo = {name: frame.fields[name] for name in ("session", "number")}
         if frame.kind == "ping":
+            self.pings += 1
+            if self.pings == self.open_at_ping:
+                self.close()
             return encode(Frame("answer", echo))
         epoch = int(frame.fields["epoch"])
         self.asked.append(epoch)
         if epoch in self.closed_gates:
-            self.closed_gates[epoch].wait()
+            with self._carrier.at_rest():
+                self.closed_gates[epoch].wait()
         fields = {**echo, "macs": 10 * epoch, "working_seconds": 0.5}
         return encode(Frame("answer", fields, {"answer": np.full(2, epoch, np.float64)}))
 
@@ -56,12 +62,12 @@ class Fleet:
 
     def __init__(self, count: int = 3, *, patience: float = 30.0, longest: float = 60.0, **options: Any) -> None:
         self.sites = [f"site-{number}" for number in range(count)]
-        self.hosts = [Scripted() for _ in self.sites]
-        self.faults = Faults()
-        self.carrier = InProcessCarrier(self.faults)
+        self.faults, self.clock = Faults(), StillClock()
+        self.carrier = InProcessCarrier(self.faults, clock=self.clock)
+        self.hosts = [Scripted(self.carrier) for _ in self.sites]
         for site, host in zip(self.sites, self.hosts, strict=True):
             self.carrier.attach(site, host)
-        self.letters = Correspondence(self.carrier, self.sites, patience=patience, longest=longest)
+        self.letters = Correspondence(self.carrier, self.sites, patience=patience, longest=longest, clock=self.clock)
         self.engine = RemoteEngine(self.letters, **options)
 
     def ask(self, question: Round, count: int, *, least: int = 0) -> Answer:
@@ -154,18 +160,19 @@ def test_a_deadline_ends_a_round_with_the_replies_that_are_there(make: Callable[
     fleet = make()
     fleet.hosts[1].hold(1)
     answer = fleet.ask(question(1, [0, 1, 2], deadline=0.3), 3)
-    assert devices(answer) <= {0, 2}
+    assert devices(answer) == {0, 2}
     assert (answer.costs.deadline, answer.lost, fleet.letters.lost) == (0.3, (), {})
+    assert fleet.engine.now == 0.3
 
 
 def test_after_the_deadline_the_least_is_awaited(make: Callable[..., Fleet]) -> None:
+    """Nobody is there at the deadline; device 1 answers when it has been pinged, long after."""
     fleet = make(2)
-    gates = [host.hold(1) for host in fleet.hosts]
-    opener = threading.Timer(0.2, gates[1].set)
-    opener.start()
-    answer = fleet.ask(question(1, [0, 1], deadline=0.01), 2, least=1)
-    opener.join()
-    assert devices(answer) == {1}
+    for host in fleet.hosts:
+        host.hold(1)
+    fleet.hosts[1].open_at_ping = 1
+    assert devices(fleet.ask(question(1, [0, 1], deadline=0.01), 2, least=1)) == {1}
+    assert fleet.engine.now > 0.01
 
 
 def test_a_question_to_nobody_ends_at_once(make: Callable[..., Fleet]) -> None:
@@ -207,12 +214,11 @@ def test_a_silent_site_is_lost_and_a_slow_one_is_not(make: Callable[..., Fleet])
     """Both owe an answer for longer than the patience; one of them answers pings."""
     fleet = make(patience=1.0)
     fleet.faults.silent.add("site-1")
-    gate = fleet.hosts[2].hold(1)
-    opener = threading.Timer(2.5, gate.set)
-    opener.start()
+    fleet.hosts[2].hold(1)
+    fleet.hosts[2].open_at_ping = 20
     answer = fleet.ask(question(1, [0, 1, 2]), 3)
-    opener.join()
     assert (devices(answer), answer.lost) == ({0, 2}, (1,))
+    assert fleet.engine.now > 2.0
     assert "no sign of life" in fleet.letters.lost[1]
 
 
@@ -227,12 +233,11 @@ def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Call
     """Nobody waits for it, every round is over in no time, and still its silence adds up."""
     fleet = make(2, patience=0.5)
     fleet.faults.silent.add("site-1")
-    epoch, waiting = 0, threading.Event()
-    while not fleet.letters.lost:
-        epoch += 1
+    for epoch in range(1, 10):
         fleet.ask(question(epoch, [0, 1]), 1)
-        waiting.wait(0.01)
-    assert (list(fleet.letters.lost), fleet.hosts[0].asked) == ([1], list(range(1, epoch + 1)))
+        fleet.clock.advance(0.1)
+    assert (list(fleet.letters.lost), fleet.hosts[0].asked) == ([1], list(range(1, 10)))
+    assert 1 not in fleet.engine.records["device"][-2:], "the lost are not asked again"
 
 
 def changed(**changes: Any) -> Callable[[bytes], list[bytes]]:
@@ -284,12 +289,10 @@ def test_an_improper_answer_counts_as_none_and_loses_the_site(
 
 def test_a_second_answer_is_refused(make: Callable[..., Fleet]) -> None:
     fleet = make()
-    gate = fleet.hosts[2].hold(1)
+    fleet.hosts[2].hold(1)
+    fleet.hosts[2].open_at_ping = 1
     fleet.faults.reply = lambda site, tag, payload: [payload, payload] if site == "site-1" else [payload]
-    opener = threading.Timer(0.2, gate.set)
-    opener.start()
     answer = fleet.ask(question(1, [0, 1, 2]), 3)
-    opener.join()
     assert sorted(reply.device for reply in answer.replies) == [0, 1, 2]
     assert ["answers twice" in reason for reason in fleet.letters.refused] == [True]
 

@@ -10,7 +10,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -21,7 +21,10 @@ from codedfl.engines.wire import Frame, decode, encode
 from codedfl.errors import EngineError
 from codedfl.schemes.messages import Layout, Message, layout
 
-__all__ = ["Correspondence", "Heard", "Question"]
+__all__ = ["Clock", "Correspondence", "Heard", "Question"]
+
+Clock = Callable[[], float]
+"""Tells seconds, from whenever on."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,11 +65,18 @@ class Correspondence:
     """Asks and listens; used from one thread."""
 
     def __init__(
-        self, carrier: Carrier, sites: Sequence[str], *, patience: float = 30.0, longest: float = 3600.0
+        self,
+        carrier: Carrier,
+        sites: Sequence[str],
+        *,
+        patience: float = 30.0,
+        longest: float = 3600.0,
+        clock: Clock = time.monotonic,
     ) -> None:
         if not 0 < patience <= longest or len(set(sites)) != len(sites):
             raise ValueError(f"need 0 < patience <= longest and sites that differ; got {patience}, {longest}, {sites}")
         self.sites = tuple(sites)
+        self.clock = clock
         self.session = secrets.token_hex(16)
         self.lost: dict[int, str] = {}
         """Devices that are gone for good, and why."""
@@ -86,7 +96,7 @@ class Correspondence:
         self._tag += 1
         fields = {**question.fields, "session": self.session, "number": self._tag}
         payload = encode(Frame(question.kind, fields, question.arrays))
-        now = time.monotonic()
+        now = self.clock()
         self._open[self._tag] = _Open(device, question, now)
         self._silent_since.setdefault(device, now)
         self._carrier.send(self.sites[device], payload, self._tag)
@@ -108,19 +118,19 @@ class Correspondence:
         self._open.clear()
 
     def hear(self, until: float | None) -> Heard | None:
-        """Return the next proper answer; None when ``until`` (of the monotonic clock) is over or nothing is awaited."""
+        """Return the next proper answer; None when ``until`` (of the clock) is over or nothing is awaited."""
         while True:
             if self._early:
                 return self._early.popleft()
             self._look_after()
             if not self.open:
                 return None
-            now = time.monotonic()
+            now = self.clock()
             wait = self._patience / 4 if until is None else min(self._patience / 4, max(0.0, until - now))
             delivered = self._carrier.next(wait)
             if delivered is not None and (heard := self._judge(delivered)) is not None:
                 return heard
-            if delivered is None and until is not None and time.monotonic() >= until:
+            if delivered is None and until is not None and self.clock() >= until:
                 return None
 
     def everyone(self, questions: Mapping[int, Question]) -> dict[int, Heard]:
@@ -163,7 +173,7 @@ class Correspondence:
         self._look_after()
 
     def _look_after(self) -> None:
-        now = time.monotonic()
+        now = self.clock()
         for device, since in list(self._silent_since.items()):
             if now - since > self._patience:
                 self.lose(device, f"no sign of life for {self._patience:g} s")
@@ -182,7 +192,7 @@ class Correspondence:
         if device is not None and delivered.payload is not None:
             self._silent_since.pop(device, None)
             if self.awaited(device):
-                self._silent_since[device] = time.monotonic()
+                self._silent_since[device] = self.clock()
         return heard
 
     def _proper(self, device: int | None, delivered: Delivered) -> Heard | None:

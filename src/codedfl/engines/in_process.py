@@ -3,23 +3,28 @@
 Faults can be put in at three places: what reaches a site, what comes back from it, and what sites send each other.
 """
 
-import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import final
 
 from codedfl.engines.carrier import Carrier, Delivered, Host, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["Faults", "InProcessCarrier", "Recording"]
+__all__ = ["Faults", "InProcessCarrier", "Recording", "StillClock"]
+
+_MOST_THREADS = 4096
+"""More than there ever are open questions; as many threads are made as are needed."""
 
 
 @final
 @dataclass
 class Faults:
-    """What goes wrong; hooks are called in the thread of the site and may sleep."""
+    """What goes wrong; hooks are called in the thread of the site."""
 
     silent: set[str] = field(default_factory=set)
     """Sites that are gone without a word."""
@@ -44,15 +49,41 @@ class Recording:
 
 
 @final
-class InProcessCarrier(Carrier):
-    """Calls hosts in threads of their own; each question has one, so that a site can be asked while it works."""
+class StillClock:
+    """A clock that stands still while any site works, and runs while the server waits for nobody.
 
-    def __init__(self, faults: Faults | None = None, recording: Recording | None = None) -> None:
+    What happens on it does not depend on how fast the machine is.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+@final
+class InProcessCarrier(Carrier):
+    """Calls hosts in threads; each question has its own, so that a site can be asked while it works."""
+
+    def __init__(
+        self, faults: Faults | None = None, recording: Recording | None = None, clock: StillClock | None = None
+    ) -> None:
+        """With a ``clock``, waiting is done on that one; without, on that of the machine."""
         self.faults = faults or Faults()
         self._recording = recording
+        self._clock = clock
         self._hosts: dict[str, Host] = {}
-        self._arrived: queue.SimpleQueue[Delivered] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._changed = threading.Condition()
+        self._arrived: deque[Delivered] = deque()
+        self._working = 0
+        self._threads = ThreadPoolExecutor(_MOST_THREADS)
+        self._failed: Exception | None = None
         self._closed = threading.Event()
 
     def peers(self, site: str) -> Peers:
@@ -62,6 +93,10 @@ class InProcessCarrier(Carrier):
     def attach(self, site: str, host: Host) -> None:
         """Let a host answer for a site; one that did so before is gone."""
         self._hosts[site] = host
+
+    def host(self, site: str) -> Host:
+        """Return who answers for a site."""
+        return self._hosts[site]
 
     def ready(self, sites: Sequence[str], timeout: float) -> None:
         """Say who is missing; nobody else will come."""
@@ -74,26 +109,50 @@ class InProcessCarrier(Carrier):
         """Let a thread bring the question to the site."""
         if self._recording is not None:
             self._recording.sent.append((site, payload))
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        thread = threading.Thread(target=self._ask, args=(site, payload, tag, time.monotonic()), daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        with self._changed:
+            self._working += 1
+        self._threads.submit(self._work, site, payload, tag, time.monotonic())
 
-    def _ask(self, site: str, payload: bytes, tag: int, began: float) -> None:
+    def _work(self, site: str, payload: bytes, tag: int, began: float) -> None:
+        try:
+            for coming in self._answers(site, payload, tag):
+                delivered = Delivered(site, tag, coming, time.monotonic() - began)
+                with self._changed:
+                    self._arrived.append(delivered)
+                    self._changed.notify_all()
+        except Exception as error:  # of a hook: hosts raise nothing
+            self._failed = error
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    def _answers(self, site: str, payload: bytes, tag: int) -> Iterator[bytes | None]:
         faults = self.faults
         if site in faults.unreachable or site not in self._hosts:
-            self._arrived.put(Delivered(site, tag, None, time.monotonic() - began))
+            yield None
             return
         reaching = faults.question(site, tag, payload)
         if reaching is None or site in faults.silent:
             return
-        answer = self._hosts[site].handle(reaching)
-        for coming in faults.reply(site, tag, answer):
+        for coming in faults.reply(site, tag, self._hosts[site].handle(reaching)):
             if site in faults.silent or self._closed.is_set():
                 return
             if self._recording is not None:
                 self._recording.received.append((site, coming))
-            self._arrived.put(Delivered(site, tag, coming, time.monotonic() - began))
+            yield coming
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Let the clock run while a site, or a hook, waits for something in its thread."""
+        with self._changed:
+            self._working -= 1
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working += 1
 
     def relay(self, sender: str, recipient: str, payload: bytes) -> bytes:
         """Bring a parcel from one site to another."""
@@ -107,20 +166,23 @@ class InProcessCarrier(Carrier):
 
     def next(self, timeout: float | None) -> Delivered | None:
         """Return what arrives next."""
-        try:
-            if timeout is not None and timeout <= 0:
-                return self._arrived.get_nowait()
-            return self._arrived.get(timeout=timeout)
-        except queue.Empty:
-            return None
+        with self._changed:
+            if self._clock is None:
+                self._changed.wait_for(lambda: self._arrived or (timeout is None and not self._working), timeout)
+            elif timeout is None or timeout > 0:
+                self._changed.wait_for(lambda: self._arrived or not self._working)
+                if not self._arrived:
+                    self._clock.advance(timeout or 0.0)
+            if self._failed is not None:
+                raise self._failed
+            return self._arrived.popleft() if self._arrived else None
 
     def close(self) -> None:
         """Close all hosts and wait for the threads."""
         self._closed.set()
         for host in self._hosts.values():
             host.close()
-        for thread in self._threads:
-            thread.join()
+        self._threads.shutdown()
 
 
 @final

@@ -1,7 +1,6 @@
 """Real sites behind a carrier, the engine of deployments: it carries messages and keeps the time."""
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
@@ -48,7 +47,7 @@ class RemoteEngine(Engine):
         self._letters = letters
         self._stages = Stages(letters)
         self._scale = time_scale
-        self._began = time.monotonic() - now * time_scale
+        self._began = self._letters.clock() - now * time_scale
         self._epoch, self._question = 0, 0
         self._asked: dict[int, tuple[int, float]] = {}
         self._records: dict[str, list[float]] = {name: [] for name in RECORDS}
@@ -58,7 +57,7 @@ class RemoteEngine(Engine):
     @property
     def now(self) -> float:
         """Seconds since the run began, without those between an interruption and going on."""
-        return (time.monotonic() - self._began) / self._scale
+        return (self._letters.clock() - self._began) / self._scale
 
     @property
     def records(self) -> dict[str, Shaped[np.ndarray, "rows"]]:
@@ -73,11 +72,11 @@ class RemoteEngine(Engine):
         if not question.standing:
             letters.give_up()
             self._asked.clear()
-        limit = None if question.deadline is None else time.monotonic() + question.deadline * self._scale
+        limit = None if question.deadline is None else self._letters.clock() + question.deadline * self._scale
         costs = {device: [bits, 0, 0] for device, bits in self._send(question, self._question, 0.0, offline).items()}
         replies: dict[int, Reply] = {}
         while not enough(list(replies)):
-            overdue = limit is not None and time.monotonic() >= limit
+            overdue = limit is not None and self._letters.clock() >= limit
             if overdue and len(replies) >= least:
                 break
             heard = letters.hear(None if overdue else limit)
