@@ -169,7 +169,6 @@ def test_hand_overs_are_done_again_when_a_run_goes_on(
         if stage.startswith("training") and done == 4:
             raise Killed
 
-    conditions = deployment.Conditions(test=False)
     with fleet(made) as sites:
         with pytest.raises(Killed):
             deployment.deploy(
@@ -177,7 +176,7 @@ def test_hand_overs_are_done_again_when_a_run_goes_on(
                 sites.carrier,
                 sites.sites,
                 tmp_path / "run",
-                conditions=deployment.Conditions(test=conditions.test, clock=sites.clock),
+                conditions=deployment.Conditions(test=False, clock=sites.clock),
                 check=made,
                 progress=kill,
             )
@@ -347,7 +346,7 @@ def test_a_data_source_of_sites_is_for_deployments_only(tmp_path: Path) -> None:
 
 def test_divergence_is_noticed_by_the_gradients(sites: InProcessFleet, tmp_path: Path) -> None:
     scenario = chosen("conventional", **{"training.learning_rate": 30.0, "training.epochs": 30})
-    with pytest.raises(runs.TrainingError, match="norm of the gradient is .* that of the first epoch") as error:
+    with pytest.raises(runs.TrainingError, match=r"norm of the gradient is .* that of the first epoch") as error:
         sites.deploy(scenario, tmp_path / "run", check=False)
     assert "set training.learning_rate (now 30) lower" in str(error.value)
     assert is_one_sentence(str(error.value))

@@ -66,7 +66,7 @@ def test_time_must_pass(scale: float) -> None:
 
 
 def test_an_emulated_fleet_is_never_faster_than_the_delay_model(tmp_path: Path) -> None:
-    """Every reply of every epoch, in the seconds of the scenario; and the model is that of devices that do not sleep."""
+    """Every reply, in the seconds of the scenario; and the model is that of devices that do not sleep."""
     setting, made = chosen("conventional"), given()
 
     def slow(scenario: object, device: int) -> Emulation:
