@@ -76,12 +76,30 @@ def test_reissued_supports_fall_to_whoever_had_them(chosen: Scenario, problem: P
     assert outcome.score.verdict == "falls"
 
 
-@pytest.mark.parametrize("name", ["conventional", "minibatch", "drop-slowest"])
+@pytest.mark.parametrize("name", ["conventional", "minibatch", "drop-slowest", "deadline", "asynchronous"])
 def test_the_server_learns_from_replies_in_clear(chosen: Scenario, problem: Problem, name: str) -> None:
     """The zero matrix has error 1; sixty features are few enough for 30 epochs to say much more than that."""
     (outcome,) = attack_scenario(chosen.with_settings({"scheme": name}), problem, names=["server-replies"], epochs=30)
     assert outcome.holder == "the server"
     assert outcome.score.relative_error < 0.5
+
+
+def test_parity_data_tell_the_server_who_is_in(chosen: Scenario, problem: Problem) -> None:
+    """A device has 11 or 12 points in a batch and sends 144 rows: what they span is exact, what they weigh is not."""
+    names = ["parity-gram", "parity-span", "null"]
+    found = attack_scenario(chosen.with_settings({"scheme": "parity"}), problem, names=names, epochs=6)
+    span, estimate = (next(entry for entry in found if entry.attack == name) for name in ("parity-span", "parity-gram"))
+    assert (span.score.auc, span.score.verdict, span.holder) == (1.0, "falls", "the server")
+    assert 0.05 < estimate.score.relative_error < 0.7
+    assert {entry.score.verdict for entry in found if entry.attack == "null"} == {"holds"}
+    assert sum(entry.attack == "null" for entry in found) == 3, "replies, parity data, parity data with candidates"
+
+
+def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> None:
+    wanted = chosen.with_settings({"scheme": "parity", "schemes.parity.rows": "own"})
+    (outcome,) = attack_scenario(wanted, problem, names=["parity-span"], epochs=4)
+    assert outcome.score.verdict in ("leaks", "falls")
+    assert outcome.score.auc < 1, "fewer rows than points"
 
 
 def test_results_are_plain_values(outcomes: list[Any]) -> None:

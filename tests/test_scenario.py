@@ -338,7 +338,8 @@ def preset_text(name: str) -> str:
 
 
 def test_the_promised_presets_are_there() -> None:
-    assert {"paper", "paper-quick", "fashion", "paper-92", "paper-128"} <= set(preset_names())
+    promised = {"paper", "paper-quick", "fashion", "paper-92", "paper-128", "homogeneous", "heavy-tailed"}
+    assert promised <= set(preset_names())
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -346,7 +347,7 @@ def test_a_preset_loads_under_its_own_name(name: str) -> None:
     loaded = load(name)
     assert loaded.name == name
     assert Scenario.from_toml(loaded.to_toml()) == loaded
-    assert loaded.fleet.size == 25
+    assert loaded.fleet.size == (120 if name == "heavy-tailed" else 25)
 
 
 CITES = re.compile(r"#.*(section [IVX]+|table [IVX]+|\(ours\)|not given)", re.IGNORECASE)
@@ -451,3 +452,42 @@ def test_fashion_differs_from_the_paper_in_data_and_goals_only() -> None:
     for table in (fashion, paper):
         del table["name"], table["training"]["targets"]
     assert fashion == paper
+
+
+@pytest.mark.parametrize("name", ["homogeneous", "heavy-tailed"])
+def test_other_fleets_differ_from_the_papers_in_their_devices_only(name: str) -> None:
+    other, paper = load(name).to_table(), load("paper").to_table()
+    for table in (other, paper):
+        del table["name"], table["fleet"]["devices"], table["schemes"]["drop-slowest"]
+    assert other == paper
+    for group in load(name).fleet.devices:
+        assert (group.setup_ratio, group.setup_seconds, group.last_epoch) == (0.5, 0.0, None)
+        assert (group.down_rate, group.up_rate, group.d2d_rate, group.loss) == (None,) * 4
+
+
+def rates(name: str) -> list[float]:
+    return [rate for group in load(name).fleet.devices for rate in [group.mac_rate] * group.count]
+
+
+def test_equal_devices_are_together_as_fast_as_the_papers() -> None:
+    assert len(set(rates("homogeneous"))) == 1
+    assert math.fsum(rates("homogeneous")) == pytest.approx(math.fsum(rates("paper")), rel=1e-12)
+
+
+def test_heavy_tailed_rates_follow_paretos_law() -> None:
+    """P(slowness > s) = 1 / s: groups between powers of two, at their middles, in counts apportioned to 120.
+
+    A group from s to 2 s has the share 1/s - 1/(2 s) of the devices; the middle one is slower by the factor that
+    half of the group exceeds, 1 / (1/s - 1/(4 s)). Nobody stands above the last group, whose middle is 2 s.
+    """
+    starts = [2.0**power for power in range(7)]
+    shares = [1 / s - 1 / (2 * s) for s in starts[:-1]] + [1 / starts[-1]]
+    middles = [1 / (1 / s - 1 / (4 * s)) for s in starts[:-1]] + [2 * starts[-1]]
+    counts = [math.floor(120 * share) for share in shares]
+    remainders = [120 * share - count for share, count in zip(shares, counts, strict=True)]
+    for place in sorted(range(7), key=lambda place: -remainders[place])[: 120 - sum(counts)]:
+        counts[place] += 1
+    groups = load("heavy-tailed").fleet.devices
+    assert [group.count for group in groups] == counts
+    assert [group.mac_rate for group in groups] == pytest.approx([25e6 / middle for middle in middles], rel=1e-12)
+    assert load("heavy-tailed").options("drop-slowest").to_table() == {"wait_for": 96}

@@ -13,8 +13,12 @@ from codedfl.engines import VirtualEngine
 from codedfl.engines.virtual import move
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, PlacingServer, Round, Scheme, Server, Work
+from codedfl.schemes.coded_padded import CodedPadded
+from codedfl.schemes.he import Encrypted
+from codedfl.schemes.one_shot import OneShot
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
+from codedfl.schemes.secagg import Wrapper
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 
@@ -80,36 +84,47 @@ def trained(
 
 @dataclass(frozen=True)
 class Seen:
-    """What went through the server in one epoch."""
+    """What went through the server in one epoch: the first question, the replies to the last, and all of both."""
 
     epoch: int
     model: np.ndarray
     round: Round
     replies: Mapping[int, Message]
     gradient: np.ndarray
+    questions: Sequence[tuple[Round, Mapping[int, Message]]]
 
 
 def spied(monkeypatch: Any, wanted: Scenario) -> list[Seen]:
     """Let every server of the scenario's scheme be watched from now on; the list fills up as epochs pass."""
     seen: list[Seen] = []
-    scheme = schemes.SCHEMES[wanted.scheme]
+    scheme = schemes.kind(wanted)
     make = scheme.server
 
     def watched(self: Scheme[Any]) -> Server:
         server = make(self)
-        asked: dict[int, tuple[np.ndarray, Round]] = {}
-        broadcast, combine = server.broadcast, server.combine
+        asked: dict[int, tuple[np.ndarray, list[Round]]] = {}
+        answered: dict[int, list[Mapping[int, Message]]] = {}
+        broadcast, follow_up, combine = server.broadcast, server.follow_up, server.combine
 
         def spy_broadcast(epoch: int, model: np.ndarray) -> Round:
-            asked[epoch] = model, broadcast(epoch, model)
-            return asked[epoch][1]
+            asked[epoch], answered[epoch] = (model, [broadcast(epoch, model)]), []
+            return asked[epoch][1][0]
+
+        def spy_follow_up(epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
+            answered[epoch].append(dict(replies))
+            further = follow_up(epoch, replies, work)
+            asked[epoch][1].extend([] if further is None else [further])
+            return further
 
         def spy_combine(epoch: int, replies: Mapping[int, Message], work: Work) -> np.ndarray:
             gradient = combine(epoch, replies, work)
-            seen.append(Seen(epoch, *asked[epoch], dict(replies), gradient))
+            model, rounds = asked[epoch]
+            questions = list(zip(rounds, answered[epoch], strict=True))
+            seen.append(Seen(epoch, model, rounds[0], dict(replies), gradient, questions))
             return gradient
 
         server.broadcast, server.combine = spy_broadcast, spy_combine  # type: ignore[method-assign]
+        server.follow_up = spy_follow_up  # type: ignore[method-assign]
         return server
 
     monkeypatch.setattr(scheme, "server", watched)
@@ -147,8 +162,13 @@ def plain_gradient(
     return value, 2 * gamma(roundings, shards[0].x.dtype) * size
 
 
-SEALED = (Sealed, SealedCoded)
+SEALED = (Sealed, SealedCoded, CodedPadded, Encrypted)
 """Schemes that compute with residues: all they send is unsigned integers."""
+
+
+def proper(question: Round) -> list[Message]:
+    """The requests of a round that asks for masked replies; none if it asks for anything else."""
+    return [request for request in question.requests.values() if "envelopes" in request]
 
 
 def promised_gradient(
@@ -160,7 +180,19 @@ def promised_gradient(
     half a step: N/2 steps of the Gram matrix for each unit of ||theta_k||_1, and N/2 steps of the moments. In every
     epoch so far the server added to its point and to the product there in float64. Each of the two roundings moves the
     product by at most u ||theta_k||_1 S, with S the bound on entries of the summed Gram matrix.
+
+    Where a secure sum is opened, each device rounds its reply to half a step of the question; where sums are opened
+    once, its data.
     """
+    if isinstance(scheme, Wrapper):
+        value, bound = promised_gradient(scheme.inner, shards, seen)
+        forms = {int(request.get("form", 0)) for asked, _ in seen[-1].questions for request in proper(asked)}
+        step = 0.0 if isinstance(scheme.inner, SEALED) else 2.0 ** -forms.pop()
+        return value, bound + len(shards) / 2 * step / sum(shard.samples for shard in shards)
+    if isinstance(scheme, OneShot):
+        value, bound = plain_gradient(shards, seen[-1].model)
+        steps = scheme.formats.gram.data_step * np.abs(seen[-1].model).sum(axis=0) + scheme.formats.moments.data_step
+        return value, bound + len(shards) / 2 * steps / sum(shard.samples for shard in shards)
     if not isinstance(scheme, SEALED):
         return plain_gradient(shards, seen[-1].model)
     points = [np.asarray(epoch.round.point) for epoch in seen if epoch.round.point is not None]
@@ -182,8 +214,30 @@ def placed(scheme: Scheme[Any], shards: Sequence[Shard]) -> tuple[Server, list[A
     if isinstance(server, PlacingServer):
         for stage in server.stages():
             for transfer in stage:
-                move(devices, transfer)
+                move(devices, transfer, server.receive)
     return server, devices
+
+
+def conversed(
+    server: Server,
+    devices: Sequence[Any],
+    epoch: int,
+    model: np.ndarray,
+    answers: Callable[[int, int], bool] = lambda device, question: True,
+) -> np.ndarray | None:
+    """The gradient of an epoch; ``answers`` says who replies to which question (from 0). None if too few do.
+
+    Who has not replied is not there any more, whatever it is asked.
+    """
+    following: Round | None = server.broadcast(epoch, model)
+    number, replies = 0, {}
+    while following is not None:
+        present = {device: asked for device, asked in following.requests.items() if answers(device, number)}
+        replies = {device: devices[device].reply(epoch, asked, Work()) for device, asked in present.items()}
+        if len(replies) < server.least:
+            return None
+        following, number = server.follow_up(epoch, replies, Work()), number + 1
+    return server.combine(epoch, replies, Work())
 
 
 def is_one_sentence(text: str) -> bool:

@@ -21,10 +21,10 @@ from codedfl.scenario import Scenario
 from codedfl.schemes.tap import tap
 from codedfl.schemes.transcript import Exposure, Transcript
 from codedfl.security import DecodingProblem, Estimate, claimed_level, estimates
-from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null, ServerReplies
+from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null, ParityGram, ServerReplies
 from codedfl.security.contract import Finding
 from codedfl.security.scoring import Score, Truth, relative_error, score
-from codedfl.security.views import MembershipView, View
+from codedfl.security.views import MembershipView, ParityMembershipView, ParityView, View
 from codedfl.task import Problem, gram
 from codedfl.training import State, train
 
@@ -61,7 +61,7 @@ class Statement:
 
 def statement(scenario: Scenario) -> Statement:
     """Say what a scenario claims and what is known of it, without running anything."""
-    scheme, options = schemes.SCHEMES[scenario.scheme], scenario.options()
+    scheme, options = schemes.kind(scenario), scenario.options()
     claimed: int | None = None
     found: tuple[Estimate, ...] = ()
     if isinstance(options, ClaimsLevel):
@@ -145,11 +145,14 @@ def attack_scenario(
         progress("attacking", done, len(pairs))
         guess = _guess(problem, test, exposure)
         truth = _truth(exposure, relative_error(guess, exposure.gram))
-        tried = ServerReplies(guess) if isinstance(attack, ServerReplies) else attack
+        tried = type(attack)(guess) if isinstance(attack, ServerReplies | ParityGram) else attack
         outcome, finding = _try(scenario.name, tried, exposure.view, truth, exposure.assumption)
         outcomes.append(outcome)
         if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
             outcomes += _membership(outcome, problem, exposure, finding.gram, names)
+    for exposure in seen:
+        if isinstance(exposure.view, ParityView):
+            outcomes += _parity_membership(scenario.name, problem, exposure, exposure.view, wanted)
     progress("attacking", len(pairs), len(pairs))
     return outcomes
 
@@ -186,9 +189,7 @@ def _membership(
     outcome: Outcome, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
 ) -> Iterable[Outcome]:
     """Ask who is in with the matrix that an attack found; if it is right, with the true one beside it."""
-    inside = problem.shards[exposure.subject].x
-    candidates = np.concatenate([inside, problem.x_test])
-    truth = Truth(members=np.arange(len(candidates)) < len(inside))
+    candidates, truth = _candidates(problem, exposure)
     for name, attack in ATTACKS.items():
         if attack.view_type is not MembershipView or (names and name not in names):
             continue
@@ -197,3 +198,21 @@ def _membership(
             matrices["with the true matrix"] = exposure.gram
         for words, matrix in matrices.items():
             yield _try(outcome.preset, attack, MembershipView(matrix, candidates), truth, words)[0]
+
+
+def _parity_membership(
+    preset: str, problem: Problem, exposure: Exposure, view: ParityView, wanted: Sequence[Attack[Any]]
+) -> Iterable[Outcome]:
+    """Ask who is in a batch with the parity data of it."""
+    candidates, truth = _candidates(problem, exposure)
+    asked = ParityMembershipView(view.parity, view.points, candidates)
+    for attack in wanted:
+        if attack.suits(asked):
+            yield _try(preset, attack, asked, truth, exposure.assumption)[0]
+
+
+def _candidates(problem: Problem, exposure: Exposure) -> tuple[Float[np.ndarray, "m d"], Truth]:
+    """Return the points under a view and the test points, and which are which."""
+    inside = problem.shards[exposure.subject].x if exposure.points is None else exposure.points
+    candidates = np.concatenate([inside, problem.x_test])
+    return candidates, Truth(members=np.arange(len(candidates)) < len(inside))

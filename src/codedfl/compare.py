@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from codedfl.runs import Run, execute, target_name
 from codedfl.scenario import Scenario
 from codedfl.task import Problem
 
-__all__ = ["BENCHMARK", "SharedProblem", "compare", "row", "to_csv"]
+__all__ = ["BENCHMARK", "SharedProblem", "compare", "row", "row_of", "served", "to_csv", "wanted_schemes"]
 
 BENCHMARK = "minibatch"
 """Speed-ups are against this scheme, as in the paper."""
@@ -44,15 +44,12 @@ class SharedProblem:
 
 def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progress) -> list[dict[str, Any]]:
     """Run the named schemes (and the benchmark) and write ``compare.json``, ``.csv``, ``.png`` and ``.svg``."""
-    unknown = [name for name in names if name not in schemes.SCHEMES]
-    if unknown:
-        raise UsageError(f"no scheme is called '{unknown[0]}'; schemes are {', '.join(schemes.SCHEMES)}")
-    wanted = list(dict.fromkeys([BENCHMARK, *names]))
+    wanted = wanted_schemes(names)
     refuse_file(out)
     shared = SharedProblem(progress)
     runs: dict[str, Run] = {}
     for name in wanted:
-        chosen = _served(scenario.with_settings({"scheme": name}))
+        chosen = served(scenario.with_settings({"scheme": name}))
         place = out / "runs" / f"{name}-{chosen.id()}"
         runs[name] = execute(chosen, place, problem=shared.get(chosen), progress=progress)
     rows = [row(run, runs[BENCHMARK]) for run in runs.values()]
@@ -68,37 +65,49 @@ def compare(scenario: Scenario, names: Sequence[str], out: Path, progress: Progr
     return rows
 
 
-def _served(scenario: Scenario) -> Scenario:
+def wanted_schemes(names: Sequence[str]) -> list[str]:
+    """Return the benchmark and the named schemes, each once; refuse a name that no scheme has."""
+    unknown = [name for name in names if name not in schemes.SCHEMES]
+    if unknown:
+        raise UsageError(f"no scheme is called '{unknown[0]}'; schemes are {', '.join(schemes.SCHEMES)}")
+    return list(dict.fromkeys([BENCHMARK, *names]))
+
+
+def served(scenario: Scenario) -> Scenario:
     """Return the scenario with the solver that its scheme is made for, or gradient descent if it cannot serve it."""
-    solver, own = scenario.training.solver, schemes.SCHEMES[scenario.scheme].solver
+    solver, own = scenario.training.solver, schemes.kind(scenario).solver
     if solver == "gradient-descent" and own is not None:
         return scenario.with_settings({"training.solver": own})
-    if schemes.serves(scenario.scheme, solver):
+    if schemes.serves(scenario, solver):
         return scenario
     return scenario.with_settings({"training.solver": "gradient-descent"})
 
 
 def row(run: Run, benchmark: Run) -> dict[str, Any]:
     """Return what the comparison says of a run."""
-    own, base = run.summary["time_to_accuracy"], benchmark.summary["time_to_accuracy"]
+    return row_of(run.scenario, run.summary, benchmark.summary["time_to_accuracy"])
+
+
+def row_of(scenario: Scenario, summary: Mapping[str, Any], base: Mapping[str, float | None]) -> dict[str, Any]:
+    """Return the same from a summary, and from the times of the benchmark."""
+    own, targets = summary["time_to_accuracy"], scenario.training.targets
     speedups = {target: _ratio(base.get(target), own[target]) for target in own}
-    targets = run.scenario.training.targets
     return {
-        "scheme": run.scenario.scheme,
-        "solver": run.scenario.training.solver,
-        "epochs": run.summary["epochs"],
-        "final_accuracy": run.summary["final_accuracy"],
+        "scheme": scenario.scheme,
+        "solver": scenario.training.solver,
+        "epochs": summary["epochs"],
+        "final_accuracy": summary["final_accuracy"],
         "time_to_accuracy": own,
-        "time_to_accuracy_band": run.summary["time_to_accuracy_band"],
+        "time_to_accuracy_band": summary["time_to_accuracy_band"],
         "speedup": speedups[target_name(targets[-1])] if targets else None,
         "speedups": speedups,
-        "seconds_per_epoch": run.summary["seconds_per_epoch"],
-        "bits_sent": run.summary["bits_sent"],
-        "device_macs": run.summary["device_macs"],
-        "survives_losses": run.summary["survives_losses"],
-        "leakage": run.summary["leakage"],
-        "verdict": run.summary["verdict"],
-        "scenario_id": run.summary["scenario_id"],
+        "seconds_per_epoch": summary["seconds_per_epoch"],
+        "bits_sent": summary["bits_sent"],
+        "device_macs": summary["device_macs"],
+        "survives_losses": summary["survives_losses"],
+        "leakage": summary["leakage"],
+        "verdict": summary["verdict"],
+        "scenario_id": summary["scenario_id"],
     }
 
 

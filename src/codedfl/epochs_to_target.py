@@ -8,10 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
+from codedfl import schemes
 from codedfl.errors import UsageError
 from codedfl.runs import load
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, Scheme
+from codedfl.schemes import Scheme
 from codedfl.timing import first_epoch
 
 __all__ = ["ASSUMED", "Epochs", "EpochsToTarget", "Finished", "finished"]
@@ -52,6 +53,8 @@ class Finished:
     scheme: str
     solver: str
     epochs: int
+    exact: bool
+    """Whether its scheme gave the gradient of all data in every epoch."""
 
 
 def finished(path: Path, scenario: Scenario) -> Finished:
@@ -72,7 +75,8 @@ def finished(path: Path, scenario: Scenario) -> Finished:
             f"--from-run '{path}' never reached {target} in {run.summary['epochs']} epochs; lower training.targets or "
             "train longer"
         )
-    return Finished(path, run.scenario.scheme, run.scenario.training.solver, epoch)
+    exact = schemes.kind(run.scenario).exact
+    return Finished(path, run.scenario.scheme, run.scenario.training.solver, epoch, exact)
 
 
 _TASK = ("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge")
@@ -115,7 +119,7 @@ class EpochsToTarget:
             return Epochs(self.told[solver], "told by --epochs")
         alike = [run for run in self.runs if run.solver == solver]
         own = [run for run in alike if run.scheme == scheme.name]
-        chosen = own or [run for run in alike if SCHEMES[run.scheme].exact]
+        chosen = own or [run for run in alike if run.exact]
         if not chosen:
             return ASSUMED[solver]
         mean = math.ceil(np.mean([run.epochs for run in chosen]))

@@ -1,7 +1,8 @@
 """Figures: labelled axes with units, readable in print, safe for the colour-blind."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,23 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = ["Curve", "accuracy_against_time", "save", "speedup_against_delta", "time_against_setting"]
+__all__ = [
+    "Curve",
+    "accuracy_against_time",
+    "save",
+    "speedup_against_delta",
+    "time_against_setting",
+    "time_by_scheme",
+]
 
 # the palette of Okabe and Ito, and line styles that tell curves apart without colour
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+_VERDICTS = {"holds": ("#0072B2", "o"), "not encrypted": ("#E69F00", "s"), "broken": ("#D55E00", "X")}
+_OTHER_VERDICTS = (("#009E73", "D"), ("#CC79A7", "^"), ("#56B4E9", "v"), ("#000000", "P"))
+"""Colours and marks of what is known of a scheme's secrecy; either tells them apart."""
+_NOTHING = 1e-300
+"""Stands for zero on a logarithmic axis."""
 _ROWS = 200
 _POINTS = 400
 
@@ -55,12 +68,12 @@ def _steps(run: Run, grid: Float[np.ndarray, "points"]) -> Float[np.ndarray, "ro
     return np.asarray(accuracy[done])
 
 
-def _figure() -> "Figure":
+def _figure(width: float = 7, height: float = 4.4) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("figures need matplotlib; install it with: pip install 'codedfl[plots]'") from None
-    return Figure(figsize=(7, 4.4), layout="constrained", dpi=150)
+    return Figure(figsize=(width, height), layout="constrained", dpi=150)
 
 
 def accuracy_against_time(curves: Sequence[Curve], *, targets: Sequence[float], metric: str = "accuracy") -> "Figure":
@@ -142,6 +155,105 @@ def speedup_against_delta(sweeps: Sequence[dict[str, Any]], target: float) -> "F
     axes.grid(visible=True, color="0.9")
     axes.legend(fontsize=8, title="mean and 95% of seeds and draws", title_fontsize=8)
     return figure
+
+
+def time_by_scheme(rows: Sequence[Mapping[str, Any]], targets: Sequence[float], metric: str = "accuracy") -> "Figure":
+    """Draw the time to the first and the last target by scheme, a panel a fleet; the quickest on the first on top.
+
+    ``rows`` are those of ``codedfl compare --all``. Marks say what is known of a scheme's secrecy.
+    """
+    fleets = {row["fleet"]: row["devices"] for row in rows}
+    shown = [repr(target) for target in dict.fromkeys((targets[0], targets[-1]))]
+    order = _quickest_first([row for row in rows if row["fleet"] == rows[0]["fleet"]], shown[-1])
+    styles = _verdict_styles(row["verdict"] for row in rows)
+    figure = _figure(3.2 * len(fleets) + 1.4, 1.7 + 0.3 * len(order))
+    panels = figure.subplots(1, len(fleets), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (fleet, devices) in zip(panels, fleets.items(), strict=True):
+        _time_panel(axes, [row for row in rows if row["fleet"] == fleet], order, shown, styles)
+        axes.set_title(f"{fleet} ({devices} devices)", fontsize=10)
+    panels[0].set_yticks(range(len(order)), order, fontsize=9)
+    panels[0].set_ylim(len(order) - 0.5, -0.5)
+    panels[0].set_xlim(*_time_limits(rows, shown))
+    figure.supxlabel("training time in virtual seconds (logarithmic): mean and 95% of timing draws", fontsize=9)
+    handles = _time_legend(styles, shown, metric)
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6), fontsize=8)
+    return figure
+
+
+def _quickest_first(rows: Sequence[Mapping[str, Any]], target: str) -> list[str]:
+    times = {row["scheme"]: (row["time_to_accuracy"] or {}).get(target) or np.inf for row in rows}
+    return sorted(times, key=lambda name: float(times[name]))
+
+
+def _verdict_styles(verdicts: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Give each verdict a colour and a mark: the known ones always theirs, in their order."""
+    found = set(verdicts)
+    others = zip(sorted(found - _VERDICTS.keys()), cycle(_OTHER_VERDICTS), strict=False)
+    return {verdict: style for verdict, style in _VERDICTS.items() if verdict in found} | dict(others)
+
+
+def _time_panel(
+    axes: "Axes",
+    rows: Sequence[Mapping[str, Any]],
+    order: Sequence[str],
+    targets: Sequence[str],
+    styles: Mapping[str, tuple[str, str]],
+) -> None:
+    axes.set_xscale("log")
+    for row in rows:
+        place = order.index(row["scheme"])
+        _time_marks(axes, row, place, targets, styles[row["verdict"]])
+        if row["refused"] or row["time_to_accuracy"][targets[-1]] is None:
+            words = "no result" if row["refused"] else f"{float(targets[-1]):g} not reached"
+            axes.annotate(words, (0.02, place), xycoords=("axes fraction", "data"), fontsize=7, va="center")
+    axes.grid(visible=True, axis="x", which="major", color="0.85")
+    axes.grid(visible=True, axis="y", color="0.93")
+    axes.set_axisbelow(True)
+
+
+def _time_marks(
+    axes: "Axes", row: Mapping[str, Any], place: int, targets: Sequence[str], style: tuple[str, str]
+) -> None:
+    """Mark the times of one scheme: the last target filled, the first hollow and a little higher."""
+    colour, mark = style
+    for target, seconds, low, high in _reached(row, targets):
+        last = target == targets[-1]
+        height = place + (0.13 if last else -0.13)
+        axes.plot([max(low, _NOTHING), high], [height] * 2, color=colour, linewidth=4, alpha=0.35)
+        axes.plot(seconds, height, mark, color=colour, markerfacecolor=colour if last else "white", markersize=6)
+
+
+def _reached(row: Mapping[str, Any], targets: Sequence[str]) -> Iterator[tuple[str, float, float, float]]:
+    """Go through the targets that a scheme reaches: mean time and band; a single training has none."""
+    for target in targets if row["time_to_accuracy"] else ():
+        seconds, limits = row["time_to_accuracy"][target], row["time_to_accuracy_band"][target]
+        if seconds is not None:
+            low, high = limits if limits and None not in limits else (seconds, seconds)
+            yield target, seconds, low, high
+
+
+def _time_limits(rows: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> tuple[float, float]:
+    """Return the ends of an axis for all times; a band that begins at nothing runs off it."""
+    found = [values for row in rows for _, *values in _reached(row, targets)]
+    lows = [max(low, seconds / 10) for seconds, low, _ in found]
+    return (min(lows) / 1.5, max(high for *_, high in found) * 1.5) if found else (0.1, 1.0)
+
+
+def _time_legend(styles: Mapping[str, tuple[str, str]], targets: Sequence[str], metric: str) -> list[Any]:
+    from matplotlib.lines import Line2D
+
+    word = "accuracy" if metric == "accuracy" else "R²"
+    marks = [
+        Line2D([], [], color=colour, marker=mark, linestyle="none", label=f"secrecy: {verdict}")
+        for verdict, (colour, mark) in styles.items()
+    ]
+    grey: dict[str, Any] = {"color": "0.3", "marker": "o", "linestyle": "none"}
+    faces = ["white"] * (len(targets) - 1) + ["0.3"]
+    fills = [
+        Line2D([], [], **grey, markerfacecolor=face, label=f"to {word} {float(target):g}")
+        for target, face in zip(targets, faces, strict=True)
+    ]
+    return [*marks, *fills]
 
 
 def _inside(axes: "Axes", height: float) -> bool:

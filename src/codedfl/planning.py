@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from codedfl import schemes
-from codedfl.delays import DelayModel, RoundCosts, TransferCosts
+from codedfl.delays import DelayModel, TransferCosts
 from codedfl.engines import VirtualEngine
 from codedfl.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
 from codedfl.errors import ScenarioError, UsageError
@@ -23,11 +23,25 @@ from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme, SharingScheme
 from codedfl.shared_timing import SharedCosts, Variant, measure, shared_seconds
+from codedfl.spent import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing
 from codedfl.task import Problem, Shard, load_data, partition_rows
 from codedfl.timing import Band, band, cumulative_seconds, reply_costs, standing_seconds
 from codedfl.training import History, State, train
 
-__all__ = ["DRAWS", "PRIVACY", "Costs", "Offer", "Plan", "Prediction", "Shapes", "plan", "predict", "probe"]
+__all__ = [
+    "DRAWS",
+    "PRIVACY",
+    "Costs",
+    "Offer",
+    "Plan",
+    "Prediction",
+    "Shapes",
+    "link_bits",
+    "plan",
+    "predict",
+    "probe",
+    "spent_by_device",
+]
 
 DRAWS = 200
 """Timing draws behind a band unless told: its limits are known to a percent or so."""
@@ -129,7 +143,7 @@ def _period(keys: Sequence[Any]) -> int:
 
 def probe(scenario: Scenario, problem: Problem) -> Costs:
     """Let the scheme of a scenario set up and take its first epochs for real, in virtual time, losing no device."""
-    sharing = issubclass(SCHEMES[scenario.scheme], SharingScheme)
+    sharing = issubclass(schemes.kind(scenario), SharingScheme)
     still = {"training.learning_rate": _STANDSTILL, "training.tolerance": 0.0, "training.targets": []}
     plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
     short = scenario.with_settings(still | plain)
@@ -153,68 +167,59 @@ def predict(costs: Costs, scenario: Scenario, *, epochs: int, draws: int = DRAWS
     return np.asarray(shared_seconds([variant], delays, epochs=epochs, seed=seed, draws=draws)[0])
 
 
-Sent = dict[str, Int[np.ndarray, "n"]]
+def spent_by_device(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
+    """Return what each device receives, sends and multiplies.
 
-
-def link_bits(costs: Costs, scenario: Scenario, epochs: int) -> Sent:
-    """Return the payload of each device by link: received from the server (down), sent to it (up), sent to devices.
-
-    Where devices hand over by chance, the bits are those of the scenario's own draw.
+    Where devices hand over or are asked by chance, it is what they spend in the scenario's own draw.
     """
-    bits = {link: np.zeros(scenario.fleet.size, np.int64) for link in ("down", "up", "d2d")}
+    spent = nothing(scenario.fleet.size)
     for stage in costs.set_up:
-        _add_transfers(bits, stage)
+        add_transfers(spent, stage)
     if costs.shared is not None and isinstance(costs.scheme, SharingScheme):
-        _add_shared(bits, costs.scheme, costs.shared, scenario, epochs)
-        return bits
+        _add_shared(spent, costs.scheme, costs.shared, scenario, epochs)
+        return spent
     history = costs.history(epochs)
     if any(round_.standing for round_ in history.rounds):
-        _add_standing(bits, history, scenario)
-        return bits
+        _add_standing(spent, history, scenario)
+        return spent
     numbers = [number for questions in history.questions() for number in questions]
     for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
-        _add_round(bits, history.rounds[number], slice(None), int(times))
-    return bits
+        add_round(spent, history.rounds[number], times=int(times))
+    return spent
 
 
-def _add_shared(bits: Sent, scheme: SharingScheme[Any], shared: SharedCosts, scenario: Scenario, epochs: int) -> None:
+def link_bits(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
+    """Return the payload of each device by link: received from the server (down), sent to it (up), sent to devices."""
+    spent = spent_by_device(costs, scenario, epochs)
+    return {link: spent[link] for link in LINKS}
+
+
+def _add_shared(spent: Spent, scheme: SharingScheme[Any], shared: SharedCosts, scenario: Scenario, epochs: int) -> None:
     """Replay the policy on one draw's delays; those who have left neither receive nor send."""
     delays, policy = DelayModel.create(scenario.fleet, scenario.links), scheme.policy()
     seed, draw = scenario.timing.seed, scenario.timing.draw
-    _add_round(bits, shared.first, slice(None), 1)
+    add_round(spent, shared.first)
     for epoch in range(2, epochs + 1):
         active = list(policy.active)
-        _add_round(bits, shared.other, active, 1)
-        seconds = delays.reply_seconds(shared.other, delays.chance(seed, epoch, draw, 1))[0]
+        seconds = np.zeros(delays.devices)
+        for question, costs in enumerate(shared.questions(len(active))):
+            add_round(spent, costs, active)
+            seconds += delays.reply_seconds(costs, delays.chance(seed, epoch, draw, 1, question))[0]
         decision = policy.after_epoch({device: float(seconds[device]) for device in active})
-        _add_transfers(bits, [shared.of(handover) for handover in decision.handovers])
+        add_transfers(spent, [shared.of(handover) for handover in decision.handovers])
 
 
-def _add_standing(bits: Sent, history: History, scenario: Scenario) -> None:
+def _add_standing(spent: Spent, history: History, scenario: Scenario) -> None:
     """Count who is asked how often in one draw."""
     delays, timing = DelayModel.create(scenario.fleet, scenario.links), scenario.timing
     _, asked = standing_seconds(history, delays, seed=timing.seed, draws=timing.draw + 1)
     each = reply_costs(history, delays.devices)
-    bits["down"] += asked[-1] * each.down_bits
-    bits["up"] += asked[-1] * each.up_bits
+    spent["down"] += asked[-1] * each.down_bits
+    spent["up"] += asked[-1] * each.up_bits
+    spent["macs"] += asked[-1] * each.macs
     for costs in (history.rounds[number] for number in history.round_of_epoch):
         if not costs.standing:
-            _add_round(bits, costs, slice(None), 1)
-
-
-def _add_round(bits: Sent, costs: RoundCosts, places: slice | list[int], times: int) -> None:
-    bits["down"][costs.asked[places]] += times * costs.down_bits[places]
-    bits["up"][costs.asked[places]] += times * costs.up_bits[places]
-
-
-def _add_transfers(bits: Sent, transfers: Sequence[TransferCosts]) -> None:
-    for costs in transfers:
-        sent = costs.bits()
-        bits["down"][costs.sender] += costs.grant_bits
-        if costs.relayed:
-            bits["down"][costs.recipient] += costs.parcel_bits
-        bits["up"][costs.sender] += sent["up"]
-        bits["d2d"][costs.sender] += sent["d2d"]
+            add_round(spent, costs)
 
 
 @dataclass(frozen=True)
@@ -345,13 +350,13 @@ def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: 
         costs = probe(scenario, problem)
     except ScenarioError as error:
         return Offer(kind, refused=str(error))
-    served = [name for name in ASSUMED if schemes.serves(scenario.scheme, name)]
+    served = [name for name in ASSUMED if schemes.serves(scenario, name)]
     epochs = {solver: counts.of(kind, solver) for solver in served}
     seconds = predict(costs, scenario, epochs=max(found.count for found in epochs.values()), draws=draws)
     predictions = []
     for solver, found in epochs.items():
         bits = link_bits(costs, scenario, found.count)
-        links = {link: {"mean": float(each.mean()), "largest": float(each.max())} for link, each in bits.items()}
+        links = {link: mean_and_largest(each) for link, each in bits.items()}
         sent = links["up"]["mean"] + links["d2d"]["mean"]
         predictions.append(Prediction(solver, found, band(seconds[:, found.count - 1]), links, sent))
     scheme = costs.scheme

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["figure_html", "number", "page", "table_html", "table_markdown"]
+__all__ = ["figure_html", "number", "page", "seconds_text", "table_html", "table_markdown"]
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
@@ -20,6 +20,15 @@ def number(value: Any) -> str:
     if value is None:
         return "-"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Write a time for people."""
+    if seconds is None:
+        return "never"
+    if seconds < 120:
+        return f"{seconds:.3g} s" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
 def table_html(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

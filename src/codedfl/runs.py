@@ -45,13 +45,13 @@ from codedfl.files import (
 from codedfl.objective import Objective
 from codedfl.parties import Parties, Simulation
 from codedfl.progress import Progress, silent
-from codedfl.results import Timed, summarise, tabulate, target_name
+from codedfl.results import Timed, summarise, tabulate, target_name, times_to_targets
 from codedfl.scenario import Scenario
 from codedfl.task import Problem
 from codedfl.timing import time_to
 from codedfl.training import State, create_solver, train
 
-__all__ = ["Run", "default_directory", "execute", "load", "target_name"]
+__all__ = ["Run", "default_directory", "execute", "load", "target_name", "times_to_targets"]
 
 _CHECKPOINT_SECONDS = 0.25
 _KEPT = "kept_"

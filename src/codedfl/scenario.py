@@ -191,6 +191,11 @@ class Timing(Settings, table="timing"):
 class SchemeOptions(Settings):
     """Base of the options of a scheme; a scheme without options uses it as it is."""
 
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Other schemes whose options count as well, because this one uses them."""
+        return ()
+
     def check_fleet(self, devices: int) -> None:
         """Refuse options that do not fit the number of devices; subclasses say which."""
 
@@ -268,12 +273,13 @@ class Scenario(Settings):
     def id(self) -> str:
         """Return the hash of everything that defines the experiment.
 
-        The name and the options of other schemes define nothing; a file of features counts by its contents, not by
-        its place.
+        The name and the options of schemes that are not used define nothing; a file of features counts by its
+        contents, not by its place.
         """
         table = self.to_table()
         del table["name"]
-        table["schemes"] = {self.scheme: self.options().to_table()}
+        counted = (self.scheme, *self.options().others)
+        table["schemes"] = {name: self.options(name).to_table() for name in counted if name in _OPTIONS}
         if not self.data.named:
             for key in ("test_source",) if self.data.elsewhere else ("source", "test_source"):
                 table["data"][key] = _digest(table["data"][key])

@@ -8,16 +8,19 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from codedfl.delays import DelayModel, RoundCosts, TransferChance, TransferCosts, stage_seconds
+from codedfl.delays import Chance, DelayModel, RoundCosts, TransferChance, TransferCosts, stage_seconds
 from codedfl.engines.virtual import move
 from codedfl.schemes import (
     Device,
     Handover,
+    Message,
+    PlacingServer,
     Round,
     SharingPolicy,
     SharingScheme,
@@ -32,12 +35,20 @@ __all__ = ["SharedCosts", "Variant", "measure", "shared_seconds"]
 
 @dataclass(frozen=True, eq=False)
 class SharedCosts:
-    """What the first epoch, any other epoch, a fresh hand-over and a forwarding cost."""
+    """What the first epoch, any other epoch, a fresh hand-over and a forwarding cost.
+
+    Where an epoch has several questions, or costs depend on how many devices are active, ``by_active`` tells them.
+    """
 
     first: RoundCosts
     other: RoundCosts
     granted: TransferCosts
     forwarded: TransferCosts
+    by_active: Callable[[int], Sequence[RoundCosts]] | None = None
+
+    def questions(self, active: int) -> Sequence[RoundCosts]:
+        """Return the costs of the questions of an epoch after the first, each told for all devices."""
+        return (self.other,) if self.by_active is None else self.by_active(active)
 
     def of(self, handover: Handover) -> TransferCosts:
         """Return the costs of a hand-over."""
@@ -54,16 +65,20 @@ def measure(scheme: SharingScheme[Any], problem: Problem, *, first_offline: bool
     server = probe.server()
     if not isinstance(server, SharingServer):
         raise TypeError(f"{type(server).__name__} does not share")
-    first = _round_costs(scheme, devices, server, server.broadcast(1, np.ones(problem.shape)), 0)
+    if isinstance(server, PlacingServer):
+        for transfer in chain.from_iterable(server.stages()):
+            move(devices, transfer, server.receive)
+    first, _ = _round_costs(scheme, devices, server, server.broadcast(1, np.ones(problem.shape)), 0)
     granted, forwarded = (move(devices, transfer) for transfer in server.resume([(1, 0, 0), (0, 2, None)], {}))
     # the server's work may grow with the first hand-over; the few operations before it are charged as after it
-    other = _round_costs(scheme, devices, server, server.broadcast(2, np.ones(problem.shape)), 2)
-    return SharedCosts(_offline(first) if first_offline else first, other, granted, forwarded)
+    other, reply = _round_costs(scheme, devices, server, server.broadcast(2, np.ones(problem.shape)), 2)
+    questions = partial(scheme.questions, alone=other, reply=reply)
+    return SharedCosts(_offline(first) if first_offline else first, other, granted, forwarded, questions)
 
 
 def _round_costs(
     scheme: SharingScheme[Any], devices: Sequence[Device], server: SharingServer, question: Round, device: int
-) -> RoundCosts:
+) -> tuple[RoundCosts, Message]:
     work, combining = Work(), Work()
     request = question.requests[device]
     reply = devices[device].reply(question.epoch, request, work)
@@ -71,7 +86,7 @@ def _round_costs(
     everyone = question.epoch > 1 or len(question.requests) == len(devices)
     each = np.ones(scheme.public.devices if everyone else 1, dtype=np.int64)
     costs = (message_bits(request) * each, work.macs * each, message_bits(reply) * each)
-    return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs)
+    return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs), reply
 
 
 def _offline(costs: RoundCosts) -> RoundCosts:
@@ -101,11 +116,27 @@ class _Fleet:
         self._grants = np.array([policy.may_grant for policy in self._policies])
         self.now = np.zeros(draws)
 
-    def finish(self, replies: Float[np.ndarray, "draws n"], costs: RoundCosts) -> None:
-        """Let an epoch end with the last active device's reply; where not all are asked, with the last asked one's."""
+    def groups(self) -> list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]]:
+        """Return the questions that an epoch has, and in which draws it has them."""
+        counts = self._active.sum(axis=1)
+        found: dict[Any, tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]] = {}
+        for count in np.unique(counts):
+            questions = self._variant.costs.questions(int(count))
+            key = tuple(costs.key() for costs in questions)
+            before = found[key][1] if key in found else False
+            found[key] = questions, before | (counts == count)
+        return list(found.values())
+
+    def finish(
+        self, replies: Float[np.ndarray, "draws n"], costs: RoundCosts, rows: Bool[np.ndarray, "draws"] | bool = True
+    ) -> None:
+        """Let a question end with the last active device's reply; where not all are asked, with the last asked one's.
+
+        ``rows`` are the draws that have this question.
+        """
         awaited = self._active if replies.shape[1] == self._active.shape[1] else True
         last = np.max(replies, axis=1, initial=0, where=awaited)
-        self.now = self.now + last + self._delays.server_seconds(costs.server_macs)
+        self.now = np.where(rows, self.now + last + self._delays.server_seconds(costs.server_macs), self.now)
 
     def share(self, replies: Float[np.ndarray, "draws n"], chance: Callable[[], TransferChance]) -> None:
         """Let stragglers hand over; draws in which the policy cannot move anything are passed over."""
@@ -128,6 +159,22 @@ class _Fleet:
         self._grants[draw] = policy.may_grant
 
 
+class _Replies:
+    """When replies come in one epoch; variants whose questions cost the same share what was computed."""
+
+    def __init__(self, delays: DelayModel, chance: Callable[[int], Chance]) -> None:
+        self._delays = delays
+        self._chance = cache(chance)
+        self._known: dict[Any, Float[np.ndarray, "draws asked"]] = {}
+
+    def of(self, costs: RoundCosts, question: int) -> Float[np.ndarray, "draws asked"]:
+        """Return when each asked device has replied in each draw, counted from the question."""
+        key = question, costs.key()
+        if key not in self._known:
+            self._known[key] = self._delays.reply_seconds(costs, self._chance(question))
+        return self._known[key]
+
+
 def shared_seconds(
     variants: Sequence[Variant],
     delays: DelayModel,
@@ -147,17 +194,20 @@ def shared_seconds(
             fleet.now = fleet.now + stage_seconds(delays, stage, transfers, seed=seed, first=0, draws=draws)
     ends = np.empty((len(variants), draws, epochs))
     for epoch in range(1, epochs + 1):
-        chance = delays.chance(seed, epoch, 0, draws)
+        seconds = _Replies(delays, partial(delays.chance, seed, epoch, 0, draws))
         transfer_chance = cache(partial(delays.transfer_chance, seed, epoch, 0, draws))
-        known: dict[object, Float[np.ndarray, "draws n"]] = {}
         for number, (variant, fleet) in enumerate(zip(variants, fleets, strict=True)):
-            costs = variant.costs.first if epoch == 1 else variant.costs.other
-            if costs.key() not in known:
-                known[costs.key()] = delays.reply_seconds(costs, chance)
-            replies = known[costs.key()]
-            fleet.finish(replies, costs)
+            if epoch == 1:
+                fleet.finish(seconds.of(variant.costs.first, 0), variant.costs.first)
+                ends[number, :, 0] = fleet.now
+                continue
+            taken = np.zeros((draws, delays.devices))
+            for questions, rows in fleet.groups():
+                for place, costs in enumerate(questions):
+                    replies = seconds.of(costs, place)
+                    fleet.finish(replies, costs, rows)
+                    taken += np.where(rows[:, None], replies, 0.0)
             ends[number, :, epoch - 1] = fleet.now
-            if epoch > 1:
-                fleet.share(replies, transfer_chance)
+            fleet.share(taken, transfer_chance)
         progress(epoch, epochs)
     return ends

@@ -72,19 +72,22 @@ def standing_seconds(
     Who is asked is chance: whoever has replied is asked again. What a reply costs a device is not.
     """
     each = reply_costs(history, delays.devices)
-    arrival = np.full((draws, delays.devices), -np.inf)
-    asked = np.zeros((draws, delays.devices), np.int64)
+    idle = np.ones((draws, delays.devices), bool)
+    arrival, asked, since = np.zeros(idle.shape), np.zeros(idle.shape, np.int64), np.zeros(idle.shape, np.int64)
     ends, now = np.empty((draws, len(history))), np.zeros(draws)
     for epoch, number in enumerate(history.round_of_epoch, start=1):
         costs, chance = history.rounds[number], delays.chance(seed, epoch, 0, draws)
         if costs.standing:
-            idle = arrival <= now[:, None]
             arrival = np.where(idle, now[:, None] + delays.reply_seconds(each, chance), arrival)
+            since = np.where(idle, epoch, since)
             asked += idle
-            now = np.partition(arrival, costs.quorum - 1, axis=1)[:, costs.quorum - 1]
-            replied = arrival <= now[:, None]
-            now = now + delays.server_seconds(costs.server_macs)
-            arrival[replied] = -np.inf
+            # of those who reply at the same time, the one asked first comes first, as on the clock of an engine
+            first = np.lexsort((since, arrival), axis=1)[:, : costs.quorum]
+            last = np.take_along_axis(arrival, first[:, -1:], axis=1)[:, 0]
+            idle = np.zeros_like(idle)
+            np.put_along_axis(idle, first, values=True, axis=1)
+            # what came while the server was computing is taken up when it is done
+            now = np.maximum(now, last) + delays.server_seconds(costs.server_macs)
         else:
             now = now + delays.epoch_seconds(costs, chance)
         ends[:, epoch - 1] = now

@@ -474,9 +474,14 @@ def _check_divergence(state: State, solver: Solver, problem: Objective, scenario
         return
     advice = 'raise task.ridge or set task.precision = "float64"'
     if solver.stable_share is not None:
-        stable = solver.stable_share * problem.largest_stable_rate()
+        stable, rate = solver.stable_share * problem.largest_stable_rate(), scenario.training.learning_rate
         limit = "lower" if math.isnan(stable) else f"below {stable:.3g}"
-        advice = f"set training.learning_rate (now {scenario.training.learning_rate:g}) {limit}"
+        advice = f"set training.learning_rate (now {rate:g}) {limit}"
+        if rate < stable:
+            advice = (
+                f"lower training.learning_rate (now {rate:g}), for gradients of part of the data or of an old model "
+                f"need less than the {stable:.3g} that would do for all data"
+            )
     raise TrainingError(
         f"training diverged by epoch {state.epoch}: the {what} is {worst:.3g}, {whose} {at_zero:.3g}; {advice}"
     )

@@ -224,3 +224,19 @@ def test_a_ring_that_is_too_small_is_named() -> None:
         FixedPoint(Z_32, 40, entry_bound=1.0, summands=1, sum_bound=1.0)
     with pytest.raises(CipherError, match="not positive numbers"):
         FixedPoint(Z_32, 4, entry_bound=math.inf, summands=1, sum_bound=1.0)
+
+
+@given(formats(), st.integers(1, 4), st.floats(2, 1e4), seeds)
+@settings(max_examples=40)
+def test_a_model_is_as_long_as_told_and_no_coarser_than_needed(
+    chosen: tuple[FixedPoint, int], classes: int, longest: float, seed: int
+) -> None:
+    """With one bit more, a class would be too long or beyond the budget: rounding adds half a step an entry."""
+    numbers, dimension = chosen
+    theta = np.random.default_rng(seed).standard_normal((dimension, classes))
+    model = numbers.encode_model(theta, longest=longest)
+    steps = np.ldexp(model.value, model.bits)
+    assert np.all(np.linalg.norm(steps, axis=0) <= longest)
+    finer = steps_of(np.ldexp(theta, model.bits + 1), 0).astype(float)
+    too_long = np.linalg.norm(finer, axis=0) > longest
+    assert np.all(too_long | (np.abs(finer).sum(axis=0) > numbers.model_budget))

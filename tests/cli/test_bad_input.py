@@ -141,6 +141,19 @@ USAGE = {
     "a code longer on data than on all": Wrong(("fer", "--n", "30", "--k", "60", "--degree", "3"), 1, ("30",)),
     "unknown scheme": usage("compare", "nosuch", "-s", "small.toml", says=("nosuch", "conventional")),
     "unknown scenario to compare": usage("compare", "-s", "nosuch", says=("nosuch", "paper-quick")),
+    "unknown scheme among all": usage(
+        "compare", "nosuch", "--all", "-s", "small.toml", says=("nosuch", "conventional")
+    ),
+    "all of data dealt otherwise": usage(
+        *("compare", "--all", "-s", "small.toml", "--set", "partition.kind=shards"), says=("partition.kind", "shards")
+    ),
+    "all on an unknown scenario": usage("compare", "--all", "-s", "nosuch", says=("nosuch", "heavy-tailed")),
+    "no attacks without all": usage("compare", "-s", "small.toml", "--no-attacks", says=("--no-attacks", "--all")),
+    "repeats without all": usage("compare", "-s", "small.toml", "--repeats", "2", says=("--repeats", "--all")),
+    "no repeats": usage("compare", "--all", "-s", "small.toml", "--repeats", "0", says=("--repeats",)),
+    "all into a file": Wrong(
+        ("compare", "--all", "-s", "small.toml", "--out", "small.toml"), 1, ("small.toml", "--out")
+    ),
     "unknown scheme to plan": usage("plan", "nosuch", "-s", "small.toml", says=("nosuch", "conventional")),
     "unknown scenario to plan": usage("plan", "-s", "nosuch", says=("nosuch", "paper-quick")),
     "unknown privacy": usage("plan", "-s", "small.toml", "--privacy", "total", says=("total", "holds")),
@@ -242,6 +255,16 @@ SETTINGS = {
         2,
         ("wait_for", "6", "at most 5"),
     ),
+    "a buffer for more than there are": Wrong(
+        (
+            *("run", "small.toml", "--set", "scheme=asynchronous"),
+            *("--set", "schemes.asynchronous.buffer=6", "--out", "out"),
+        ),
+        2,
+        ("schemes.asynchronous.buffer", "6", "at most 5"),
+    ),
+    "no time at all": setting("schemes.deadline.seconds=0", "schemes.deadline.seconds", "0", "above 0"),
+    "all replies in time": setting("schemes.deadline.share=1", "schemes.deadline.share", "1", "below 1"),
     "unknown data set": setting("data.source=cifar", "cifar", "mnist", "digits"),
     "no worker": setting("schemes.sealed-coded.workers=0", "schemes.sealed-coded.workers", "0", "at least 1"),
     "no reply": setting("schemes.sealed-coded.threshold=0", "schemes.sealed-coded.threshold", "at least 1"),

@@ -10,7 +10,7 @@ import pytest
 import codedfl as package
 from cli.conftest import Command
 from codedfl import figures, parallel, schemes
-from codedfl.cli import comparing, main, reproducing
+from codedfl.cli import comparing, comparing_all, main, reproducing
 from codedfl.cli.common import seconds_text, value_from
 from codedfl.data import SOURCES
 from codedfl.errors import ScenarioError
@@ -120,6 +120,49 @@ class TestJson:
         assert codedfl("compare", "-s", "small.toml", "--json").code == 0
         assert seen == [list(schemes.SCHEMES)]
 
+    def test_compare_all(self, codedfl: Command, folder: Path) -> None:
+        outcome = codedfl(
+            *("compare", "conventional", "--all", "-s", "small.toml", "--out", "out", "--no-attacks", "--json"), *FEW
+        )
+        assert outcome.code == 0
+        rows = strict_json(outcome.out)
+        assert rows == strict_json((folder / "out/compare.json").read_text())
+        fleets = ["small", "homogeneous", "heavy-tailed"]
+        named = [(fleet, scheme) for fleet in fleets for scheme in ("minibatch", "conventional")]
+        assert [(row["fleet"], row["scheme"]) for row in rows] == named
+        assert "codedfl compare conventional --all --scenario small.toml" in (folder / "out/compare.md").read_text()
+
+    def test_defaults_of_comparisons(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+        seen: list[Any] = []
+
+        def one(scenario: Any, names: list[str], out: Path, progress: Any) -> list[Any]:
+            seen.append((scenario.name, names, out))
+            return []
+
+        def every(scenario: Any, names: list[str], out: Path, progress: Any, **options: Any) -> list[Any]:
+            seen.append((scenario.name, names, out, options))
+            return []
+
+        monkeypatch.setattr(comparing, "compare", one)
+        monkeypatch.setattr(comparing_all, "compare_all", every)
+        assert codedfl("compare", "--json").code == 0
+        assert codedfl("compare", "--all", "--json").code == 0
+        changed = ("--set", "timing.draws=7", "--repeats", "3", "--no-attacks")
+        assert codedfl("compare", "sealed", "--all", "-s", "paper-quick", *changed, "--json").code == 0
+        everyone = list(schemes.SCHEMES)
+        plain = {"repeats": 2, "attacked_epochs": 100, "command": "codedfl compare --all --scenario paper"}
+        words = "codedfl compare sealed --all --scenario paper-quick --set timing.draws=7 --no-attacks --repeats 3"
+        assert seen == [
+            ("paper-quick", everyone, Path("out/compare-paper-quick")),
+            ("paper", everyone, Path("out/compare-all-paper"), plain),
+            (
+                "paper-quick",
+                ["sealed"],
+                Path("out/compare-all-paper-quick"),
+                {"repeats": 3, "attacked_epochs": 0, "command": words},
+            ),
+        ]
+
     def test_sweep(self, codedfl: Command, folder: Path, inline: None) -> None:
         outcome = codedfl(
             *("sweep", "-s", "small.toml", "--over", "links.loss=0,0.2", "--over", "scheme=conventional,drop-slowest"),
@@ -195,6 +238,16 @@ class TestForPeople:
         outcome = codedfl("compare", *SCHEMES, "-s", "small.toml", "--out", "here", *FEW)
         assert outcome.code == 0
         for word in ("conventional", "minibatch", "drop-slowest", "speed-up", "eavesdropper", "here"):
+            assert word in outcome.out
+
+    def test_compare_all(self, codedfl: Command) -> None:
+        """On 120 devices, three parts of a dozen data points are fine, fifteen are not."""
+        outcome = codedfl(
+            *("compare", "conventional", "--all", "-s", "small.toml", "--out", "here", "--no-attacks", *FEW),
+            *("--set", "schemes.minibatch.parts=15"),
+        )
+        assert outcome.code == 0
+        for word in ("small, 5 devices", "heavy-tailed, 120 devices", "conventional*", "none", "parts = 15", "here"):
             assert word in outcome.out
 
     def test_sweep(self, codedfl: Command, inline: None) -> None:

@@ -83,6 +83,8 @@ schemes = table(
         "conventional": st.just({}),
         "minibatch": table({}, {"parts": counts}),
         "drop-slowest": table({}, {"wait_for": counts}),
+        "deadline": table({}, {"seconds": positive, "share": st.floats(0, 1, exclude_min=True, exclude_max=True)}),
+        "asynchronous": table({}, {"buffer": counts, "power": not_negative, "step": positive}),
         "code-based": table(
             {},
             {

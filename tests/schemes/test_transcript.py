@@ -12,6 +12,7 @@ from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.schemes.coded_padded import CodedPadded
 from codedfl.schemes.sealed_coded import SealedCoded
 from codedfl.schemes.tap import tap
 from codedfl.schemes.transcript import Transcript
@@ -83,7 +84,7 @@ def test_the_servers_view_is_that_of_the_true_gram_matrix(name: str) -> None:
     scheme: Any = schemes.create(wanted(name), given)
     if isinstance(scheme, SEALED):
         step = scheme.formats.gram.data_step
-        coded = isinstance(scheme, SealedCoded)
+        coded = isinstance(scheme, SealedCoded | CodedPadded)
         subjects = given.shards if coded else [given.shards[found[0].subject]]
         share = 1 / len(given.shards) if coded else 1.0
         rounded = sum(np.rint(shard.gram / step) for shard in subjects)

@@ -25,6 +25,8 @@ VIEWS = {
     "pair": views.PairView(A, A, 2.0**31 - 1, 1.0),
     "replies": views.RepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
     "membership": views.MembershipView(A, CANDIDATES),
+    "parity": views.ParityView(WORDS[:, :D], WORDS[:, :2], 20, 20.0),
+    "parity membership": views.ParityMembershipView(WORDS[:, :D], 20, CANDIDATES),
 }
 
 
@@ -49,7 +51,7 @@ def test_holds(name: str) -> None:
 @pytest.mark.parametrize("name", VIEWS)
 def test_answers_whatever_the_view_was_made_for(name: str) -> None:
     finding = Null().run(VIEWS[name], np.random.default_rng(0))
-    if name == "membership":
+    if name in ("membership", "parity membership"):
         assert finding.membership is not None
         assert finding.membership.shape == (200,)
     else:

@@ -35,22 +35,26 @@ from codedfl.cipher.files import (
     save,
 )
 from codedfl.cipher.fixed_point import EncodedModel, FixedPoint
+from codedfl.cipher.masks import AgreementKey, add_mask, close_envelope, open_envelope
 from codedfl.cipher.messages import Ciphertext, Encoded, EncryptedReply
 from codedfl.cipher.pads import Domain, Pad, PadLedger, Seed, pad_product, seal, symmetric_pad_product
 from codedfl.cipher.parameters import PAPER_92, PAPER_128, Parameters
 from codedfl.cipher.private_key import KeyPair, PrivateKey, decrypt, generate_keys
 from codedfl.cipher.public_key import PublicKey, encrypt
-from codedfl.cipher.rings import FIELD_31, RINGS, Z_32, Z_64, PowerOfTwoRing, PrimeField, Ring
+from codedfl.cipher.rings import FIELD_31, FIELD_48, RINGS, Z_32, Z_64, PowerOfTwoRing, PrimeField, Ring
+from codedfl.cipher.shamir import SecretSharing
 from codedfl.cipher.supports import Support
 from codedfl.cipher.triangles import pack_upper, packed_size, unpack_upper
 
 __all__ = [
     "FIELD_31",
+    "FIELD_48",
     "PAPER_92",
     "PAPER_128",
     "RINGS",
     "Z_32",
     "Z_64",
+    "AgreementKey",
     "Ciphertext",
     "Domain",
     "Encoded",
@@ -67,8 +71,11 @@ __all__ = [
     "PrivateKey",
     "PublicKey",
     "Ring",
+    "SecretSharing",
     "Seed",
     "Support",
+    "add_mask",
+    "close_envelope",
     "decrypt",
     "draw_error_matrix",
     "encrypt",
@@ -79,6 +86,7 @@ __all__ = [
     "load_public_key",
     "load_reply",
     "load_support",
+    "open_envelope",
     "pack_upper",
     "packed_size",
     "pad_product",

@@ -153,11 +153,9 @@ class FixedPoint:
         allowed = self.entry_bound if bound is None else bound
         rows, scale = np.ascontiguousarray(A), math.ldexp(1.0, self.data_bits)
         packed = np.empty(packed_size(len(A)), self.ring.dtype)
-        if self.ring.bits > 32:
-            sound = kernels.encode_upper_wide(rows, scale, allowed, packed)
-        else:
-            wrap = np.uint32(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
-            sound = kernels.encode_upper_narrow(rows, scale, allowed, wrap, packed)
+        wrap = self.ring.dtype.type(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
+        encode = kernels.encode_upper_wide if self.ring.dtype.itemsize > 4 else kernels.encode_upper_narrow
+        sound = encode(rows, scale, allowed, wrap, packed)
         self._check_entries(sound, allowed)
         return packed
 
@@ -174,8 +172,13 @@ class FixedPoint:
         _check_band(integers, self.sum_limit)
         return np.ldexp(integers.astype(np.float64), -self.data_bits)
 
-    def encode_model(self, theta: Float[np.ndarray, "d c"], rng: np.random.Generator | None = None) -> EncodedModel:
-        """theta^T with the most bits for each class whose products with the data are sure to fit."""
+    def encode_model(
+        self, theta: Float[np.ndarray, "d c"], rng: np.random.Generator | None = None, *, longest: float = math.inf
+    ) -> EncodedModel:
+        """theta^T with the most bits for each class whose products with the data are sure to fit.
+
+        ``longest`` bounds the Euclidean length of a class in steps beside that.
+        """
         if not np.all(np.isfinite(theta)):
             raise CipherError("The model holds NaN or infinity: lower the learning rate.")
         columns = np.ascontiguousarray(theta.T, dtype=np.float64)
@@ -186,9 +189,10 @@ class FixedPoint:
         while True:
             integers = _rounded(np.ldexp(columns, bits[:, None]), rng)
             sizes = np.abs(integers).sum(axis=1)
-            if np.all(sizes <= budget):
+            large = (sizes > budget) | (np.linalg.norm(integers.astype(np.float64), axis=1) > longest)
+            if not np.any(large):
                 break
-            bits[sizes > budget] -= 1
+            bits[large] -= 1
         value = np.ldexp(integers.astype(np.float64), -bits[:, None]).T
         return EncodedModel(self.ring.residues(integers), bits, sizes * self.sum_limit, value)
 

@@ -71,14 +71,17 @@ def encode_upper_narrow(
 
 
 @njit(cache=True, nogil=True)
-def encode_upper_wide(matrix: NDArray[np.floating], scale: float, bound: float, packed: NDArray[np.uint64]) -> bool:
-    """Round scale * upper triangle to residues modulo 2^64; False if an entry exceeds ``bound`` or is no number."""
+def encode_upper_wide(
+    matrix: NDArray[np.floating], scale: float, bound: float, wrap: np.uint64, packed: NDArray[np.uint64]
+) -> bool:
+    """The same for words of 64 bits: negative integers wrap modulo 2^64 before ``wrap`` is added to them."""
     at, sound = 0, True
     for i in range(matrix.shape[0]):
         row, width, outside = matrix[i, i:], matrix.shape[0] - i, 0
         for j in range(width):
             outside += not abs(row[j]) <= bound
-            packed[at + j] = np.uint64(np.int64(np.rint(np.float64(row[j]) * scale)))
+            rounded = np.int64(np.rint(np.float64(row[j]) * scale))
+            packed[at + j] = np.uint64(rounded) + (wrap if rounded < 0 else np.uint64(0))
         at += width
         sound &= outside == 0
     return sound

@@ -2,16 +2,17 @@
 
 HKDF-SHA256 (Krawczyk, "Cryptographic extraction and key derivation: the HKDF scheme", CRYPTO 2010) derives a key of its
 own for every (ring, device, export, block); under it, residue i of a pad is word i of the key stream (NIST SP 800-38A,
-counter starting at zero), so that both sides can start anywhere. In the prime field a word keeps 31 bits, and the one
-value that is no residue is drawn again from a second key at the counter of its position: residues are exactly uniform
-if AES is a random function, and no draw moves another.
+counter starting at zero), so that both sides can start anywhere. In a prime field a word keeps 31 or 48 bits, and the
+few values that are no residues are drawn again from a second key at the counter of their position: residues are exactly
+uniform if AES is a random function, and no draw moves another.
 
 Security rests on AES and on each pad hiding one export: ``PadLedger`` refuses a pad it has seen. It remembers for as
 long as it lives; a device that forgets it must take a fresh seed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -24,7 +25,6 @@ from codedfl.cipher import kernels
 from codedfl.cipher.randomness import SEED_BYTES, fresh_seed
 from codedfl.cipher.rings import PrimeField, Ring
 from codedfl.cipher.triangles import packed_rows
-from codedfl.codes import modular_kernels
 from codedfl.errors import CipherError
 
 __all__ = ["Domain", "Pad", "PadLedger", "Seed", "pad_product", "seal", "symmetric_pad_product"]
@@ -79,9 +79,17 @@ class Pad:
 
     def __init__(self, ring: Ring, seed: Seed, domain: Domain) -> None:
         self.ring, self.domain = ring, domain
-        label = b"codedfl pad 1 " + ring.name.encode() + b"\x00" + domain.encoded()
-        self._key, self._second_key = seed.derive(label + b"stream"), seed.derive(label + b"redraw")
-        self.tag = seed.derive(label + b"tag")
+        self._seed, self._label = seed, b"codedfl pad 1 " + ring.name.encode() + b"\x00" + domain.encoded()
+        self._key = seed.derive(self._label + b"stream")
+
+    @cached_property
+    def _second_key(self) -> bytes:
+        return self._seed.derive(self._label + b"redraw")
+
+    @cached_property
+    def tag(self) -> bytes:
+        """What tells this pad from every other, and nothing of its residues."""
+        return self._seed.derive(self._label + b"tag")
 
     def fill(self, out: UInt[np.ndarray, "count"], start: int = 0) -> None:
         """Residues start, start+1, ... of the pad into ``out``."""
@@ -100,16 +108,16 @@ class Pad:
         stream.update_into(_ZEROS[: out.nbytes], out.view(np.uint8).data)
         if not np.little_endian:
             out.byteswap(inplace=True)
-        if isinstance(self.ring, PrimeField) and modular_kernels.reduce_31(out):
-            for index in np.flatnonzero(out == self.ring.modulus):
+        if isinstance(self.ring, PrimeField) and self.ring.cut(out):
+            for index in np.flatnonzero(out >= self.ring.modulus):
                 out[index] = self._redrawn(start + int(index))
 
     def _redrawn(self, position: int) -> int:
-        """The first 31-bit word below p from the second key, at counters that belong to this position alone."""
-        stream = _stream(self._second_key, position << 64)
+        """The first word of the field's bits below p from the second key, at counters of this position alone."""
+        stream, mask = _stream(self._second_key, position << 64), (1 << self.ring.bits) - 1
         while True:
-            word = int.from_bytes(stream.update(bytes(4)), "little") & modular_kernels.PRIME
-            if word != modular_kernels.PRIME:
+            word = int.from_bytes(stream.update(bytes(self.ring.dtype.itemsize)), "little") & mask
+            if word < self.ring.modulus:
                 return word
 
     def residues(self, count: int, start: int = 0) -> UInt[np.ndarray, "count"]:
@@ -120,12 +128,19 @@ class Pad:
 
     def add_to(self, residues: UInt[np.ndarray, "count"], start: int = 0) -> None:
         """Add residues start, start+1, ... of the pad in place, in pieces that stay in the cache."""
+        self._apply(self.ring.add, residues, start)
+
+    def take_from(self, residues: UInt[np.ndarray, "count"], start: int = 0) -> None:
+        """Take residues start, start+1, ... of the pad away in place."""
+        self._apply(self.ring.subtract, residues, start)
+
+    def _apply(self, change: Callable[..., Any], residues: UInt[np.ndarray, "count"], start: int) -> None:
         stream, piece = self._stream_from(start), PIECE_BYTES // self.ring.dtype.itemsize
         buffer = np.empty(min(piece, residues.size), self.ring.dtype)
         for at in range(0, residues.size, piece):
             part = residues[at : at + piece]
             self._fill_piece(stream, buffer[: part.size], start + at)
-            self.ring.add(part, buffer[: part.size], out=part)
+            change(part, buffer[: part.size], out=part)
 
     def __repr__(self) -> str:
         return f"Pad({self.ring}, {self.domain})"

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from codedfl.errors import UsageError
 from codedfl.progress import Progress as Report
+from codedfl.report import seconds_text
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES
 
@@ -68,15 +69,6 @@ def scenario_with(name_or_path: str, pairs: list[str] | None) -> Scenario:
 def print_json(value: Any) -> None:
     """Print a result for machines."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Write a time for people."""
-    if seconds is None:
-        return "never"
-    if seconds < 120:
-        return f"{seconds:.3g} s" if seconds < 1 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
 def warn_if_broken(scheme: str) -> None:

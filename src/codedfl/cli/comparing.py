@@ -22,6 +22,7 @@ from codedfl.cli.common import (
     value_from,
     warn_if_broken,
 )
+from codedfl.cli.comparing_all import Request, show_all
 from codedfl.compare import compare
 from codedfl.errors import UsageError
 from codedfl.sweep import sweep
@@ -33,13 +34,35 @@ ScenarioOption = Annotated[str, typer.Option("--scenario", "-s", metavar="S", he
 
 def compare_command(
     names: Annotated[list[str] | None, typer.Argument(metavar="[SCHEME]...", help="Schemes; all if none.")] = None,
-    scenario: ScenarioOption = "paper-quick",
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            "--scenario", "-s", metavar="S", help="Preset name or TOML file; paper-quick, or paper with --all."
+        ),
+    ] = None,
     changes: Set = None,
     out: Out = None,
     json: Json = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="On three fleets, iid and label-sorted, attacked; one table, one figure.")
+    ] = False,
+    attacks: Annotated[
+        bool, typer.Option("--attacks/--no-attacks", help="With --all: whether to attack what schemes send.")
+    ] = True,
+    repeats: Annotated[
+        int | None,
+        typer.Option(min=1, max=100, help="With --all: trainings on further fleets of schemes that follow the timing."),
+    ] = None,
 ) -> None:
     """Run schemes on the same data, fleet and links and put them side by side."""
-    chosen = scenario_with(scenario, changes)
+    if everything:
+        request = Request(scenario or "paper", list(names or ()), list(changes or ()), attacks, repeats)
+        show_all(request, out, json=json)
+        return
+    if repeats is not None or not attacks:
+        given = "--no-attacks" if repeats is None else "--repeats"
+        raise UsageError(f"{given} goes with --all; add --all or leave it out")
+    chosen = scenario_with(scenario or "paper-quick", changes)
     place = out or Path("out") / f"compare-{chosen.name}"
     wanted = names or list(schemes.SCHEMES)
     with bars() as progress:

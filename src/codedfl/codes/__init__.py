@@ -1,4 +1,4 @@
-"""Codes over the reals: graphs, generators, erasure decoders, supports; and MDS codes over a prime field."""
+"""Codes over the reals: graphs, generators, erasure decoders, supports; MDS and gradient codes over prime fields."""
 
 from codedfl.codes.bounds import johnson_bound, least_overlap
 from codedfl.codes.constant_weight import (
@@ -11,6 +11,7 @@ from codedfl.codes.constant_weight import (
 )
 from codedfl.codes.erasure import DECODERS, Diagnosis, ErasureDecoder, Plan, decodable, draw_support
 from codedfl.codes.frame_errors import FrameErrorRate, frame_error_rate, wilson_interval
+from codedfl.codes.gradient_code import GradientCode
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
 from codedfl.codes.mdpc import CodeReport, MdpcCode
 from codedfl.codes.mds import MdsCode
@@ -22,6 +23,7 @@ __all__ = [
     "ErasureDecoder",
     "Family",
     "FrameErrorRate",
+    "GradientCode",
     "MdpcCode",
     "MdsCode",
     "Plan",

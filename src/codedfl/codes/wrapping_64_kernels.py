@@ -16,16 +16,16 @@ of the right one, and their sums stay in registers over sixteen rows of the righ
 are more streams than the processor fetches ahead.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import njit
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from codedfl.codes.modular_kernels import TILE, product_wrapping
+from codedfl.codes.vector_kernels import LANES, WORDS, accumulation, constant, load, repeat
 
 __all__ = ["product_64"]
 
@@ -33,35 +33,17 @@ COLUMNS = 8
 DEPTH = 16
 HALF = np.uint64(32)
 
-WORD, HALVES = ir.IntType(64), ir.IntType(32)
-LANES = 4
-WORDS = ir.VectorType(WORD, LANES)
-PAIRS = ir.VectorType(HALVES, 2 * LANES)
-LOW_HALVES = ir.Constant(WORDS, [2**32 - 1] * LANES)
-HALF_WORD = ir.Constant(WORDS, [32] * LANES)
-
-
-def _load(builder: Any, pointer: Any, offset: int) -> Any:
-    place = builder.gep(pointer, [ir.Constant(WORD, offset)])
-    return builder.load(builder.bitcast(place, WORDS.as_pointer()), align=8)
-
-
-def _repeat(builder: Any, pointer: Any, offset: int) -> Any:
-    """One word in every lane."""
-    nothing, first = ir.Constant(WORDS, ir.Undefined), ir.Constant(HALVES, 0)
-    word = builder.load(builder.gep(pointer, [ir.Constant(WORD, offset)]), align=8)
-    lanes = ir.Constant(ir.VectorType(HALVES, LANES), [0] * LANES)
-    return builder.shuffle_vector(builder.insert_element(nothing, word, first), nothing, lanes)
+PAIRS = ir.VectorType(ir.IntType(32), 2 * LANES)
 
 
 def _more(builder: Any, sums: list[Any], words: Any, factors: Any) -> list[Any]:
     """The sums of two rows, each two vectors of low and two of middle sums, after one more row of words."""
-    x = [_load(builder, words, LANES * q) for q in range(2)]
+    x = [load(builder, words, LANES * q) for q in range(2)]
     result = []
     for row in range(2):
-        exchanged = _repeat(builder, factors, row)
-        low = builder.lshr(exchanged, HALF_WORD)
-        low_terms = [builder.mul(builder.and_(word, LOW_HALVES), low) for word in x]
+        exchanged = repeat(builder, factors, row)
+        low = builder.lshr(exchanged, constant(32))
+        low_terms = [builder.mul(builder.and_(word, constant(2**32 - 1)), low) for word in x]
         factor = builder.bitcast(exchanged, PAIRS)
         middle_terms = [builder.mul(builder.bitcast(word, PAIRS), factor) for word in x]
         old = sums[4 * row : 4 * row + 4]
@@ -69,64 +51,8 @@ def _more(builder: Any, sums: list[Any], words: Any, factors: Any) -> list[Any]:
     return result
 
 
-def _loop(builder: Any, sums: list[Any], words: Any, stride: Any, factors: Any, step: Any, count: Any) -> list[Any]:
-    """The sums after ``count`` >= 1 rows, ``stride`` words and ``step`` factors apart."""
-    before, body, after = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("joined")
-    builder.branch(body)
-    builder.position_at_end(body)
-    carried = [builder.phi(value.type) for value in [count, words, factors, *sums]]
-    left, x, t = carried[:3]
-    following = [
-        builder.sub(left, ir.Constant(WORD, 1)),
-        builder.gep(x, [stride]),
-        builder.gep(t, [step]),
-        *_more(builder, carried[3:], x, t),
-    ]
-    for phi, first, later in zip(carried, [count, words, factors, *sums], following, strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(later, body)
-    builder.cbranch(builder.icmp_signed(">", following[0], ir.Constant(WORD, 0)), body, after)
-    builder.position_at_end(after)
-    return following[3:]
-
-
-def _accumulation(
-    typing: Any,
-    words: Any,
-    at: Any,
-    stride: Any,
-    factors: Any,
-    first: Any,
-    step: Any,
-    count: Any,
-    sums: Any,
-    place: Any,
-) -> tuple[Any, Callable[..., Any]]:
-    """Add the products of ``count`` rows of eight words with two factors each to 2 x (low, middle) x 8 sums.
-
-    Rows start at words[at], words[at + stride], ..., their factors (with halves exchanged) at factors[first],
-    factors[first + step], ...; the sums are at sums[place]. Arrays are flat.
-    """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def pointer(array: int, index: int) -> Any:
-            data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
-            return builder.gep(data, [arguments[index]])
-
-        total = pointer(7, 8)
-        kinds = [WORDS, WORDS, PAIRS, PAIRS] * 2
-        old = [builder.bitcast(_load(builder, total, LANES * i), kind) for i, kind in enumerate(kinds)]
-        new = _loop(builder, old, pointer(0, 1), arguments[2], pointer(3, 4), arguments[5], arguments[6])
-        for i, value in enumerate(new):
-            address = builder.gep(total, [ir.Constant(WORD, LANES * i)])
-            builder.store(builder.bitcast(value, WORDS), builder.bitcast(address, WORDS.as_pointer()), align=8)
-        return context.get_dummy_value()
-
-    index = types.intp
-    return types.void(words, index, index, factors, index, index, index, sums, index), generate
-
-
-_accumulate: Any = intrinsic(_accumulation)
+# rows of eight words, two factors each (with halves exchanged), and 2 x (low, middle) x 8 sums
+_accumulate: Any = intrinsic(accumulation(_more, [WORDS, WORDS, PAIRS, PAIRS] * 2))
 
 
 @njit(cache=True, nogil=True)

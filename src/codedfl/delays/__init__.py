@@ -1,17 +1,21 @@
 """Delays of devices and links, and virtual time."""
 
 from codedfl.delays.clock import VirtualClock
+from codedfl.delays.load_allocation import Allocation, ReplyChances, allocate
 from codedfl.delays.model import Chance, DelayModel, RoundCosts, Step, TransferChance, TransferCosts
 from codedfl.delays.stages import stage_seconds, stage_steps
 
 __all__ = [
+    "Allocation",
     "Chance",
     "DelayModel",
+    "ReplyChances",
     "RoundCosts",
     "Step",
     "TransferChance",
     "TransferCosts",
     "VirtualClock",
+    "allocate",
     "stage_seconds",
     "stage_steps",
 ]

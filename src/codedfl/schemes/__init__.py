@@ -4,9 +4,12 @@ from typing import Any
 
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
+from codedfl.schemes.asynchronous import Asynchronous
 from codedfl.schemes.code_based import CodeBased
+from codedfl.schemes.coded_padded import CodedPadded
 from codedfl.schemes.contract import (
     SERVER,
+    AddingScheme,
     Device,
     Layout,
     Leakage,
@@ -27,11 +30,16 @@ from codedfl.schemes.contract import (
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
+from codedfl.schemes.deadline import Deadline
 from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.facts import Facts, agree, describe, known_delays
+from codedfl.schemes.he import Encrypted
 from codedfl.schemes.minibatch import Minibatch
+from codedfl.schemes.one_shot import OneShot
+from codedfl.schemes.parity import Parity
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
+from codedfl.schemes.secagg import SecAgg, SecAggOptions, SecAggSettings, around
 from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
 from codedfl.solvers import SOLVERS, Solver
 from codedfl.task import Problem
@@ -39,6 +47,7 @@ from codedfl.task import Problem
 __all__ = [
     "SCHEMES",
     "SERVER",
+    "AddingScheme",
     "Decision",
     "Device",
     "Facts",
@@ -64,6 +73,7 @@ __all__ = [
     "check",
     "create",
     "describe",
+    "kind",
     "known_delays",
     "layout",
     "message_bits",
@@ -82,14 +92,44 @@ def register(scheme: type[Scheme[Any]]) -> None:
     register_options(scheme.name, scheme.options_type)
 
 
-for _scheme in (Conventional, Minibatch, DropSlowest, CodeBased, Sealed, SealedCoded):
+for _scheme in (
+    Conventional,
+    Minibatch,
+    DropSlowest,
+    Deadline,
+    Asynchronous,
+    Parity,
+    CodedPadded,
+    CodeBased,
+    Sealed,
+    SealedCoded,
+    Encrypted,
+    SecAgg,
+    OneShot,
+):
     register(_scheme)
+
+
+def kind(scenario: Scenario) -> type[Scheme[Any]]:
+    """Return the class of the scheme of a scenario: that of a wrapper depends on what stands inside."""
+    options = scenario.options()
+    if not isinstance(options, SecAggOptions):
+        return SCHEMES[scenario.scheme]
+    inside = SCHEMES.get(options.inner)
+    if inside is None or not issubclass(inside, AddingScheme):
+        possible = [name for name, scheme in SCHEMES.items() if issubclass(scheme, AddingScheme)]
+        raise ScenarioError(
+            f"schemes.secagg.inner = '{options.inner}' must be a scheme whose replies add up to a sum of known size, "
+            f"one of {', '.join(possible)}"
+        )
+    return around(inside)
 
 
 def check(scenario: Scenario) -> None:
     """Refuse options that do not fit the fleet and a solver that the scheme cannot serve, before data is loaded."""
-    scenario.options().check_fleet(scenario.fleet.size)
-    scheme = SCHEMES[scenario.scheme]
+    scheme = kind(scenario)
+    for name in (scenario.scheme, *scenario.options().others):
+        scenario.options(name).check_fleet(scenario.fleet.size)
     lacking = _lacking(scheme, SOLVERS[scenario.training.solver])
     if lacking is not None:
         served = [name for name, solver in SOLVERS.items() if _lacking(scheme, solver) is None]
@@ -99,9 +139,9 @@ def check(scenario: Scenario) -> None:
         )
 
 
-def serves(scheme: str, solver: str) -> bool:
-    """Tell whether a scheme gives a solver what it needs."""
-    return _lacking(SCHEMES[scheme], SOLVERS[solver]) is None
+def serves(scenario: Scenario, solver: str) -> bool:
+    """Tell whether the scheme of a scenario gives a solver what it needs."""
+    return _lacking(kind(scenario), SOLVERS[solver]) is None
 
 
 def _lacking(scheme: type[Scheme[Any]], solver: type[Solver]) -> str | None:
@@ -121,4 +161,7 @@ def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:
 def build(scenario: Scenario, public: Public) -> Scheme[Any]:
     """Make the scheme of a scenario from what every party knows."""
     check(scenario)
-    return SCHEMES[scenario.scheme](public, scenario.options())
+    options = scenario.options()
+    if isinstance(options, SecAggOptions):
+        options = SecAggSettings(own=options, inside=scenario.options(options.inner))
+    return kind(scenario)(public, options)

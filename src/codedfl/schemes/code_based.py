@@ -205,6 +205,7 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     options_type = CodeBasedOptions
     exact = True
     follows_timing = False
+    adds_up = True
     verdict = "broken"
     because = (
         "An error matrix has rank beta, so one ciphertext and the public key give the Gram matrix of a device by "

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Generic, TypeVar, final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.delays import DelayModel
+from codedfl.cipher import Ring
+from codedfl.delays import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
 from codedfl.schemes.sharing import SharingPolicy
@@ -20,6 +21,7 @@ from codedfl.task import Shard
 
 __all__ = [
     "SERVER",
+    "AddingScheme",
     "Device",
     "Exposure",
     "Layout",
@@ -290,6 +292,21 @@ class Scheme(ABC, Generic[Options]):
         """Return the views that parties had in a run, one of each kind, with the truth under them."""
 
 
+class AddingScheme(Scheme[Options]):
+    """A scheme whose replies may be added up before they are combined, and that knows how large the sum can get."""
+
+    adds_up = True
+    averages: ClassVar[bool] = False
+    """Whether the replies of any devices make a gradient: the mean over their data points."""
+
+    @abstractmethod
+    def reply_sum(self, epoch: int, request: Message) -> Ring | float:
+        """Return the ring that replies to a question are residues of, or what no entry of their sum exceeds.
+
+        In the second case no device's entry exceeds its share of that, by its share of all data points.
+        """
+
+
 class SharingScheme(Scheme[Options]):
     """A scheme that moves data between devices. What a device's reply costs does not depend on what it has absorbed."""
 
@@ -301,3 +318,11 @@ class SharingScheme(Scheme[Options]):
     @abstractmethod
     def parallel_reception(self) -> bool:
         """Whether a device takes in several parcels at once instead of one after the other."""
+
+    def questions(self, active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
+        """Return what the questions of an epoch cost when so many devices are active.
+
+        ``alone`` is what the only question costs when one device is left, told for all devices, and ``reply`` the reply
+        to it. Unless a scheme says otherwise, it costs as much with more devices, and is the only one.
+        """
+        return (alone,)

@@ -7,11 +7,32 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Exposure, Leakage, Message, Public, Round, Scheme, Server, Transcript, Work
+from codedfl.schemes.contract import (
+    AddingScheme,
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    Public,
+    Round,
+    Server,
+    Transcript,
+    Work,
+)
 from codedfl.schemes.transcript import reply_series
 from codedfl.task import Shard
 
-__all__ = ["PLAIN_LEAKAGE", "PLAIN_REASON", "AveragingServer", "Conventional", "GradientDevice", "gradient_exposures"]
+__all__ = [
+    "PLAIN_LEAKAGE",
+    "PLAIN_REASON",
+    "AveragingServer",
+    "Conventional",
+    "GradientDevice",
+    "gradient_bound",
+    "gradient_exposures",
+]
+
+Read = Callable[[Message], Float[np.ndarray, "d c"]]
 
 PLAIN_REASON = "Nothing is encrypted: the server reads every gradient of every device."
 
@@ -38,42 +59,79 @@ class GradientDevice(Device):
         return {"gradient": work.product(shard.x.T, residual)}
 
 
+def _clear(reply: Message) -> Float[np.ndarray, "d c"]:
+    return reply["gradient"]
+
+
 @final
 class AveragingServer(Server):
     """Asks everyone, awaits the fastest ``quorum``, and averages over the data points of those who replied.
 
-    ``counts(epoch)`` tells how many data points each device's reply stands for.
+    ``counts(epoch)`` tells how many data points each device's reply stands for, and ``read`` makes a gradient of it.
+    With a ``deadline``, in seconds after the broadcast, it goes on then, as soon as there is a reply.
     """
 
-    def __init__(self, public: Public, quorum: int, counts: Callable[[int], Sequence[int]]) -> None:
+    def __init__(
+        self,
+        public: Public,
+        quorum: int,
+        counts: Callable[[int], Sequence[int]],
+        *,
+        read: Read = _clear,
+        deadline: float | None = None,
+    ) -> None:
         self._public = public
         self._quorum = quorum
         self._counts = counts
+        self._read = read
+        self._deadline = deadline
 
     def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask every device for its gradient."""
         message, everyone = {"model": model.astype(self._public.dtype)}, range(self._public.devices)
         reply = {"gradient": self._public.model_layout}
-        return Round(epoch, dict.fromkeys(everyone, message), expected=dict.fromkeys(everyone, reply))
+        return Round(
+            epoch,
+            dict.fromkeys(everyone, message),
+            deadline=self._deadline,
+            expected=dict.fromkeys(everyone, reply),
+        )
 
     @property
     def quorum(self) -> int:
         """How many replies are awaited."""
         return self._quorum
 
+    @property
+    def least(self) -> int:
+        """All that are awaited; after a deadline, one."""
+        return self._quorum if self._deadline is None else 1
+
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies in float64, in the order of the devices, and divide by the number of data points."""
-        total = np.sum([replies[device]["gradient"] for device in sorted(replies)], axis=0, dtype=np.float64)
+        total = np.sum([self._read(replies[device]) for device in sorted(replies)], axis=0, dtype=np.float64)
         counts = self._counts(epoch)
         return np.asarray(total / sum(counts[device] for device in replies))
 
 
-def gradient_exposures(transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
+    """Return what no entry of the sum of all gradients exceeds: m F (F ||theta_k||_1 + T), and their rounding.
+
+    F and T bound the features and targets. With n points and d features a device makes at most n + d + 1 roundings on
+    the way to an entry, each relative to the same expression in absolute values, and so are the few of this bound.
+    """
+    largest, target = public.largest_feature, public.largest_target
+    norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
+    roundings = 2 * (max(public.samples) + public.features + 2) * float(np.finfo(public.dtype).eps)
+    return sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
+
+
+def gradient_exposures(transcript: Transcript, shards: Sequence[Shard], *, read: Read = _clear) -> list[Exposure]:
     """Return the server's view of one device whose gradients of all its data it sees."""
     entries = transcript.series()[0]
     device = entries[0].device
-    at_zero = transcript.first(device).reply["gradient"]
-    view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=at_zero)
+    at_zero = read(transcript.first(device).reply)
+    view = reply_series(entries, lambda entry: read(entry.reply), at_zero=at_zero)
     return [Exposure(view, device, shards[device].gram)]
 
 
@@ -82,13 +140,14 @@ class ConventionalOptions(SchemeOptions):
 
 
 @final
-class Conventional(Scheme[ConventionalOptions]):
+class Conventional(AddingScheme[ConventionalOptions]):
     """Full batch, everyone is awaited: as slow as the slowest device."""
 
     name = "conventional"
     options_type = ConventionalOptions
     exact = True
     follows_timing = False
+    averages = True
     verdict = "not encrypted"
     because = PLAIN_REASON
 
@@ -107,6 +166,10 @@ class Conventional(Scheme[ConventionalOptions]):
     def survives_losses(self) -> int:
         """None: everyone is awaited."""
         return 0
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""

@@ -5,12 +5,13 @@ from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Exposure, Leakage, Scheme, Server, Transcript
+from codedfl.schemes.contract import AddingScheme, Device, Exposure, Leakage, Message, Server, Transcript
 from codedfl.schemes.conventional import (
     PLAIN_LEAKAGE,
     PLAIN_REASON,
     AveragingServer,
     GradientDevice,
+    gradient_bound,
     gradient_exposures,
 )
 from codedfl.settings import setting
@@ -33,13 +34,14 @@ class DropSlowestOptions(SchemeOptions):
 
 
 @final
-class DropSlowest(Scheme[DropSlowestOptions]):
+class DropSlowest(AddingScheme[DropSlowestOptions]):
     """The fastest F devices only: quick, but the data of slow devices hardly counts."""
 
     name = "drop-slowest"
     options_type = DropSlowestOptions
     exact = False
     follows_timing = True
+    averages = True
     verdict = "not encrypted"
     because = PLAIN_REASON
 
@@ -63,6 +65,10 @@ class DropSlowest(Scheme[DropSlowestOptions]):
     def survives_losses(self) -> int:
         """All but F: the run goes on, without the data of the lost."""
         return self.public.devices - self._wait_for
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""

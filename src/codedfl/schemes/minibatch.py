@@ -5,8 +5,8 @@ from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Exposure, Leakage, Message, Scheme, Server, Transcript, Work
-from codedfl.schemes.conventional import PLAIN_LEAKAGE, PLAIN_REASON, AveragingServer
+from codedfl.schemes.contract import AddingScheme, Device, Exposure, Leakage, Message, Server, Transcript, Work
+from codedfl.schemes.conventional import PLAIN_LEAKAGE, PLAIN_REASON, AveragingServer, gradient_bound
 from codedfl.schemes.transcript import reply_series
 from codedfl.settings import setting
 from codedfl.task import Shard, gram
@@ -42,13 +42,14 @@ class BatchDevice(Device):
 
 
 @final
-class Minibatch(Scheme[MinibatchOptions]):
+class Minibatch(AddingScheme[MinibatchOptions]):
     """A part of everyone's data in turn, everyone is awaited."""
 
     name = "minibatch"
     options_type = MinibatchOptions
     exact = False
     follows_timing = False
+    averages = True
     verdict = "not encrypted"
     because = PLAIN_REASON
 
@@ -77,6 +78,10 @@ class Minibatch(Scheme[MinibatchOptions]):
     def survives_losses(self) -> int:
         """None: everyone is awaited."""
         return 0
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""

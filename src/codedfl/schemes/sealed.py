@@ -20,6 +20,7 @@ from codedfl.cipher import RINGS, Domain, Pad, PadLedger, Ring, Seed, pack_upper
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
+    AddingScheme,
     Device,
     Exposure,
     Leakage,
@@ -226,7 +227,7 @@ class SealedServer(SharingServer, PlacingServer):
 
 
 @final
-class Sealed(SharingScheme[SealedOptions]):
+class Sealed(SharingScheme[SealedOptions], AddingScheme[SealedOptions]):
     """The paper's sharing policy without its limit: fresh one-time pads on every export."""
 
     name = "sealed"
@@ -267,6 +268,10 @@ class Sealed(SharingScheme[SealedOptions]):
     def survives_losses(self) -> int:
         """None: every active device is awaited."""
         return 0
+
+    def reply_sum(self, epoch: int, request: Message) -> Ring:
+        """Replies are residues."""
+        return self.formats.gram.ring
 
     def leakage(self) -> Leakage:
         """Say who sees what."""

@@ -7,7 +7,7 @@ from codedfl.cipher import FixedPoint, Ring
 from codedfl.schemes.transcript import Exposure
 from codedfl.security.views import PairView, ParcelView, RepliesView, RowView, SharedSupportView
 
-__all__ = ["as_seen", "from_models", "sealed_exposures", "sealed_pair"]
+__all__ = ["as_seen", "from_models", "opened_parcel", "sealed_exposures", "sealed_pair"]
 
 
 def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -23,6 +23,14 @@ def sealed_exposures(
     views = (ParcelView(G, words, 0, 0), SharedSupportView(G, words, np.zeros(0, np.int64)))
     row = Exposure(RowView(G, words[0], 0), device, gram[:1])
     return [*(Exposure(view, device, gram) for view in views), row]
+
+
+def opened_parcel(
+    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"], assumption: str
+) -> Exposure:
+    """Return a parcel as somebody reads it who has taken its pad away."""
+    view = ParcelView(np.eye(len(words)) / form.data_step, words, 0, 0)
+    return Exposure(view, device, gram, assumption=assumption)
 
 
 def from_models(

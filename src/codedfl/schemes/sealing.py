@@ -6,8 +6,9 @@ model itself, whichever is smaller: the smaller, the finer its steps. The gradie
 that is as close to the model as the steps are fine, and rounding does not add up from epoch to epoch.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -44,8 +45,13 @@ class Formats:
     moments: FixedPoint
 
     @classmethod
-    def choose(cls, ring: Ring, public: Public) -> "Formats":
-        """Choose steps so fine that no sum over all devices can leave the ring."""
+    def choose(cls, ring: Ring, public: Public, *, data_bits: int | None = None, multiplied: bool = True) -> "Formats":
+        """Choose the finest steps with which no sum over all devices can leave the ring.
+
+        Of data with entries of 1 and more, no more than ``data_bits`` bits behind the point are kept, if told; the
+        rest of the ring is for the model then. Where Gram matrices are ``multiplied`` by models in the ring, there
+        must be room for that, too.
+        """
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
         if not all(SMALLEST <= bound <= 1 / SMALLEST for bound in (entry, target)):
@@ -61,8 +67,8 @@ class Formats:
                 entry_bound=entry * public.largest_feature * largest,
                 sum_bound=entry * public.largest_feature * total,
                 summands=public.devices,
-                dimension=public.features,
-                model_steps=MODEL_STEPS,
+                dimension=public.features if multiplied else 1,
+                model_steps=MODEL_STEPS if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,
@@ -76,7 +82,13 @@ class Formats:
             raise ScenarioError(
                 f"{public.features} features of {total} points on {public.devices} devices do not fit: {error}"
             ) from None
-        return cls(gram, moments)
+        return cls(_cut(gram, data_bits), _cut(moments, data_bits))
+
+
+def _cut(form: FixedPoint, data_bits: int | None) -> FixedPoint:
+    if data_bits is None or form.entry_bound < 1:
+        return form
+    return replace(form, data_bits=min(data_bits, form.data_bits))
 
 
 def check_bounds(public: Public, shard: Shard) -> None:
@@ -97,9 +109,10 @@ def check_bounds(public: Public, shard: Shard) -> None:
 class PointedProducts:
     """The point that was asked about last, as rounded, and the exact product of all data with it."""
 
-    def __init__(self, form: FixedPoint, public: Public) -> None:
+    def __init__(self, form: FixedPoint, public: Public, *, longest: float = math.inf) -> None:
         shape = (public.features, public.outputs)
         self._form = form
+        self._longest = longest
         self._point = self._asked_point = np.zeros(shape)
         self._product = self._base_product = np.zeros(shape)
         self._sent: EncodedModel | None = None
@@ -123,7 +136,7 @@ class PointedProducts:
         step = model - self._point
         nearer = np.abs(step).sum(axis=0) <= np.abs(model).sum(axis=0)
         self._base_product = np.where(nearer, self._product, 0.0)
-        self._sent = self._form.encode_model(np.where(nearer, step, model))
+        self._sent = self._form.encode_model(np.where(nearer, step, model), longest=self._longest)
         self._asked_point = np.where(nearer, self._point, 0.0) + self._sent.value
         return self._sent.residues
 

@@ -43,8 +43,8 @@ class Exposure:
     """A view that somebody really has, and the truth under it, for scoring.
 
     ``subject`` is the device that is attacked, ``gram`` its Gram matrix (or that of the part of its data in question),
-    ``support`` the true error support. ``assumption`` says what was changed where the view is not of the scheme as it
-    is.
+    ``support`` the true error support, ``points`` the data points under the view where they are not the whole shard.
+    ``assumption`` says what was changed where the view is not of the scheme as it is.
     """
 
     view: View
@@ -52,6 +52,7 @@ class Exposure:
     gram: Float[np.ndarray, "rows d"] = field(repr=False)
     support: Int[np.ndarray, "t"] | None = field(default=None, repr=False)
     assumption: str = ""
+    points: Float[np.ndarray, "n d"] | None = field(default=None, repr=False)
 
 
 @dataclass(eq=False)

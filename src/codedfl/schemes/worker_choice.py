@@ -9,11 +9,11 @@ from jaxtyping import Float
 from codedfl.delays import Chance, DelayModel, RoundCosts
 from codedfl.schemes.contract import Public
 
-__all__ = ["WORD_BITS", "Workers", "choose_workers"]
+__all__ = ["DRAWS", "SEED", "WORD_BITS", "Workers", "choose_workers"]
 
 WORD_BITS = 32
 """Bits of a residue on the wire."""
-_SEED = 0x706C616E
+SEED = 0x706C616E
 """Predictions have random numbers of their own, whatever seed a run has."""
 DRAWS = 200
 """Draws of an epoch behind a prediction: its mean is known to a few percent."""
@@ -67,7 +67,7 @@ def _fastest_first(public: Public, delays: DelayModel) -> tuple[int, ...]:
 
 
 def _replies(public: Public, delays: DelayModel, threshold: int) -> Float[np.ndarray, "draws n"]:
-    return delays.reply_seconds(_costs(public, threshold), delays.chance(_SEED, 2, 0, DRAWS))
+    return delays.reply_seconds(_costs(public, threshold), delays.chance(SEED, 2, 0, DRAWS))
 
 
 def _costs(public: Public, threshold: int) -> RoundCosts:

@@ -16,12 +16,16 @@ from jaxtyping import Float, Int
 
 __all__ = [
     "ForwardView",
+    "MaskedRepliesView",
     "MembershipView",
     "PairView",
     "ParcelView",
+    "ParityMembershipView",
+    "ParityView",
     "RepliesView",
     "RowView",
     "SharedSupportView",
+    "SummedRepliesView",
     "View",
 ]
 
@@ -112,6 +116,20 @@ class RepliesView(View):
 
 
 @dataclass(frozen=True, eq=False)
+class MaskedRepliesView(RepliesView):
+    """The same where every reply is under masks: the words that arrive, as the server would read them."""
+
+    label = "masked replies of one device"
+
+
+@dataclass(frozen=True, eq=False)
+class SummedRepliesView(RepliesView):
+    """The same where the server is given sums over devices only, scaled to one device's share of the data points."""
+
+    label = "sums over all devices"
+
+
+@dataclass(frozen=True, eq=False)
 class MembershipView(View):
     """A Gram matrix that an attacker has (true or recovered), and data points of which it wants to know who is in."""
 
@@ -119,4 +137,31 @@ class MembershipView(View):
     label = "a Gram matrix"
 
     gram: Float[np.ndarray, "d d"]
+    candidates: Float[np.ndarray, "m d"]
+
+
+@dataclass(frozen=True, eq=False)
+class ParityView(View):
+    """Parity data of one batch of one device: parity = G W X, targets = G W Y, one secret Gaussian G for both."""
+
+    holder = "the server"
+    label = "parity data of one batch"
+
+    parity: Float[np.ndarray, "c d"]
+    targets: Float[np.ndarray, "c outputs"]
+    points: int
+    """Public number n of data points with a weight above zero."""
+    mass: float
+    """Public sum of their squared weights; which point has which weight is secret."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParityMembershipView(View):
+    """Parity data of one batch of one device, and data points of which the server wants to know who is in."""
+
+    holder = "the server"
+    label = "parity data of one batch"
+
+    parity: Float[np.ndarray, "c d"]
+    points: int
     candidates: Float[np.ndarray, "m d"]

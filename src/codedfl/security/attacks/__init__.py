@@ -8,6 +8,7 @@ from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attacks.membership import Decomposition, Leverage
 from codedfl.security.attacks.metzner_kapturowski import MetznerKapturowski
 from codedfl.security.attacks.null import Null
+from codedfl.security.attacks.parity_data import ParityGram, ParitySpan
 from codedfl.security.attacks.reused_pad import ReusedPad
 from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.attacks.shared_support import SharedSupport
@@ -25,6 +26,8 @@ __all__ = [
     "Leverage",
     "MetznerKapturowski",
     "Null",
+    "ParityGram",
+    "ParitySpan",
     "ReusedPad",
     "ServerReplies",
     "SharedSupport",
@@ -48,6 +51,8 @@ ATTACKS: dict[str, Attack[Any]] = {
         ServerReplies(),
         Leverage(),
         Decomposition(),
+        ParityGram(),
+        ParitySpan(),
         Null(),
     )
 }

@@ -11,6 +11,8 @@ from codedfl.security.views import (
     MembershipView,
     PairView,
     ParcelView,
+    ParityMembershipView,
+    ParityView,
     RepliesView,
     RowView,
     SharedSupportView,
@@ -41,7 +43,9 @@ class Null(Attack[View]):
                 return Finding(gram=np.zeros(view.first.shape))
             case RepliesView():
                 return Finding(gram=np.zeros(view.models.shape[1:2] * 2))
-            case MembershipView():
+            case ParityView():
+                return Finding(gram=np.zeros(view.parity.shape[1:] * 2))
+            case MembershipView() | ParityMembershipView():
                 return Finding(membership=rng.random(len(view.candidates)))
             case _:
                 return Finding(remark=f"no answer for a {type(view).__name__}")
