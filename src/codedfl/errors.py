@@ -13,6 +13,8 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     │   └── KeyFileError       a key or ciphertext file is truncated, altered or of another version
     ├── TrainingError          a run cannot go on (divergence)
     │   └── LostDevicesError   too few devices are left; the run is saved
+    ├── EngineError            sites cannot be reached, or answer what cannot be used
+    │   └── ParcelError        a parcel between devices was refused
     ├── RunDirectoryError      a run directory belongs to another experiment or is damaged
     └── MissingExtraError      an optional dependency is not installed
 """
@@ -23,9 +25,11 @@ __all__ = [
     "CodedflError",
     "DataError",
     "DownloadError",
+    "EngineError",
     "KeyFileError",
     "LostDevicesError",
     "MissingExtraError",
+    "ParcelError",
     "RunDirectoryError",
     "ScenarioError",
     "TrainingError",
@@ -76,6 +80,14 @@ class TrainingError(CodedflError):
 
 class LostDevicesError(TrainingError):
     """Too few devices reply for a run to go on; its state is saved."""
+
+
+class EngineError(CodedflError):
+    """Sites cannot be reached, or answer what cannot be used."""
+
+
+class ParcelError(EngineError):
+    """A parcel between devices was refused."""
 
 
 class RunDirectoryError(CodedflError):

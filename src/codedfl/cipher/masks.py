@@ -25,10 +25,20 @@ from codedfl.cipher.pads import Domain, Pad, Seed
 from codedfl.cipher.rings import Ring
 from codedfl.errors import CipherError
 
-__all__ = ["AGREEMENT_OPERATIONS", "KEY_BYTES", "AgreementKey", "add_mask", "close_envelope", "open_envelope"]
+__all__ = [
+    "AGREEMENT_OPERATIONS",
+    "ENVELOPE_BYTES",
+    "KEY_BYTES",
+    "AgreementKey",
+    "add_mask",
+    "close_envelope",
+    "open_envelope",
+]
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
+ENVELOPE_BYTES = NONCE_BYTES + 16
+"""What an envelope is longer than its contents: a nonce and a tag."""
 _FIELD_PRODUCTS = 255 * 10 + 265
 """Of one X25519: a ladder of 255 steps (5 products, 4 squares, 1 product with a constant), and Fermat's inversion."""
 _WORDS = 256 // 32

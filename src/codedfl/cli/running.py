@@ -34,14 +34,15 @@ def _table(summary: dict[str, Any]) -> Table:
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
     name = "accuracy" if summary["metric"] == "accuracy" else "R²"
     table.add_row("epochs", f"{summary['epochs']:,}")
-    table.add_row(f"final {name}", f"{summary['final_accuracy']:.4f}")
+    score, clock = summary["final_accuracy"], "real" if summary["virtual_seconds"] is None else "virtual"
+    table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}")
     for target, seconds in summary["time_to_accuracy"].items():
         limits = summary["time_to_accuracy_band"][target]
         shown = (
             f"  (95%: {' to '.join(seconds_text(limit) for limit in limits)})" if limits and None not in limits else ""
         )
-        table.add_row(f"virtual time to {name} {target}", seconds_text(seconds) + shown)
-    table.add_row("virtual time an epoch", seconds_text(summary["seconds_per_epoch"]))
+        table.add_row(f"{clock} time to {name} {target}", seconds_text(seconds) + shown)
+    table.add_row(f"{clock} time an epoch", seconds_text(summary["seconds_per_epoch"]))
     for link, bits in summary["bits_sent"].items():
         table.add_row(f"payload {link}", f"{bits / 8e6:,.1f} MB")
     table.add_row("multiplications on devices", f"{summary['device_macs']:.3g} MAC")

@@ -23,9 +23,10 @@ import numpy as np
 from jaxtyping import UInt, UInt8
 
 from codedfl.cipher import AgreementKey, Domain, Ring, SecretSharing, add_mask
-from codedfl.cipher.masks import AGREEMENT_OPERATIONS
+from codedfl.cipher.masks import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES
+from codedfl.cipher.shamir import LIMBS
 from codedfl.errors import CipherError
-from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.messages import Layout, Message, Work
 
 __all__ = ["MASK", "MaskedSum", "Threshold", "number_of"]
 
@@ -63,7 +64,7 @@ class MaskedSum:
     """One sum, from the first question to the result.
 
     ``requests`` are the questions proper. Of the masked replies ``awaited`` are waited for, and ``needed`` will do when
-    no more come; t at least.
+    no more come; t at least. ``proper`` says what they look like.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class MaskedSum:
         *,
         awaited: int,
         needed: int,
+        proper: Mapping[int, Layout] | None = None,
     ) -> None:
         self._epoch = epoch
+        self._proper = proper
         self._requests = requests
         self._ring = ring
         self._t = threshold.of(len(requests))
@@ -108,6 +111,17 @@ class MaskedSum:
     def survivors(self) -> tuple[int, ...]:
         """The devices whose replies are in the sum."""
         return tuple(sorted(self._masked))
+
+    @property
+    def expected(self) -> dict[int, Layout] | None:
+        """What replies to the newest question look like; None if nobody said so of the masked ones."""
+        if self._stage == 2:
+            return None if self._proper is None else {device: self._proper[device] for device in self._asked}
+        others, members = len(self._asked) - 1, len(self._members)
+        keys = {"keys": (np.dtype(np.uint8), (2, KEY_BYTES))}
+        envelopes = {"envelopes": (np.dtype(np.uint8), (others, ENVELOPE_BYTES + 2 * LIMBS * 4))}
+        shares = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
+        return dict.fromkeys(self._asked, (keys, envelopes, {}, shares)[self._stage])
 
     def begin(self) -> dict[int, Message]:
         """Ask for keys; how many are asked tells the threshold."""

@@ -114,7 +114,9 @@ class AsynchronousServer(StandingServer):
 
     def _question(self, epoch: int, devices: Sequence[int]) -> Round:
         message = {"model": self._models[epoch]}
-        return Round(epoch, dict.fromkeys(devices, message), standing=epoch > 1)
+        reply = {"gradient": self._public.model_layout}
+        expected = dict.fromkeys(devices, reply)
+        return Round(epoch, dict.fromkeys(devices, message), standing=epoch > 1, expected=expected)
 
 
 @final

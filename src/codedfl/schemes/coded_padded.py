@@ -36,6 +36,7 @@ from codedfl.schemes.contract import (
     Transcript,
     Transfer,
     Work,
+    layout,
 )
 from codedfl.schemes.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, fresh_grant, pad_of
 from codedfl.schemes.sealed_exposures import as_seen, from_models, opened_parcel, sealed_exposures, sealed_pair
@@ -121,9 +122,17 @@ class CodedPaddedServer(PlacingServer):
         """Ask everyone who is there, for moments first, then for products."""
         present = [device for device in range(self._public.devices) if device not in self._gone]
         if epoch == 1:
-            return Round(epoch, {device: {} for device in present}, np.zeros_like(model))
+            reply = layout({"moments": FIELD_48.to_wire(np.zeros(model.shape, FIELD_48.dtype))})
+            expected = dict.fromkeys(present, reply)
+            return Round(epoch, {device: {} for device in present}, np.zeros_like(model), expected=expected)
         message = {"model": FIELD_48.to_wire(self._products.ask(model))}
-        return Round(epoch, dict.fromkeys(present, message), self._products.point)
+        reply = layout({"product": message["model"]})
+        return Round(
+            epoch,
+            dict.fromkeys(present, message),
+            self._products.point,
+            expected=dict.fromkeys(present, reply),
+        )
 
     @property
     def quorum(self) -> int:

@@ -11,6 +11,7 @@ from codedfl.schemes.contract import (
     AddingScheme,
     Device,
     Exposure,
+    Layout,
     Leakage,
     Message,
     Public,
@@ -67,7 +68,8 @@ def _clear(reply: Message) -> Float[np.ndarray, "d c"]:
 class AveragingServer(Server):
     """Asks everyone, awaits the fastest ``quorum``, and averages over the data points of those who replied.
 
-    ``counts(epoch)`` tells how many data points each device's reply stands for, and ``read`` makes a gradient of it.
+    ``counts(epoch)`` tells how many data points each device's reply stands for, and ``read`` makes a gradient of it;
+    where that is not its only array, ``reply`` may say what it looks like.
     With a ``deadline``, in seconds after the broadcast, it goes on then, as soon as there is a reply.
     """
 
@@ -78,18 +80,21 @@ class AveragingServer(Server):
         counts: Callable[[int], Sequence[int]],
         *,
         read: Read = _clear,
+        reply: Layout | None = None,
         deadline: float | None = None,
     ) -> None:
         self._public = public
         self._quorum = quorum
         self._counts = counts
         self._read = read
+        self._reply = {"gradient": public.model_layout} if read is _clear else reply
         self._deadline = deadline
 
     def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask every device for its gradient."""
-        message = {"model": model.astype(self._public.dtype)}
-        return Round(epoch, dict.fromkeys(range(self._public.devices), message), deadline=self._deadline)
+        message, everyone = {"model": model.astype(self._public.dtype)}, range(self._public.devices)
+        expected = None if self._reply is None else dict.fromkeys(everyone, self._reply)
+        return Round(epoch, dict.fromkeys(everyone, message), deadline=self._deadline, expected=expected)
 
     @property
     def quorum(self) -> int:

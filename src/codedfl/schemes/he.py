@@ -160,10 +160,21 @@ class EncryptedServer(SharingServer, PlacingServer):
         """Ask the first device for the moments, then every active device for its product."""
         if epoch == 1:
             self._quorum = 1
-            return Round(epoch, {0: {}}, np.zeros_like(model))
-        self._quorum = len(self._policy.active)
+            expected = {"moments": self._ciphertexts(self._lattice.count(self._public.outputs))}
+            return Round(epoch, {0: {}}, np.zeros_like(model), expected={0: expected})
+        active = self._policy.active
+        self._quorum = len(active)
         message = {"model": self._products.ask(model)}
-        return Round(epoch, dict.fromkeys(self._policy.active, message), self._products.point)
+        expected = {"product": self._ciphertexts(self._public.outputs)}
+        return Round(
+            epoch,
+            dict.fromkeys(active, message),
+            self._products.point,
+            expected=dict.fromkeys(active, expected),
+        )
+
+    def _ciphertexts(self, count: int) -> tuple["np.dtype[Any]", tuple[int, int]]:
+        return np.dtype(np.uint8), (count, self._lattice.ciphertext_bytes)
 
     @property
     def quorum(self) -> int:

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.cipher import RINGS, unpack_upper
+from codedfl.cipher import RINGS, packed_size, unpack_upper
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.aggregation import MaskedSum, Threshold
 from codedfl.schemes.aggregation_device import MaskedDevice
@@ -92,8 +92,13 @@ class OneShotServer(SummedServer, StandingServer):
             return Round(epoch, {})
         requests: dict[int, Message] = {device: {} for device in range(self._public.devices)}
         ring, everyone = self._formats.gram.ring, self._public.devices
-        self._sum = MaskedSum(epoch, requests, self._threshold, ring, awaited=everyone, needed=0)
-        return Round(epoch, self._sum.begin())
+        reply = {
+            "gram": (ring.dtype, (packed_size(self._public.features),)),
+            "moments": (ring.dtype, (self._public.features, self._public.outputs)),
+        }
+        proper = dict.fromkeys(requests, reply)
+        self._sum = MaskedSum(epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper)
+        return Round(epoch, self._sum.begin(), expected=self._sum.expected)
 
     @property
     def quorum(self) -> int:
@@ -108,7 +113,9 @@ class OneShotServer(SummedServer, StandingServer):
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
         """Go on with the sums."""
         requests = None if self._sum is None else self._sum.follow_up(replies)
-        return None if requests is None else Round(epoch, requests)
+        if self._sum is None or requests is None:
+            return None
+        return Round(epoch, requests, expected=self._sum.expected)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Open the sums if they are not known, and return the gradient that they give."""

@@ -127,7 +127,9 @@ class ParityServer(PlacingServer):
         self._asked, self._model = self._workers(epoch), model.astype(self._public.dtype)
         deadline = self._allocations[(epoch - 1) % len(self._allocations)].deadline
         message = {"model": self._model}
-        return Round(epoch, dict.fromkeys(self._asked, message), deadline=deadline)
+        reply = {"gradient": self._public.model_layout}
+        expected = dict.fromkeys(self._asked, reply)
+        return Round(epoch, dict.fromkeys(self._asked, message), deadline=deadline, expected=expected)
 
     @property
     def quorum(self) -> int:

@@ -33,6 +33,7 @@ from codedfl.schemes.contract import (
     AddingScheme,
     Device,
     Exposure,
+    Layout,
     Leakage,
     Message,
     PlacingServer,
@@ -150,8 +151,9 @@ class SecAggServer(Server):
             ring,
             awaited=self._inner.quorum,
             needed=0 if self._scheme.averages else self._inner.least,
+            proper=_masked(self._round.expected, ring),
         )
-        return Round(epoch, self._sum.begin(), self._round.point)
+        return Round(epoch, self._sum.begin(), self._round.point, expected=self._sum.expected)
 
     def _format(self, kinds: Sequence[Ring | float]) -> tuple[Ring, FixedPoint | None]:
         """Return the ring to add in; where replies are numbers, with steps so fine that their sum is sure to fit."""
@@ -181,7 +183,8 @@ class SecAggServer(Server):
         if requests is None:
             return None
         proper = any("envelopes" in request for request in requests.values())
-        return Round(epoch, requests, deadline=self._round.deadline if proper else None)
+        deadline = self._round.deadline if proper else None
+        return Round(epoch, requests, deadline=deadline, expected=self._sum.expected)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Open the sum, and let the inner server combine it as one device's reply beside zeros."""
@@ -194,6 +197,15 @@ class SecAggServer(Server):
         nothing = {name: np.zeros_like(part) for name, part in total.items()}
         first, *others = self._sum.survivors
         return self._inner.combine(epoch, {first: total, **dict.fromkeys(others, nothing)}, work)
+
+
+def _masked(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layout] | None:
+    """Return what replies look like under masks: residues of the ring, in the same shapes."""
+    if expected is None:
+        return None
+    return {
+        device: {name: (ring.dtype, shape) for name, (_, shape) in reply.items()} for device, reply in expected.items()
+    }
 
 
 class SharingSecAggServer(SecAggServer, SharingServer):
