@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import final
 
 from codedfl.engines.carrier import Carrier, Delivered
-from codedfl.engines.flare.names import PING, QUESTION
 from codedfl.errors import EngineError
 
-__all__ = ["FlareCarrier", "Heard", "Route", "Stop"]
+__all__ = ["PING", "QUESTION", "FlareCarrier", "Heard", "Route", "Stop"]
+
+PING, QUESTION = "ping", "question"
+"""What a message is: only whether the site is there, or for its host."""
 
 LOOK = 0.2
 """Seconds between looks at whether the job was ended from outside."""
@@ -78,7 +80,7 @@ class FlareCarrier(Carrier):
         misses: int = 3,
         longest: float = 86400.0,
     ) -> None:
-        self._route = route
+        self.route = route
         self._ended = ended
         self._beat, self._misses, self._longest = beat, misses, longest
         self._lock = threading.Lock()
@@ -139,7 +141,7 @@ class FlareCarrier(Carrier):
             question.stop.trigger()
 
     def _carry(self, question: Question, payload: bytes) -> None:
-        heard = self._route.ask(question.site, QUESTION, payload, self._longest, question.stop)
+        heard = self.route.ask(question.site, QUESTION, payload, self._longest, question.stop)
         self._deliver(question, heard.payload)
 
     def _deliver(self, question: Question, payload: bytes | None) -> None:
@@ -155,7 +157,7 @@ class FlareCarrier(Carrier):
             if (left := until - time.monotonic()) <= 0:
                 break
             began = time.monotonic()
-            heard = self._route.ask(site, PING, b"", min(left, 1.0), Stop())
+            heard = self.route.ask(site, PING, b"", min(left, 1.0), Stop())
             if heard.payload is None:
                 self._closed.wait(max(0.0, LOOK - (time.monotonic() - began)))
         return heard
@@ -173,7 +175,7 @@ class FlareCarrier(Carrier):
                 ping.join()
 
     def _ping(self, site: str) -> None:
-        heard = self._route.ask(site, PING, b"", self._beat, Stop())
+        heard = self.route.ask(site, PING, b"", self._beat, Stop())
         with self._lock:
             missed = self._missed[site] = 0 if heard.payload is not None else self._missed.get(site, 0) + 1
             lost = [question for question in self._open if question.site == site] if missed >= self._misses else []

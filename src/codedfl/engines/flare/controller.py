@@ -5,50 +5,25 @@ import traceback
 from pathlib import Path
 from typing import Any, final
 
-from codedfl.engines.flare.carrier import FlareCarrier, Heard, Route, Stop
-from codedfl.engines.flare.names import PAYLOAD, PROBLEM, resolve
+from codedfl.engines.flare.carrier import FlareCarrier
+from codedfl.engines.flare.cells import CellRoute
+from codedfl.engines.flare.names import resolve
 from codedfl.engines.flare.sites import read_site
 from codedfl.errors import CodedflError
 from codedfl.files import write_json
 
 try:
-    from nvflare.apis.fl_constant import ReservedKey
     from nvflare.apis.impl.controller import Controller
-    from nvflare.apis.shareable import Shareable
 except ModuleNotFoundError:  # only FLARE makes objects of this class, so it is there when it is needed
     Controller = object
 
-__all__ = ["ARGUMENTS", "OUTCOME", "AuxRoute", "CarrierController"]
+__all__ = ["ARGUMENTS", "OUTCOME", "CarrierController"]
 
 ARGUMENTS = "arguments.json"
 """In the job's configuration: what its entry point is given."""
 
 OUTCOME = "outcome.json"
 """In the job's folder on the server: what the entry point returned, or why it failed."""
-
-
-@final
-class AuxRoute(Route):
-    """Auxiliary messages from a job's server process to its devices' job processes."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    def ask(self, site: str, topic: str, payload: bytes, timeout: float, stop: Stop) -> Heard:
-        """Send one message and wait for its answer."""
-        request = Shareable()
-        request[PAYLOAD] = payload
-        with self._engine.new_context() as context:
-            context.set_prop(ReservedKey.RUN_ABORT_SIGNAL, stop, private=True, sticky=False)
-            replies = self._engine.send_aux_request([site], topic, request, timeout, context, optional=True)
-        reply = (replies or {}).get(site)
-        if not isinstance(reply, Shareable):
-            return Heard()
-        payload_back, problem = reply.get(PAYLOAD), reply.get(PROBLEM)
-        return Heard(
-            payload_back if isinstance(payload_back, bytes) else None,
-            problem if isinstance(problem, str) else None,
-        )
 
 
 @final
@@ -74,9 +49,8 @@ class CarrierController(Controller):  # type: ignore[misc]
         engine, job = fl_ctx.get_engine(), fl_ctx.get_job_id()
         workspace = engine.get_workspace()
         outcome = Path(workspace.get_run_dir(job)) / OUTCOME
-        carrier = FlareCarrier(
-            AuxRoute(engine), lambda: bool(abort_signal.triggered), beat=self._beat, misses=self._misses
-        )
+        route = CellRoute(engine, job)
+        carrier = FlareCarrier(route, lambda: bool(abort_signal.triggered), beat=self._beat, misses=self._misses)
         try:
             arguments = json.loads((Path(workspace.get_app_config_dir(job)) / ARGUMENTS).read_text(encoding="utf-8"))
             site = read_site(Path(workspace.get_root_dir()))

@@ -21,7 +21,7 @@ from typing import Any, final
 
 import tomli_w
 
-from codedfl.engines.flare.names import PROJECT, SERVER, check_site, need_flare
+from codedfl.engines.flare.names import SERVER, check_site, need_flare
 from codedfl.engines.flare.resources import write_policy
 from codedfl.engines.flare.sites import FILE
 from codedfl.errors import EngineError, UsageError
@@ -31,6 +31,7 @@ __all__ = ["ADMIN", "Kits", "free_port", "load_kits", "make_kits", "write_privat
 ADMIN = "admin@codedfl.local"
 """Who submits jobs."""
 
+PROJECT = "codedfl"
 MANIFEST = "kits.json"
 STARTUP = ("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key")
 SETTINGS = ("fed_server.json", "fed_client.json", "fed_admin.json")

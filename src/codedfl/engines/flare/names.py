@@ -7,26 +7,26 @@ from typing import Any
 
 from codedfl.errors import EngineError, MissingExtraError, UsageError
 
-__all__ = ["PAYLOAD", "PEER", "PING", "PROBLEM", "PROJECT", "QUESTION", "SERVER", "check_site", "need_flare", "resolve", "site_names"]
-
-PING, QUESTION, PEER = "codedfl.ping", "codedfl.question", "codedfl.peer"
-"""Topics of our messages."""
-
-PAYLOAD, PROBLEM = "payload", "problem"
-"""Fields of our messages: the bytes, or one sentence that says why there are none."""
+__all__ = ["REFERENCE", "SERVER", "check_site", "need_flare", "resolve", "site_names"]
 
 SERVER = "server"
-"""What FLARE calls the server in its configuration."""
-
-PROJECT = "codedfl"
-"""What FLARE calls the project, and with it the server in its messages."""
+"""What FLARE calls the server."""
 
 REFERENCE = re.compile(r"codedfl(?:\.[a-z_][a-z0-9_]*)+:[a-z_][a-z0-9_]*")
+"""How a function of this package is named."""
+
+SITE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 def site_names(devices: int) -> tuple[str, ...]:
     """The names of as many sites, in the order of the devices."""
     return tuple(f"device-{number}" for number in range(1, devices + 1))
+
+
+def check_site(name: str) -> None:
+    """Refuse a name that cannot be that of a site."""
+    if not SITE.fullmatch(name) or name in (SERVER, "admin"):
+        raise UsageError(f"'{name}' cannot be the name of a site; use lower-case letters, digits and hyphens")
 
 
 def resolve(reference: str) -> Callable[..., Any]:
@@ -38,11 +38,9 @@ def resolve(reference: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise EngineError(f"'{reference}' is not in this installation (no module {error.name})") from None
-    if name not in getattr(module, "__all__", ()):
-        raise EngineError(f"'{reference}' is not a public function of codedfl")
-    found = getattr(module, name)
+    found = getattr(module, name, None) if name in getattr(module, "__all__", ()) else None
     if not callable(found):
-        raise EngineError(f"'{reference}' is not a function")
+        raise EngineError(f"'{reference}' is not a public function of codedfl; correct its name")
     return found  # type: ignore[no-any-return]
 
 
@@ -55,9 +53,3 @@ def need_flare(modules: Sequence[str] = ("nvflare", "psutil")) -> None:
             raise MissingExtraError(
                 "deployments need NVIDIA FLARE; install it with: pip install 'codedfl[flare]'"
             ) from None
-
-
-def check_site(name: str) -> None:
-    """Refuse a name that cannot be that of a site."""
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", name) or name in (SERVER, PROJECT, "admin"):
-        raise UsageError(f"'{name}' cannot be the name of a site; use lower-case letters, digits and hyphens")

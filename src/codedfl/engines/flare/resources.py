@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PATIENCE", "write_policy"]
+__all__ = ["CONTROLLER", "EXECUTOR", "PATIENCE", "write_policy"]
 
 CONTROLLER = "codedfl.engines.flare.controller.CarrierController"
 EXECUTOR = "codedfl.engines.flare.executor.HostExecutor"
