@@ -7,7 +7,7 @@ from typing import Any, final
 
 from codedfl.engines.flare.carrier import FlareCarrier
 from codedfl.engines.flare.cells import CellRoute
-from codedfl.engines.flare.names import resolve
+from codedfl.engines.flare.names import ARGUMENTS, OUTCOME, resolve
 from codedfl.engines.flare.sites import read_site
 from codedfl.errors import CodedflError
 from codedfl.files import write_json
@@ -17,13 +17,7 @@ try:
 except ModuleNotFoundError:  # only FLARE makes objects of this class, so it is there when it is needed
     Controller = object
 
-__all__ = ["ARGUMENTS", "OUTCOME", "CarrierController"]
-
-ARGUMENTS = "arguments.json"
-"""In the job's configuration: what its entry point is given."""
-
-OUTCOME = "outcome.json"
-"""In the job's folder on the server: what the entry point returned, or why it failed."""
+__all__ = ["CarrierController"]
 
 
 @final

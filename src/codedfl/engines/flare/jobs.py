@@ -8,28 +8,28 @@ import contextlib
 import io
 import json
 import logging
+import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from codedfl import errors
-from codedfl.engines.flare.controller import ARGUMENTS, OUTCOME
 from codedfl.engines.flare.kits import ADMIN, Kits
-from codedfl.engines.flare.names import REFERENCE, need_flare
+from codedfl.engines.flare.names import ARGUMENTS, OUTCOME, REFERENCE, need_flare
 from codedfl.engines.flare.resources import CONTROLLER, EXECUTOR
-from codedfl.errors import CodedflError, EngineError, UsageError
+from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageError
 
 __all__ = ["Admin", "Job", "run_job", "write_job"]
 
 LOOK = 0.5
 """Seconds between looks at a job."""
 
-FINISHED, COMPLETED, ABORTED = "FINISHED:", "FINISHED:COMPLETED", "FINISHED:ABORTED"
-LOST = "lost with the server"
+FINISHED, ABORTED = "FINISHED:", "FINISHED:ABORTED"
+LOST = "LOST"
 
 
 @final
@@ -89,14 +89,22 @@ class Admin:
     not answer for ``patience`` seconds is given up.
     """
 
-    def __init__(self, kits: Kits, *, patience: float = 60.0, revive: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        kits: Kits,
+        *,
+        patience: float = 60.0,
+        revive: Callable[[], None] = lambda: None,
+        connect: Callable[[Kits], Any] | None = None,
+    ) -> None:
         need_flare()
         self.revive = revive
         self._kits = kits
+        self._connect = connect or _connect
         self._patience = patience
         self._session: Any = None
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Admin":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -113,11 +121,17 @@ class Admin:
     def submit(self, job: Job) -> str:
         """Submit a job and return what FLARE calls it."""
         with tempfile.TemporaryDirectory(prefix="codedfl-") as scratch:
-            return str(self._ask("submit_job", str(write_job(Path(scratch), job))))
+            folder, once = str(write_job(Path(scratch), job)), secrets.token_hex(16)
+            return str(self._ask("submit_job", folder, submit_token=once))  # asked twice, it is still one job
 
     def status(self, job: str) -> str:
         """How a job stands, in FLARE's words."""
         return str(self._ask("get_job_meta", job).get("status"))
+
+    def refusals(self, job: str) -> list[str]:
+        """Why sites did not take a job."""
+        detail = self._ask("get_job_meta", job).get("job_deploy_detail") or []
+        return [str(line) for line in detail if not str(line).endswith(": OK")]
 
     def jobs(self) -> dict[str, str]:
         """How each job stands that the server knows of, the latest first."""
@@ -149,7 +163,7 @@ class Admin:
         while True:
             try:
                 with _quiet():
-                    self._session = self._session or _connect(self._kits.admin)
+                    self._session = self._session or self._connect(self._kits)
                     return getattr(self._session, method)(*arguments, **options)
             except Exception as error:
                 self.close()
@@ -173,26 +187,39 @@ def run_job(
     """Submit a job, watch it to its end and return what its entry point returned; submit it again if it was lost.
 
     Each try waits up to ``wait`` seconds for all sites to be connected and goes on with those that are; the entry
-    point finds them in ``connected``, and which try it is in ``attempt``.
+    point finds them in ``connected``, and which try it is in ``attempt``. What the entry point raises on purpose is
+    raised here, unless it says that sites or devices are lost and says so for the first time.
     """
-    last = "it was never begun"
+    before = ""
     for attempt in range(1, tries + 1):
         connected, began = _gather(admin, job, wait), admin.server_start()
         arguments = dict(job.arguments) | {"connected": connected, "attempt": attempt}
-        number = admin.submit(Job(job.name, job.entry, job.sites, arguments, job.beat, job.misses))
+        number = admin.submit(replace(job, arguments=arguments))
         report(f"submitted as {number}")
         status = _watch(admin, number, began, report)
         if status == ABORTED:
             raise EngineError("the job was ended from outside; give the same command again to go on where it stopped")
-        outcome = (admin.outcome(number) if status != LOST else None) or {}
-        if status == COMPLETED and "result" in outcome:
+        outcome = _outcome(admin, number, status)
+        if "result" in outcome:
             return outcome["result"]
-        last = str(outcome.get("error", f"it ended as {status}"))
-        kind = _kind(outcome.get("kind"))
-        if kind is not None and not issubclass(kind, EngineError):
-            raise kind(last)
-        report(f"try {attempt} of {tries} failed: {last}")
-    raise EngineError(f"the job failed {tries} times, the last time because: {last}")
+        why, kind = str(outcome["error"]), _kind(outcome.get("kind"))
+        report(f"try {attempt} of {tries} failed: {why}")
+        if kind is not None and (why == before or not issubclass(kind, (EngineError, LostDevicesError))):
+            raise kind(why)
+        before = why
+    raise EngineError(f"the job failed {tries} times, the last time because {before}")
+
+
+def _outcome(admin: Admin, number: str, status: str) -> dict[str, Any]:
+    if status == LOST:
+        with contextlib.suppress(EngineError):
+            admin.abort(number)
+        return {"error": "its server was lost"}
+    outcome = admin.outcome(number)
+    if outcome is None:
+        words = status.removeprefix(FINISHED).lower().replace("_", " ")
+        return {"error": "; ".join(admin.refusals(number)) or f"its processes were lost ({words})"}
+    return outcome if outcome.keys() & {"result", "error"} else {"error": "its outcome cannot be read"}
 
 
 def _gather(admin: Admin, job: Job, wait: float) -> list[str]:
@@ -226,16 +253,16 @@ def _kind(name: object) -> type[CodedflError] | None:
     return found if isinstance(found, type) and issubclass(found, CodedflError) else None
 
 
-def _connect(kit: Path) -> Any:
+def _connect(kits: Kits) -> Any:
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
     with contextlib.redirect_stdout(io.StringIO()):  # it says that it is connecting
-        return new_secure_session(ADMIN, str(kit), timeout=5.0, auto_login_max_tries=1)
+        return new_secure_session(ADMIN, str(kits.admin), timeout=5.0, auto_login_max_tries=1)
 
 
 def _lost(error: Exception) -> bool:
-    from nvflare.fuel.flare_api.api_spec import NoConnection, SessionClosed
     from nvflare.apis.fl_exception import FLCommunicationError
+    from nvflare.fuel.flare_api.api_spec import NoConnection, SessionClosed
 
     return isinstance(error, (NoConnection, SessionClosed, FLCommunicationError, ConnectionError, TimeoutError))
 

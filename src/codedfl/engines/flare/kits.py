@@ -35,6 +35,7 @@ PROJECT = "codedfl"
 MANIFEST = "kits.json"
 STARTUP = ("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key")
 SETTINGS = ("fed_server.json", "fed_client.json", "fed_admin.json")
+HEADING = "# This site's own settings: no job can change them.\n"
 ECHO = "codedfl.engines.flare.echo:host"
 
 
@@ -109,7 +110,7 @@ def make_kits(
             _take(made / {SERVER: host, "admin": ADMIN}.get(name, name), kits.folder / name)
     for name in (SERVER, *sites):
         own = {"name": name} | ({} if name == SERVER else {"host": ECHO}) | dict((settings or {}).get(name, {}))
-        write_private(kits.folder / name / FILE, tomli_w.dumps(own).encode())
+        write_private(kits.folder / name / FILE, (HEADING + tomli_w.dumps(own)).encode())
         write_policy(kits.folder / name)
     manifest = {"version": 1, "host": kits.host, "port": kits.port, "sites": list(kits.sites)}
     write_private(kits.folder / MANIFEST, json.dumps(manifest, indent=2).encode())

@@ -1,19 +1,28 @@
 """Names that both ends agree on, and how a piece of this package is found by its name."""
 
 import importlib
+import importlib.metadata
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from codedfl.errors import EngineError, MissingExtraError, UsageError
 
-__all__ = ["REFERENCE", "SERVER", "check_site", "need_flare", "resolve", "site_names"]
+__all__ = ["ARGUMENTS", "OUTCOME", "REFERENCE", "SERVER", "check_site", "need_flare", "resolve", "site_names"]
+
+VERSION = "2.9.0"
 
 SERVER = "server"
 """What FLARE calls the server."""
 
 REFERENCE = re.compile(r"codedfl(?:\.[a-z_][a-z0-9_]*)+:[a-z_][a-z0-9_]*")
 """How a function of this package is named."""
+
+ARGUMENTS = "arguments.json"
+"""In a job's configuration for the server: what its entry point is given."""
+
+OUTCOME = "outcome.json"
+"""In a job's folder on the server: what its entry point returned, or why it failed."""
 
 SITE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -44,12 +53,15 @@ def resolve(reference: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def need_flare(modules: Sequence[str] = ("nvflare", "psutil")) -> None:
-    """Say how to install FLARE if it is not there."""
-    for name in modules:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError:
-            raise MissingExtraError(
-                "deployments need NVIDIA FLARE; install it with: pip install 'codedfl[flare]'"
-            ) from None
+def need_flare() -> None:
+    """Say how to install FLARE if it is not there, or not in the version that this package is made for."""
+    try:
+        found = importlib.metadata.version("nvflare")
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingExtraError(
+            "deployments need NVIDIA FLARE; install it with: pip install 'codedfl[flare]'"
+        ) from None
+    if found != VERSION:
+        raise MissingExtraError(
+            f"deployments need NVIDIA FLARE {VERSION}, not {found}; install it with: pip install 'codedfl[flare]'"
+        )

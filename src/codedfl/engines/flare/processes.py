@@ -9,10 +9,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,11 +25,12 @@ from codedfl.engines.flare.resources import write_policy
 from codedfl.engines.flare.sites import read_site
 from codedfl.errors import EngineError
 
-__all__ = ["RECORD", "Status", "kits_of", "members", "running", "start", "status", "stop"]
+__all__ = ["RECORD", "Status", "kits_of", "launch", "reviver", "running", "start", "status", "stop"]
 
 RECORD = "process.json"
 CONSOLE = "console.txt"
 MODULES = "nvflare.private.fed.app."
+
 OUTCOME_WAIT = 5
 """Seconds that the server waits, after a job, for devices to say how it ended with them."""
 
@@ -40,7 +42,7 @@ _children: dict[int, "subprocess.Popen[bytes]"] = {}
 class Status:
     """What runs of a kit."""
 
-    name: str
+    kit: Path
     pid: int | None
     """Of the process that was started; None if it does not run."""
     jobs: tuple[int, ...]
@@ -55,74 +57,22 @@ def kits_of(kits: Kits) -> list[Path]:
 
 
 def start(kit: Path) -> int:
-    """Start the process of a kit and write it down; return its number."""
+    """Start the process of a kit and return its number."""
     need_flare()
     kit = kit.resolve()
-    if members(kit):
+    if _members([kit])[kit]:
         raise EngineError(f"'{kit}' is running already; stop it first")
+    command = _command(kit)
     write_policy(kit)
+    return launch(kit, command)
+
+
+def launch(kit: Path, command: Sequence[str]) -> int:
+    """Start a command for a kit, in a session of its own, and write it down."""
     environment = os.environ | {
         "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
         "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT),
     }
-    return _launch(kit, _command(kit), environment)
-
-
-def members(kit: Path) -> list[Any]:
-    """The processes (of psutil) that belong to a kit."""
-    import psutil
-
-    folder, found = str(kit.resolve()), []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            arguments = process.cmdline()
-            if folder in arguments and any(argument.startswith(MODULES) for argument in arguments):
-                found.append(process)
-    return found
-
-
-def status(kit: Path) -> Status:
-    """Look at what runs of a kit."""
-    record, found = _read_record(kit), members(kit)
-    parent = [process.pid for process in found if _is(process, record)]
-    jobs = tuple(process.pid for process in found if process.pid not in parent)
-    return Status(kit.name, parent[0] if parent else None, jobs, record is not None and not parent)
-
-
-def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
-    """End all processes of some kits: ask them, then end by force what is left after ``grace`` seconds."""
-    import psutil
-
-    for force in (False, True, True):
-        ours = [process for kit in kits for process in members(kit)]
-        for process in ours:
-            with contextlib.suppress(psutil.Error):
-                process.kill() if force else process.terminate()
-        psutil.wait_procs(ours, timeout=grace)
-    if left := [process.pid for kit in kits for process in members(kit)]:
-        raise EngineError(f"processes {', '.join(map(str, left))} do not end; end them by hand")
-    for kit in kits:
-        (kit / RECORD).unlink(missing_ok=True)
-    for pid, child in list(_children.items()):
-        if child.poll() is not None:
-            del _children[pid]
-
-
-@contextlib.contextmanager
-def running(kits: Sequence[Path]) -> Iterator[None]:
-    """Start kits, and stop them whatever happens, also if this command is told to end."""
-    with _told_to_end_is_an_error():
-        try:
-            for kit in kits:
-                start(kit)
-            yield
-        finally:
-            stop(kits)
-
-
-def _launch(kit: Path, command: Sequence[str], environment: dict[str, str]) -> int:
     console = os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         child = subprocess.Popen(
@@ -143,15 +93,105 @@ def _launch(kit: Path, command: Sequence[str], environment: dict[str, str]) -> i
     return child.pid
 
 
+def status(kits: Sequence[Path]) -> list[Status]:
+    """Look at what runs of some kits."""
+    found = _members(kits)
+    return [_status(kit, found[kit]) for kit in kits]
+
+
+def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
+    """End all processes of some kits: ask them, then end by force what is left after ``grace`` seconds."""
+    import psutil
+
+    for force in (False, True, True):
+        ours = [process for found in _members(kits).values() for process in found]
+        for process in ours:
+            with contextlib.suppress(psutil.Error):
+                process.kill() if force else process.terminate()
+        psutil.wait_procs(ours, timeout=grace)
+    if left := [process.pid for found in _members(kits).values() for process in found]:
+        raise EngineError(f"processes {', '.join(map(str, left))} do not end; end them by hand")
+    for kit in kits:
+        (kit / RECORD).unlink(missing_ok=True)
+    for pid, child in list(_children.items()):
+        if child.poll() is not None:
+            del _children[pid]
+
+
+@contextlib.contextmanager
+def running(kits: Sequence[Path]) -> Iterator[None]:
+    """Start kits, and stop them whatever happens, also if this command is told to end."""
+    with _told_to_end_is_an_error():
+        try:
+            for kit in kits:
+                start(kit)
+            yield
+        finally:
+            stop(kits)
+
+
+def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
+    """Make a function that starts again those kits whose process has died, each at most ``most`` times."""
+    times = dict.fromkeys(kits, 0)
+
+    def revive() -> None:
+        for one in status(kits):
+            if not one.died:
+                continue
+            times[one.kit] += 1
+            if times[one.kit] > most:
+                raise EngineError(f"the process of '{one.kit}' keeps dying; {_last_words(one.kit)}")
+            stop([one.kit])
+            start(one.kit)
+
+    return revive
+
+
+def _members(kits: Sequence[Path]) -> dict[Path, list[Any]]:
+    import psutil
+
+    folders = {str(kit.resolve()): kit for kit in kits}
+    found: dict[Path, list[Any]] = {kit: [] for kit in kits}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.uids().real != os.getuid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            arguments = process.cmdline()
+            if any(argument.startswith(MODULES) for argument in arguments):
+                for folder in folders.keys() & set(arguments):
+                    found[folders[folder]].append(process)
+    return found
+
+
+def _status(kit: Path, found: Sequence[Any]) -> Status:
+    record = _read_record(kit)
+    parent = [process.pid for process in found if _is(process, record)]
+    jobs = tuple(process.pid for process in found if process.pid not in parent)
+    return Status(kit, parent[0] if parent else None, jobs, record is not None and not parent)
+
+
 def _command(kit: Path) -> list[str]:
     if (kit / "startup" / "fed_server.json").exists():
         role, module, own = "server", "server.server_train", []
+        _need_port(kit)
     elif (kit / "startup" / "fed_client.json").exists():
         role, module, own = "client", "client.client_train", [f"uid={read_site(kit)['name']}"]
     else:
         raise EngineError(f"'{kit}' is not the start-up kit of a server or a device")
     settings = ["secure_train=true", *own, "org=codedfl", "config_folder=config"]
     return [sys.executable, "-m", MODULES + module, "-m", str(kit), "-s", f"fed_{role}.json", "--set", *settings]
+
+
+def _need_port(kit: Path) -> None:
+    host, port = json.loads((kit / "startup" / "fed_server.json").read_text())["servers"][0]["service"]["target"].split(
+        ":"
+    )
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as FLARE does
+        try:
+            probe.bind(("127.0.0.1" if host == "localhost" else "", int(port)))
+        except OSError as error:
+            raise EngineError(f"the server cannot use port {port} ({error.strerror}); make kits with another") from None
 
 
 def _created(pid: int) -> float | None:
@@ -173,6 +213,14 @@ def _read_record(kit: Path) -> dict[str, Any] | None:
 
 def _is(process: Any, record: dict[str, Any] | None) -> bool:
     return record is not None and process.pid == record.get("pid") and process.create_time() == record.get("created")
+
+
+def _last_words(kit: Path) -> str:
+    try:
+        lines = (kit / CONSOLE).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return f"its {CONSOLE} ends with: {lines[-1][:300]}" if lines else f"its {CONSOLE} says nothing"
 
 
 @contextlib.contextmanager

@@ -87,9 +87,7 @@ def _device_resources() -> dict[str, Any]:
                 num_of_gpus=0,
                 mem_per_gpu_in_GiB=0,
             ),
-            _component(
-                "resource_consumer", f"{FLARE}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
-            ),
+            _component("resource_consumer", f"{FLARE}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"),
             _component("process_launcher", f"{FLARE}.job_launcher.client_process_launcher.ClientProcessJobLauncher"),
         ],
     }
