@@ -4,7 +4,8 @@
     epochs.parquet   one row an epoch
     summary.json     the results in short; there when the run is finished
     model.npz        the model
-    timeline.parquet who did what when, in the run's own draw
+    timeline.parquet who did what when, in the run's own draw (of a simulation)
+    devices.parquet  what every device was asked and how long it took (of a deployment)
     timings.npy      when each epoch ends (epochs) in each timing draw (rows), in seconds
     repeats/N/       further trainings of a scheme whose model follows the timing
     checkpoint.npz   only while the run is not finished
@@ -16,7 +17,6 @@ with the same numbers to the last bit. A finished run is not run again.
 
 import fcntl
 import json
-import math
 import shutil
 import time
 import zipfile
@@ -32,9 +32,7 @@ import pyarrow.parquet
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
-from codedfl.delays import DelayModel
-from codedfl.engines import VirtualEngine
-from codedfl.errors import CodedflError, LostDevicesError, RunDirectoryError, TrainingError
+from codedfl.errors import CodedflError, EngineError, LostDevicesError, RunDirectoryError, TrainingError
 from codedfl.files import (
     make_folder,
     remove_unfinished,
@@ -44,22 +42,19 @@ from codedfl.files import (
     write_text,
     write_whole,
 )
+from codedfl.objective import Objective
+from codedfl.parties import Parties, Simulation
 from codedfl.progress import Progress, silent
+from codedfl.results import Timed, summarise, tabulate, target_name
 from codedfl.scenario import Scenario
-from codedfl.shared_timing import Variant, measure, shared_seconds
 from codedfl.task import Problem
-from codedfl.timeline import timeline
-from codedfl.timing import Band, band, cumulative_seconds, time_to
-from codedfl.training import COLUMNS, State, create_solver, train
+from codedfl.timing import time_to
+from codedfl.training import State, create_solver, train
 
 __all__ = ["Run", "default_directory", "execute", "load", "target_name"]
 
 _CHECKPOINT_SECONDS = 0.25
-
-
-def target_name(target: float) -> str:
-    """Return the key of a target accuracy in summaries."""
-    return repr(target)
+_KEPT = "kept_"
 
 
 def default_directory(scenario: Scenario) -> Path:
@@ -111,12 +106,18 @@ def load(path: Path) -> Run:
 
 
 def execute(
-    scenario: Scenario, path: Path, *, problem: Callable[[], Problem] | None = None, progress: Progress = silent
+    scenario: Scenario,
+    path: Path,
+    *,
+    problem: Callable[[], Problem] | None = None,
+    parties: Callable[[], Parties] | None = None,
+    progress: Progress = silent,
 ) -> Run:
     """Run a scenario in a directory, or go on where it stopped, or load it if it is finished.
 
-    ``problem`` may supply the prepared data, so that several runs share it. Nothing is written before the data and the
-    scheme have been found usable, and a training that cannot go on takes its directory with it if it made it.
+    ``problem`` may supply the prepared data, so that several runs share it; ``parties`` may supply who takes part,
+    where that is not a simulation. Nothing is written before the data and the scheme have been found usable, and a
+    training that cannot go on takes its directory with it if it made it.
     """
     schemes.check(scenario)
     identity = scenario.id()
@@ -124,15 +125,15 @@ def execute(
     if begun and (path / "summary.json").exists():
         _tidy(path)
         return load(path)
-    prepared = (problem or (lambda: Problem.build(scenario, progress)))()
-    scheme = schemes.create(scenario, prepared)
+    given = problem or (lambda: Problem.build(scenario, progress))
+    taking_part = parties() if parties else Simulation(scenario, given())
     try:
         make_folder(path)
         with _locked(path):
             if not begun:
                 write_text(path / "scenario.toml", f"# scenario id {identity}\n{scenario.to_toml()}")
             remove_unfinished(path)
-            _finish(scenario, identity, scheme, path, prepared, progress)
+            _finish(identity, taking_part, path, progress)
     except LostDevicesError:
         raise
     except TrainingError:
@@ -200,73 +201,60 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _finish(
-    scenario: Scenario,
-    identity: str,
-    scheme: schemes.Scheme[Any],
-    path: Path,
-    problem: Problem,
-    progress: Progress,
-) -> None:
+def _finish(identity: str, parties: Parties, path: Path, progress: Progress) -> None:
     began = time.perf_counter()
-    state, spent = _resume(scenario, path, problem)
-    state = _train(scenario, scheme, problem, path, state, lambda: spent + time.perf_counter() - began, progress)
-    timings = _timings(scenario, scheme, problem, state, progress)
+    scenario, scheme = parties.scenario, parties.scheme
+    state, spent, kept = _resume(scenario, path, parties.objective)
+    state = _train(parties, path, state, kept, lambda: spent + time.perf_counter() - began, progress)
+    timings = parties.timings(state, progress)
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
-    if scheme.follows_timing:
-        runs += _repeat(scenario, path, problem, progress)
-    summary = _summary(scenario, scheme, state, runs)
-    summary |= {"scenario_id": identity, "metric": "accuracy" if problem.kind == "classification" else "r2"}
-    summary["wall_seconds"] = spent + time.perf_counter() - began
+    if scheme.follows_timing and isinstance(parties, Simulation):
+        runs += _repeat(scenario, path, parties.problem, progress)
+    summary = summarise(scenario, scheme, state, runs) | parties.facts(state)
+    metric = "accuracy" if parties.objective.kind == "classification" else "r2"
+    summary |= {"scenario_id": identity, "metric": metric, "wall_seconds": spent + time.perf_counter() - began}
     write_whole(path / "timings.npy", lambda file: np.save(file, timings.astype(np.float32), allow_pickle=False))
-    write_parquet(path / "epochs.parquet", _table(state, [seconds for _, seconds in runs]))
+    write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
     write_arrays(path / "model.npz", {"theta": state.model})
-    write_parquet(path / "timeline.parquet", _timeline(scenario, scheme, state))
+    for name, table in parties.tables(state).items():
+        write_parquet(path / name, table)
     write_json(path / "summary.json", summary)
     (path / "checkpoint.npz").unlink(missing_ok=True)
 
 
-def _resume(scenario: Scenario, path: Path, problem: Problem) -> tuple[State, float]:
+def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, float, dict[str, Any]]:
+    """Return where the run stands, the time spent on it, and what its parties had kept."""
     saved = path / "checkpoint.npz"
     if not saved.exists():
-        return State.fresh(problem), 0.0
+        return State.fresh(problem), 0.0, {}
     try:
         with saved.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             state, spent = State.from_arrays(arrays), float(arrays["wall_seconds"])
+            kept = {name.removeprefix(_KEPT): arrays[name] for name in arrays if name.startswith(_KEPT)}
         create_solver(problem, scenario.training, state)  # the arrays of its solver are there, too
         fits = state.model.shape == problem.shape
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
         fits = False
     if not fits:
         raise RunDirectoryError(f"'{saved}' is damaged; delete it to start the run again")
-    return state, spent
+    return state, spent, kept
 
 
 def _train(
-    scenario: Scenario,
-    scheme: schemes.Scheme[Any],
-    problem: Problem,
+    parties: Parties,
     path: Path,
     state: State,
+    kept: dict[str, Any],
     elapsed: Callable[[], float],
     progress: Progress,
 ) -> State:
     """Train, saving the state so often that an interruption costs a fraction of a second, or one epoch."""
-    devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
-    delays = DelayModel.create(scenario.fleet, scenario.links)
-    timing = scenario.timing
-    engine = VirtualEngine(
-        devices,
-        delays,
-        seed=timing.seed,
-        draw=timing.draw,
-        now=state.now,
-        last_epochs=scenario.fleet.last_epochs,
-    )
-    saved_at = time.perf_counter()
+    scenario, saved_at = parties.scenario, time.perf_counter()
+    engine = parties.engine(state, kept)
 
     def save(current: State) -> None:
-        arrays = {**current.to_arrays(), "wall_seconds": np.array(elapsed())}
+        beside = {f"{_KEPT}{name}": array for name, array in parties.to_keep().items()}
+        arrays = {**current.to_arrays(), **beside, "wall_seconds": np.array(elapsed())}
         write_arrays(path / "checkpoint.npz", arrays, durable=False)
 
     def after_epoch(current: State) -> None:
@@ -277,8 +265,8 @@ def _train(
             saved_at = time.perf_counter()
 
     try:
-        state = train(problem, scenario, scheme, engine, state, after_epoch)
-    except LostDevicesError:
+        state = train(parties.objective, scenario, parties.scheme, engine, state, after_epoch)
+    except (LostDevicesError, EngineError):
         if state.epoch > 0:
             save(state)
         raise
@@ -286,31 +274,7 @@ def _train(
     return state
 
 
-def _timings(
-    scenario: Scenario, scheme: schemes.Scheme[Any], problem: Problem, state: State, progress: Progress
-) -> Float[np.ndarray, "draws epochs"]:
-    if scheme.follows_timing:
-        return np.array([state.history.columns["time"]])
-    delays = DelayModel.create(scenario.fleet, scenario.links)
-    timing = scenario.timing
-
-    def report(done: int, total: int) -> None:
-        progress(f"timing {scenario.scheme}", done, total)
-
-    if isinstance(scheme, schemes.SharingScheme):
-        costs = measure(scheme, problem, first_offline=scenario.training.first_epoch_offline)
-        set_up = [stage for _, stage in state.history.stages_after(0)]
-        variant = Variant(costs, scheme.policy, scheme.parallel_reception, set_up)
-        (seconds,) = shared_seconds(
-            [variant], delays, epochs=state.epoch, seed=timing.seed, draws=timing.draws, progress=report
-        )
-        return np.asarray(seconds)
-    return cumulative_seconds(state.history, delays, seed=timing.seed, draws=timing.draws, progress=report)
-
-
-def _repeat(
-    scenario: Scenario, path: Path, problem: Problem, progress: Progress
-) -> list[tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]]:
+def _repeat(scenario: Scenario, path: Path, problem: Problem, progress: Progress) -> list[Timed]:
     results = []
     for number in range(1, scenario.timing.repeats):
         changes = {"timing.draw": scenario.timing.draw + number, "timing.repeats": 1}
@@ -318,68 +282,3 @@ def _repeat(
         run = execute(scenario.with_settings(changes), place, problem=lambda: problem, progress=progress)
         results.append((run.epochs["accuracy"], run.timings.astype(np.float64)))
     return results
-
-
-def _timeline(scenario: Scenario, scheme: schemes.Scheme[Any], state: State) -> dict[str, list[Any]]:
-    return timeline(
-        state.history,
-        DelayModel.create(scenario.fleet, scenario.links),
-        seed=scenario.timing.seed,
-        draw=scenario.timing.draw,
-        parallel=isinstance(scheme, schemes.SharingScheme) and scheme.parallel_reception,
-    )
-
-
-def _table(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> dict[str, Any]:
-    columns: dict[str, Any] = {name: np.array(state.history.columns[name]) for name in COLUMNS}
-    shortest = min(seconds.shape[1] for seconds in timings)
-    together = np.concatenate([seconds[:, :shortest] for seconds in timings])
-    bands = [band(together[:, epoch]) for epoch in range(shortest)]
-    bands += [Band(math.nan, math.nan, math.nan)] * (len(columns["epoch"]) - shortest)
-    columns["time_mean"] = [item.mean for item in bands]
-    columns["time_low"] = [item.low for item in bands]
-    columns["time_high"] = [item.high for item in bands]
-    return columns
-
-
-def _summary(
-    scenario: Scenario,
-    scheme: schemes.Scheme[Any],
-    state: State,
-    runs: list[tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]],
-) -> dict[str, Any]:
-    columns = state.history.columns
-    means: dict[str, float | None] = {}
-    bands: dict[str, list[float | None] | None] = {}
-    for target in scenario.training.targets:
-        times = [time_to(accuracy, seconds, target) for accuracy, seconds in runs]
-        reached = [seconds for seconds in times if seconds is not None]
-        found = band(np.concatenate(reached)) if len(reached) == len(times) else None
-        means[target_name(target)] = found.mean if found else None
-        bands[target_name(target)] = [_finite(found.low), _finite(found.high)] if found else None
-    errors = np.array(columns["gradient_error"])
-    return {
-        "scenario": scenario.name,
-        "scheme": scenario.scheme,
-        "epochs": state.epoch,
-        "final_accuracy": columns["accuracy"][-1],
-        "best_accuracy": max(columns["accuracy"]),
-        "time_to_accuracy": means,
-        "time_to_accuracy_band": bands,
-        "timing_draws": sum(len(seconds) for _, seconds in runs),
-        "seconds_per_epoch": float(np.mean([seconds[:, -1].mean() / seconds.shape[1] for _, seconds in runs])),
-        "virtual_seconds": columns["time"][-1],
-        "bits_sent": {kind: int(sum(columns[f"{kind}_bits"])) for kind in ("down", "up", "d2d")},
-        "device_macs": int(sum(columns["device_macs"])),
-        "server_macs": int(sum(columns["server_macs"])),
-        "decode_failures": 0,  # a key's erasure set is drawn again until its decoder restores it
-        "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
-        "handovers": len(state.history.transfers),
-        "survives_losses": scheme.survives_losses,
-        "verdict": scheme.verdict,
-        "leakage": scheme.leakage().to_table(),
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

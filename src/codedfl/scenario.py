@@ -45,7 +45,10 @@ _FORMAT = "codedfl-scenario-2"
 
 
 class Data(Settings, table="data"):
-    """Where samples come from: a named data set, or a file of the user's own features."""
+    """Where samples come from: a named data set, or a file of the user's own features.
+
+    ``source = "sites"``: every site of a deployment has its own, the server a test file (``test_source``) at most.
+    """
 
     source: str = setting(default="mnist")
     kind: str = setting(default="auto", choices=("auto", "classification", "regression"))
@@ -56,7 +59,7 @@ class Data(Settings, table="data"):
 
     def check(self) -> None:
         """Refuse a source that is neither a known name nor a file."""
-        if not self.named and not Path(self.source).suffix:
+        if not self.named and not self.elsewhere and not Path(self.source).suffix:
             raise ScenarioError(
                 f"data.source = '{self.source}' must be one of {', '.join(SOURCES)}, "
                 "or a file that ends in .npz, .parquet or .csv"
@@ -66,6 +69,11 @@ class Data(Settings, table="data"):
     def named(self) -> bool:
         """Whether the source is a data set that codedfl knows by name."""
         return self.source in SOURCES
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether only the sites of a deployment have the data."""
+        return self.source == "sites"
 
 
 class Partition(Settings, table="partition"):
@@ -267,7 +275,7 @@ class Scenario(Settings):
         del table["name"]
         table["schemes"] = {self.scheme: self.options().to_table()}
         if not self.data.named:
-            for key in ("source", "test_source"):
+            for key in ("test_source",) if self.data.elsewhere else ("source", "test_source"):
                 table["data"][key] = _digest(table["data"][key])
         text = json.dumps([_FORMAT, table], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -14,11 +14,24 @@ import scipy.linalg
 from jaxtyping import Float, Int, Shaped
 
 from codedfl import data
-from codedfl.errors import DataError
+from codedfl.objective import Objective, Scores, TestSet, accuracy, r_squared, side_by_side
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
 
-__all__ = ["Evaluator", "Problem", "Scores", "Shard", "gram", "learning_rate", "load_data", "partition_rows"]
+__all__ = [
+    "Evaluator",
+    "Problem",
+    "Scores",
+    "Shard",
+    "accuracy",
+    "feature_map",
+    "gram",
+    "learning_rate",
+    "load_data",
+    "load_shard",
+    "partition_rows",
+    "r_squared",
+]
 
 Matrix = Float[np.ndarray, "rows columns"]
 
@@ -66,6 +79,19 @@ def partition_rows(
     )
 
 
+def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
+    """Return the map from so many raw inputs to features, the same on every device of a scenario."""
+    settings = scenario.features
+    return data.FeatureMap.create(
+        cast(Any, settings.kind),
+        inputs=inputs,
+        dimension=settings.dimension,
+        gamma=settings.gamma,
+        seed=settings.seed,
+        dtype=np.dtype(scenario.task.precision),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class Shard:
     """What one device holds: features X_i and targets Y_i. The Gram matrix is computed once, when first asked for."""
@@ -94,8 +120,16 @@ class Shard:
         return bool(2 * self.samples >= self.x.shape[1])
 
 
+def load_shard(
+    scenario: Scenario, loaded: data.Dataset, rows: Int[np.ndarray, "rows"], features: data.FeatureMap
+) -> Shard:
+    """Embed the rows of one device."""
+    y = loaded.targets(loaded.y_train[rows]).astype(np.dtype(scenario.task.precision))
+    return Shard(features.transform(loaded.x_train[rows]), y)
+
+
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Objective):
     """All shards and the test set: what the experimenter sees, and no party of the protocol does."""
 
     shards: tuple[Shard, ...]
@@ -107,29 +141,23 @@ class Problem:
     @classmethod
     def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
         """Load, partition and embed the data of a scenario."""
-        settings = scenario.features
         loaded = load_data(scenario, progress)
-        dtype = np.dtype(scenario.task.precision)
-        features = data.FeatureMap.create(
-            cast(Any, settings.kind),
-            inputs=loaded.inputs,
-            dimension=settings.dimension,
-            gamma=settings.gamma,
-            seed=settings.seed,
-            dtype=dtype,
-        )
+        features = feature_map(scenario, loaded.inputs)
         rows = partition_rows(scenario, loaded.y_train, loaded.samples)
         shards = []
         for done, index in enumerate(rows):
             progress("preparing data", done, len(rows))
-            y = loaded.targets(loaded.y_train[index]).astype(dtype)
-            shards.append(Shard(features.transform(loaded.x_train[index]), y))
+            shards.append(load_shard(scenario, loaded, index, features))
         progress("preparing data", len(rows), len(rows))
         return cls(tuple(shards), features.transform(loaded.x_test), loaded.y_test, loaded.kind, scenario.task.ridge)
 
     def __post_init__(self) -> None:
-        if self.kind == "regression" and np.any(np.ptp(self.y_test, axis=0) == 0):
-            raise DataError("a target of the test set is constant, so R^2 is undefined; use another test set")
+        _ = self.test
+
+    @cached_property
+    def test(self) -> TestSet:
+        """The test set by itself."""
+        return TestSet(self.x_test, self.y_test, self.kind)
 
     @property
     def samples(self) -> int:
@@ -164,6 +192,20 @@ class Problem:
         """Sum of ||y||^2 over all training points."""
         return float(sum(np.sum(shard.y.astype(np.float64) ** 2) for shard in self.shards))
 
+    @property
+    def zero_gradient(self) -> Float[np.ndarray, "d c"]:
+        """The gradient of the data term at the zero model."""
+        return np.asarray(-self.total_moments / self.samples)
+
+    @property
+    def zero_loss(self) -> float:
+        """The loss of the zero model."""
+        return self.target_energy / (2 * self.samples)
+
+    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term."""
+        return Evaluator(self).score(models, points)
+
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
         """Return the minimiser of the loss, the limit of full-batch training."""
         system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
@@ -196,15 +238,6 @@ def _blocks(shards: tuple[Shard, ...]) -> Any:
         yield gram(np.concatenate(small))
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """What a block of models is worth: one entry for each model; gradients at the models, then at further points."""
-
-    accuracy: Float[np.ndarray, "b"]
-    loss: Float[np.ndarray, "b"]
-    gradient: Float[np.ndarray, "g d c"]
-
-
 class Evaluator:
     """Scores models in blocks, so that the test set and the Gram matrix are read once for many epochs."""
 
@@ -218,10 +251,8 @@ class Evaluator:
         """
         b, d, c = models.shape
         both = models if points is None else np.concatenate([models, points])
-        columns = np.ascontiguousarray(both.transpose(1, 0, 2).reshape(d, len(both) * c))
-        predicted = (self._problem.x_test @ columns[:, : b * c]).reshape(-1, b, c)
-        measure = accuracy if self._problem.kind == "classification" else r_squared
-        scores = np.array([measure(predicted[:, i], self._problem.y_test) for i in range(b)])
+        columns = side_by_side(both)
+        scores = self._problem.test.score(columns[:, : b * c], b)
         products = (self._problem.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c)
         products = products.transpose(1, 0, 2)
         return Scores(scores, self._loss(models.astype(np.float64), products[:b]), self._gradient(products))
@@ -234,18 +265,6 @@ class Evaluator:
         squares = np.einsum("bdc,bdc->b", models, inner) + self._problem.target_energy
         ridge = self._problem.ridge * np.einsum("bdc,bdc->b", models, models)
         return np.asarray(squares / (2 * self._problem.samples) + ridge / 2)
-
-
-def accuracy(predicted: Float[np.ndarray, "q c"], labels: Shaped[np.ndarray, "q"]) -> float:
-    """Return the share of samples whose largest output is the right class."""
-    return float(np.mean(np.argmax(predicted, axis=1) == labels))
-
-
-def r_squared(predicted: Float[np.ndarray, "q c"], values: Float[np.ndarray, "q c"]) -> float:
-    """Return the coefficient of determination, averaged over the outputs."""
-    residual = np.sum((values - predicted) ** 2, axis=0)
-    spread = np.sum((values - values.mean(axis=0)) ** 2, axis=0)
-    return float(np.mean(1 - residual / spread))
 
 
 def learning_rate(training: Training, epoch: int) -> float:

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.engines import Answer, Engine
 from codedfl.errors import LostDevicesError, TrainingError
+from codedfl.objective import Objective
 from codedfl.scenario import Scenario, Training
 from codedfl.schemes import (
     Message,
@@ -31,7 +32,7 @@ from codedfl.schemes import (
     Work,
 )
 from codedfl.solvers import SOLVERS, ClosedForm, Conditions, GradientDescent, Solver
-from codedfl.task import Evaluator, Problem, learning_rate
+from codedfl.task import learning_rate
 
 __all__ = ["BLOCK", "COLUMNS", "History", "State", "create_solver", "train"]
 
@@ -182,9 +183,9 @@ class State:
     waiting_gradients: list[Float[np.ndarray, "d c"]] = field(default_factory=list)
 
     @classmethod
-    def fresh(cls, problem: Problem) -> "State":
+    def fresh(cls, problem: Objective) -> "State":
         """Begin with the zero model."""
-        return cls(np.zeros(problem.shape), -problem.total_moments / problem.samples)
+        return cls(np.zeros(problem.shape), problem.zero_gradient)
 
     @property
     def epoch(self) -> int:
@@ -225,7 +226,7 @@ def _prefixed(arrays: Any, prefix: str) -> dict[str, Shaped[np.ndarray, "..."]]:
     return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
 
 
-def create_solver(problem: Problem, training: Training, state: State) -> Solver:
+def create_solver(problem: Objective, training: Training, state: State) -> Solver:
     """Make the solver of a training and bring it to where the state stands; it is told nothing of the data."""
     conditions = Conditions(
         shape=problem.shape,
@@ -241,7 +242,7 @@ def create_solver(problem: Problem, training: Training, state: State) -> Solver:
 
 
 def train(
-    problem: Problem,
+    problem: Objective,
     scenario: Scenario,
     scheme: Scheme[Any],
     engine: Engine,
@@ -250,7 +251,6 @@ def train(
 ) -> State:
     """Train from ``state`` to the end; ``after_epoch`` sees the state after every epoch (to save it, to show it)."""
     server = scheme.server()
-    evaluator = Evaluator(problem)
     solver = create_solver(problem, scenario.training, state)
     epochs = scenario.training.epochs
     _set_up(server, engine, state)
@@ -264,8 +264,9 @@ def train(
             _improve(solver, gradient, server, problem)
             _note(state, solver, query if point is None else point, gradient, problem, moved=point is not None)
             if epoch % solver.block == 0 or epoch == epochs or solver.finished:
-                _score(state, evaluator, exact=scheme.exact)
+                _score(state, problem, exact=scheme.exact)
                 _check_divergence(state, solver, problem, scenario)
+        _remember(server, state)  # a state that devices' loss in what follows leaves behind can be resumed
         if isinstance(server, SharingServer) and isinstance(scheme, SharingScheme):
             # the first epoch is computed beforehand, so its reply times say nothing about speed
             transfers = server.after_epoch(heard.seconds) if epoch > 1 else ()
@@ -274,10 +275,14 @@ def train(
         if isinstance(server, PlacingServer) and heard.lost and epoch < epochs:
             _repair(server, sorted(heard.lost), epoch, engine, state)
         state.now = engine.now
-        if isinstance(server, SharingServer | PlacingServer | StandingServer):
-            state.memory = dict(server.memory())
+        _remember(server, state)
         after_epoch(state)
     return state
+
+
+def _remember(server: Server, state: State) -> None:
+    if isinstance(server, SharingServer | PlacingServer | StandingServer):
+        state.memory = dict(server.memory())
 
 
 def _set_up(server: Server, engine: Engine, state: State) -> None:
@@ -285,12 +290,20 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
     if isinstance(server, PlacingServer):
         if state.epoch == 0:
             for stage in server.stages():
-                _place(server, stage, 0, engine, state)
+                if lost := _place(server, stage, 0, engine, state):
+                    raise LostDevicesError(
+                        f"{len(lost)} devices (the first is number {lost[0]}) were gone before the set-up was over; "
+                        "begin again when they are back, or leave them out of the fleet"
+                    )
         else:
             for stage in (*server.stages(), *server.recall(state.memory)):
                 engine.replay(stage, server.receive)
     if isinstance(server, SharingServer):
-        engine.replay(server.resume(state.history.moved, state.memory), _unexpected)
+        transfers = server.resume(state.history.moved, state.memory)
+        epochs = [epoch for epoch, _, _ in state.history.transfers]
+        for epoch in sorted(set(epochs)):
+            stage = [transfer for transfer, when in zip(transfers, epochs, strict=True) if when == epoch]
+            engine.replay(stage, _unexpected)
     if isinstance(server, StandingServer) and state.epoch > 0:
         ends = [0.0, *state.history.columns["time"]]
         for question in server.reopen(state.memory):
@@ -316,7 +329,7 @@ def _place(
     return placed.lost
 
 
-def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Problem) -> None:
+def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Objective) -> None:
     solver.update(gradient)
     if isinstance(solver, ClosedForm) and isinstance(server, SummedServer):
         gram, moments = server.totals()
@@ -328,7 +341,7 @@ def _note(
     solver: Solver,
     query: Float[np.ndarray, "d c"],
     gradient: Float[np.ndarray, "d c"],
-    problem: Problem,
+    problem: Objective,
     *,
     moved: bool,
 ) -> None:
@@ -425,11 +438,11 @@ def _record(history: History, epoch: int, now: float, heard: _Heard, gradient: F
     history.add_round(*heard.costs)
 
 
-def _score(state: State, evaluator: Evaluator, *, exact: bool) -> None:
+def _score(state: State, problem: Objective, *, exact: bool) -> None:
     """Score the waiting models; where the scheme promises it, hold each gradient against the plaintext one."""
     count = len(state.waiting_models)
     queries = np.stack(state.waiting_queries) if state.waiting_queries else None
-    scores = evaluator.score(np.stack(state.waiting_models), queries)
+    scores = problem.score(np.stack(state.waiting_models), queries)
     before = np.concatenate([state.plain_gradient[None], scores.gradient[: count - 1]])
     plain = before if queries is None else scores.gradient[count:]
     columns = state.history.columns
@@ -450,16 +463,20 @@ def _reached(state: State, scenario: Scenario) -> bool:
     return wanted and not state.waiting_models and max(scores, default=-np.inf) >= targets[-1]
 
 
-def _check_divergence(state: State, solver: Solver, problem: Problem, scenario: Scenario) -> None:
-    at_zero = problem.target_energy / (2 * problem.samples)
-    worst = np.max(state.history.columns["loss"][-solver.block :])
+def _check_divergence(state: State, solver: Solver, problem: Objective, scenario: Scenario) -> None:
+    columns = state.history.columns
+    what, whose, at_zero, values = "loss", "that of the zero model", problem.zero_loss, columns["loss"]
+    if math.isnan(at_zero):  # nobody here has the data
+        values = columns["gradient_norm"]
+        what, whose, at_zero = "norm of the gradient", "that of the first epoch", values[0]
+    worst = np.max(values[-solver.block :])
     if worst <= _DIVERGED * max(at_zero, np.finfo(float).tiny):
         return
     advice = 'raise task.ridge or set task.precision = "float64"'
     if solver.stable_share is not None:
         stable = solver.stable_share * problem.largest_stable_rate()
-        advice = f"set training.learning_rate (now {scenario.training.learning_rate:g}) below {stable:.3g}"
+        limit = "lower" if math.isnan(stable) else f"below {stable:.3g}"
+        advice = f"set training.learning_rate (now {scenario.training.learning_rate:g}) {limit}"
     raise TrainingError(
-        f"training diverged by epoch {state.epoch}: the loss is {worst:.3g}, that of the zero model {at_zero:.3g}; "
-        f"{advice}"
+        f"training diverged by epoch {state.epoch}: the {what} is {worst:.3g}, {whose} {at_zero:.3g}; {advice}"
     )

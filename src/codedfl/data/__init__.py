@@ -5,6 +5,7 @@ from codedfl.data.features import FEATURE_KINDS, FeatureMap
 from codedfl.data.files import load_file
 from codedfl.data.loading import load
 from codedfl.data.partition import PARTITION_KINDS, partition
+from codedfl.data.rows import Rows, load_rows
 from codedfl.data.sources import SOURCES, Source, fetch, load_named
 
 __all__ = [
@@ -13,10 +14,12 @@ __all__ = [
     "SOURCES",
     "Dataset",
     "FeatureMap",
+    "Rows",
     "Source",
     "fetch",
     "load",
     "load_file",
     "load_named",
+    "load_rows",
     "partition",
 ]

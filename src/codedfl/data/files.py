@@ -13,7 +13,7 @@ from codedfl.data.dataset import Dataset, check_finite, classification, regressi
 from codedfl.data.tables import Part, read_table
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["FILE_ENDINGS", "load_file"]
+__all__ = ["FILE_ENDINGS", "kind_of", "load_file", "numbers", "read_parts"]
 
 FILE_ENDINGS = (".npz", ".parquet", ".csv")
 LARGEST_CLASS_COUNT = 100
@@ -48,7 +48,7 @@ def load_file(
         raise ScenarioError(f"the kind {kind!r} is unknown; choose auto, classification or regression.")
     if dtype not in ("float32", "float64"):
         raise ScenarioError(f"features cannot be kept as {dtype!r}; choose float32 or float64.")
-    parts = _read(Path(path), target)
+    parts = read_parts(Path(path), target)
     name = Path(path).stem
     if test_path is not None:
         if parts.test is not None:
@@ -57,7 +57,7 @@ def load_file(
                 " give only one of them."
             )
         parts = Parts(parts.train, _test_part(Path(test_path), target, parts.train))
-    chosen = _kind(name, parts.train.y) if kind == "auto" else kind
+    chosen = kind_of(name, parts.train.y) if kind == "auto" else kind
     train, test = parts.train, parts.test
     if test is None:
         check_finite(name, "features", train.x)  # before the split, so that the row is that of the file
@@ -65,7 +65,8 @@ def load_file(
     return _assemble(name, chosen, train, test, dtype)
 
 
-def _read(path: Path, target: str | None) -> Parts:
+def read_parts(path: Path, target: str | None) -> Parts:
+    """Read a file as it is."""
     if path.suffix.lower() not in FILE_ENDINGS:
         raise DataError(f"{path} has the ending {path.suffix!r}; give a file that ends in {', '.join(FILE_ENDINGS)}.")
     if not path.is_file():
@@ -115,7 +116,7 @@ def _part(arrays: Mapping[str, Shaped[np.ndarray, "..."]], path: Path, x_name: s
 
 
 def _test_part(path: Path, target: str | None, train: Part) -> Part:
-    parts = _read(path, target)
+    parts = read_parts(path, target)
     if parts.test is not None:
         raise DataError(f"the test file {path} holds a training part of its own; save only x and y in it.")
     if train.columns != parts.train.columns and train.columns and parts.train.columns:
@@ -127,7 +128,8 @@ def _test_part(path: Path, target: str | None, train: Part) -> Part:
     return parts.train
 
 
-def _kind(name: str, y: Shaped[np.ndarray, "..."]) -> str:
+def kind_of(name: str, y: Shaped[np.ndarray, "..."]) -> str:
+    """Tell by the targets what is to be learned."""
     few = y.ndim == 1 and y.dtype.kind in "biuUS" and len(np.unique(y)) <= LARGEST_CLASS_COUNT
     if few:
         return "classification"
@@ -161,7 +163,7 @@ def _split(part: Part, kind: str, fraction: float | int, seed: int) -> tuple[Par
 
 
 def _assemble(name: str, kind: str, train: Part, test: Part, dtype: str) -> Dataset:
-    x_train, x_test = _numbers(train.x, dtype), _numbers(test.x, dtype)
+    x_train, x_test = numbers(train.x, dtype), numbers(test.x, dtype)
     if kind == "classification":
         return classification(name, x_train, train.y, x_test, test.y)
     for y in (train.y, test.y):
@@ -170,10 +172,11 @@ def _assemble(name: str, kind: str, train: Part, test: Part, dtype: str) -> Data
                 f"{name}: the target is text ({y.reshape(-1)[0]!r} for one), but a regression needs numbers;"
                 " name another target or ask for a classification."
             )
-    return regression(name, x_train, _numbers(train.y, dtype), x_test, _numbers(test.y, dtype))
+    return regression(name, x_train, numbers(train.y, dtype), x_test, numbers(test.y, dtype))
 
 
-def _numbers(values: Shaped[np.ndarray, "..."], dtype: str) -> Any:
+def numbers(values: Shaped[np.ndarray, "..."], dtype: str) -> Any:
+    """Return values in the precision of a scenario."""
     # what overflows float32 becomes infinite here and is refused, with its place, by the data set's check
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values, dtype=dtype)

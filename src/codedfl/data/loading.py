@@ -36,6 +36,8 @@ def load(
         if dtype == "float32":
             return data
         return replace(data, x_train=data.x_train.astype(dtype), x_test=data.x_test.astype(dtype))
+    if source == "sites":
+        raise DataError('data.source = "sites" means that only the sites of a deployment have the data; deploy it.')
     if not Path(source).suffix:
         raise DataError(
             f"{str(source)!r} is neither a known data set ({', '.join(SOURCES)}) nor a file that ends in"

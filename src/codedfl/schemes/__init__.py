@@ -1,19 +1,14 @@
 """The schemes: one file each, behind one contract. A new scheme is one file and one line in the list below."""
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float
-
-from codedfl.delays import DelayModel
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
 from codedfl.schemes.code_based import CodeBased
 from codedfl.schemes.contract import (
     SERVER,
     Device,
+    Layout,
     Leakage,
     Message,
     PlacingServer,
@@ -28,10 +23,12 @@ from codedfl.schemes.contract import (
     SummedServer,
     Transfer,
     Work,
+    layout,
     message_bits,
 )
 from codedfl.schemes.conventional import Conventional
 from codedfl.schemes.drop_slowest import DropSlowest
+from codedfl.schemes.facts import Facts, agree, describe, known_delays
 from codedfl.schemes.minibatch import Minibatch
 from codedfl.schemes.sealed import Sealed
 from codedfl.schemes.sealed_coded import SealedCoded
@@ -44,7 +41,9 @@ __all__ = [
     "SERVER",
     "Decision",
     "Device",
+    "Facts",
     "Handover",
+    "Layout",
     "Leakage",
     "Message",
     "PlacingServer",
@@ -60,8 +59,13 @@ __all__ = [
     "SummedServer",
     "Transfer",
     "Work",
+    "agree",
+    "build",
     "check",
     "create",
+    "describe",
+    "known_delays",
+    "layout",
     "message_bits",
     "register",
     "serves",
@@ -111,27 +115,10 @@ def _lacking(scheme: type[Scheme[Any]], solver: type[Solver]) -> str | None:
 
 def create(scenario: Scenario, problem: Problem) -> Scheme[Any]:
     """Make the scheme of a scenario for the shards of a problem."""
+    return build(scenario, agree(scenario, [describe(scenario, shard) for shard in problem.shards]))
+
+
+def build(scenario: Scenario, public: Public) -> Scheme[Any]:
+    """Make the scheme of a scenario from what every party knows."""
     check(scenario)
-    features, outputs = problem.shape
-    samples = tuple(shard.samples for shard in problem.shards)
-    public = Public(
-        samples,
-        features,
-        outputs,
-        problem.dtype,
-        largest_feature=_bound([shard.x for shard in problem.shards], _known_bound(scenario, features)),
-        largest_target=_bound([shard.y for shard in problem.shards], 1.0),
-        delays=DelayModel.create(scenario.fleet, scenario.links),
-    )
     return SCHEMES[scenario.scheme](public, scenario.options())
-
-
-def _known_bound(scenario: Scenario, features: int) -> float:
-    """Return what bounds a feature whatever the data: sqrt(2/d) for random Fourier features, up to rounding."""
-    return math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
-
-
-def _bound(arrays: Sequence[Float[np.ndarray, "n columns"]], known: float) -> float:
-    """Return the bound that is known whatever the data if it holds, else the next power of two above the largest."""
-    largest = max(float(np.max(np.abs(array), initial=0.0)) for array in arrays)
-    return known if largest <= known else math.ldexp(1.0, math.ceil(math.log2(largest)))

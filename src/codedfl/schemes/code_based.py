@@ -145,7 +145,10 @@ class CodeBasedServer(SharingServer):
     def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Send theta to every active device."""
         message = {"model": model.astype(self._public.dtype)}
-        return Round(epoch, dict.fromkeys(self._policy.active, message))
+        words = self._public.dtype, (self._public.outputs, self._private.parameters.n)
+        reply = {"gradient": self._public.model_layout} if epoch == 1 else {"words": words}
+        active = self._policy.active
+        return Round(epoch, dict.fromkeys(active, message), expected=dict.fromkeys(active, reply))
 
     @property
     def quorum(self) -> int:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from codedfl.delays import DelayModel
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.messages import Message, Work, message_bits
+from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
 from codedfl.schemes.sharing import SharingPolicy
 from codedfl.schemes.transcript import Exposure, Transcript
 from codedfl.task import Shard
@@ -22,6 +22,7 @@ __all__ = [
     "SERVER",
     "Device",
     "Exposure",
+    "Layout",
     "Leakage",
     "Message",
     "PlacingServer",
@@ -37,6 +38,7 @@ __all__ = [
     "Transcript",
     "Transfer",
     "Work",
+    "layout",
     "message_bits",
 ]
 
@@ -66,6 +68,11 @@ class Public:
         """Number of devices N."""
         return len(self.samples)
 
+    @property
+    def model_layout(self) -> tuple["np.dtype[Any]", tuple[int, int]]:
+        """Format and shape of a model or gradient as devices send it."""
+        return self.dtype, (self.features, self.outputs)
+
 
 @dataclass(frozen=True)
 class Leakage:
@@ -92,6 +99,8 @@ class Round:
     """Seconds after the broadcast when the server goes on with what is there, if that is ``Server.least`` replies."""
     standing: bool = False
     """Whether questions of earlier rounds that have no reply yet stay open, so that it may come in this round."""
+    expected: Mapping[int, Layout] | None = field(default=None, repr=False)
+    """What a proper reply of each device looks like, for engines that must not trust what they carry; None: unsaid."""
 
 
 class Device(ABC):
@@ -198,7 +207,7 @@ class SharingServer(Server):
 
     @abstractmethod
     def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
-        """Take over the (sender, recipient, support) of earlier epochs; return the transfers that led there."""
+        """Take over the (sender, recipient, support) of earlier epochs; return the transfer of each, in order."""
 
 
 class PlacingServer(Server):
@@ -217,7 +226,7 @@ class PlacingServer(Server):
         """Take note of devices that are gone for good; return a stage of transfers that makes up for one, if any can.
 
         It is called again after that stage: with none lost if all was sent, else with whom the stage was missing, and
-        then nothing of it was sent.
+        then nothing of it was sent. So an export of such a stage must leave its sender as it was.
         """
 
     @abstractmethod

@@ -52,8 +52,9 @@ class AveragingServer(Server):
 
     def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask every device for its gradient."""
-        message = {"model": model.astype(self._public.dtype)}
-        return Round(epoch, dict.fromkeys(range(self._public.devices), message))
+        message, everyone = {"model": model.astype(self._public.dtype)}, range(self._public.devices)
+        reply = {"gradient": self._public.model_layout}
+        return Round(epoch, dict.fromkeys(everyone, message), expected=dict.fromkeys(everyone, reply))
 
     @property
     def quorum(self) -> int:

@@ -6,13 +6,22 @@ bits and the multiply-accumulate operations of an epoch from the arrays themselv
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-__all__ = ["Message", "Work", "message_bits"]
+__all__ = ["Layout", "Message", "Work", "layout", "message_bits"]
 
 Message = Mapping[str, Shaped[np.ndarray, "..."]]
+
+Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]
+"""Format and shape of every array of a message."""
+
+
+def layout(message: Message) -> Layout:
+    """Return what a message looks like."""
+    return {name: (array.dtype, array.shape) for name, array in message.items()}
 
 
 def message_bits(message: Message) -> int:

@@ -166,10 +166,18 @@ class SealedServer(SharingServer, PlacingServer):
         """Ask the first device for the moments, then every active device for its product."""
         if epoch == 1:
             self._quorum = 1
-            return Round(epoch, {0: {}}, np.zeros_like(model))
-        self._quorum = len(self._policy.active)
+            expected = {"moments": (self._ring.dtype, model.shape)}
+            return Round(epoch, {0: {}}, np.zeros_like(model), expected={0: expected})
+        active = self._policy.active
+        self._quorum = len(active)
         message = {"model": self._products.ask(model)}
-        return Round(epoch, dict.fromkeys(self._policy.active, message), self._products.point)
+        expected = {"product": (self._ring.dtype, model.shape[::-1])}
+        return Round(
+            epoch,
+            dict.fromkeys(active, message),
+            self._products.point,
+            expected=dict.fromkeys(active, expected),
+        )
 
     @property
     def quorum(self) -> int:

@@ -133,11 +133,20 @@ class SealedCodedServer(PlacingServer):
     def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask those who added for the moments, then the workers for products."""
         if epoch == 1:
-            self._quorum = self._layout.bands.bands
-            return Round(epoch, {device: {} for device in range(self._quorum)}, np.zeros_like(model))
-        self._quorum = self._layout.code.K
+            return self._ask_moments(model)
+        self._quorum, workers = self._layout.code.K, sorted(self._workers)
         message = {"model": self._products.ask(model)}
-        return Round(epoch, dict.fromkeys(sorted(self._workers), message), self._products.point)
+        reply = {"product": (FIELD_31.dtype, (self._public.outputs, self._layout.width))}
+        return Round(
+            epoch, dict.fromkeys(workers, message), self._products.point, expected=dict.fromkeys(workers, reply)
+        )
+
+    def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
+        bands = self._layout.bands
+        self._quorum, adders = bands.bands, range(bands.bands)
+        shapes = {device: (bands.height(device), self._public.outputs) for device in adders}
+        expected = {device: {"moments": (FIELD_31.dtype, shape)} for device, shape in shapes.items()}
+        return Round(1, {device: {} for device in adders}, np.zeros_like(model), expected=expected)
 
     @property
     def quorum(self) -> int:

@@ -1,0 +1,68 @@
+"""A file of one party alone: all its rows, and the classes that all parties have agreed on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from codedfl.data.dataset import check_finite
+from codedfl.data.files import kind_of, numbers, read_parts
+from codedfl.errors import DataError
+
+__all__ = ["Rows", "load_rows"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features and labels (numbers of ``classes``) or targets."""
+
+    x: Float[np.ndarray, "m p"]
+    y: Shaped[np.ndarray, "m ..."]
+    kind: str
+    classes: tuple[str, ...]
+
+    @property
+    def targets(self) -> Float[np.ndarray, "m c"]:
+        """What a linear model learns: one-hot rows for labels, else the targets themselves."""
+        return self.y if self.kind == "regression" else np.eye(len(self.classes), dtype=self.x.dtype)[self.y]
+
+
+def load_rows(
+    path: Path, *, target: str | None = None, kind: str = "auto", classes: Sequence[str] = (), dtype: str = "float32"
+) -> Rows:
+    """Load all rows of a file (the training part, where it has two).
+
+    Without ``classes`` they are the labels of this file, which must then hold all classes that any party has.
+    """
+    part, name = read_parts(path, target).train, path.stem
+    chosen = kind_of(name, part.y) if kind == "auto" else kind
+    x = numbers(part.x, dtype)
+    if x.ndim != 2 or x.size == 0:
+        raise DataError(f"{name}: the features have shape {x.shape}; give one row a sample and one column a feature.")
+    check_finite(name, "features", x)
+    if chosen == "classification":
+        return Rows(x, *_labels(name, part.y, tuple(classes)))
+    if part.y.dtype.kind in "US":
+        raise DataError(f"{name}: the target is text, but a regression needs numbers; name another target.")
+    y = numbers(part.y, dtype)
+    check_finite(name, "targets", y)
+    return Rows(x, y[:, None] if y.ndim == 1 else y, "regression", ())
+
+
+def _labels(
+    name: str, labels: Shaped[np.ndarray, "..."], classes: tuple[str, ...]
+) -> tuple[Shaped[np.ndarray, "m"], str, tuple[str, ...]]:
+    if labels.ndim != 1:
+        raise DataError(f"{name}: the labels have shape {labels.shape}; give one label a sample, in one dimension.")
+    known, found = np.unique(labels, return_inverse=True)
+    own = [str(value) for value in known.tolist()]
+    agreed = list(classes) or own
+    unknown = [value for value in own if value not in agreed]
+    if unknown:
+        raise DataError(f"{name}: the class {unknown[0]!r} is none of {', '.join(agreed)}; add it to classes.")
+    places = np.array([agreed.index(value) for value in own], dtype=np.int64)
+    return places[found], "classification", tuple(agreed)

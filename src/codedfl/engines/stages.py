@@ -1,0 +1,139 @@
+"""Stages of transfers between real sites, in two steps: all senders prepare and send; then all recipients take in.
+
+Recipients keep what has come until the server knows that every parcel of the stage has arrived, and then take it in in
+the order of the transfers. So a stage that misses somebody changes nobody who receives.
+"""
+
+from collections.abc import Sequence
+from typing import Any, final
+
+from codedfl.delays import TransferCosts
+from codedfl.engines.contract import Placed, Receive
+from codedfl.engines.correspondence import Correspondence, Question
+from codedfl.engines.wire import gathered, scattered
+from codedfl.errors import EngineError, LostDevicesError
+from codedfl.schemes.contract import SERVER, Transfer, message_bits
+
+__all__ = ["Stages"]
+
+
+@final
+class Stages:
+    """Carries out one stage after the other."""
+
+    def __init__(self, letters: Correspondence) -> None:
+        self._letters = letters
+        self._number = 0
+
+    def carry(self, transfers: Sequence[Transfer], receive: Receive, *, free: bool) -> Placed:
+        """Do a stage; return what it cost, or who was missing so that nothing of it was taken in.
+
+        ``free``: sites that emulate slow links let it take no time.
+        """
+        self._number += 1
+        stage = _Stage(self._letters, self._number, transfers, free=free)
+        if stage.missing or not stage.export():
+            stage.forget()
+            return Placed([], stage.missing)
+        if not stage.absorb():
+            return Placed([], stage.missing)
+        for number, transfer in enumerate(transfers):
+            if transfer.recipient == SERVER:
+                receive(transfer.sender, stage.uploads[number])
+        return Placed([stage.costs(number) for number in range(len(transfers))])
+
+
+class _Stage:
+    def __init__(self, letters: Correspondence, number: int, transfers: Sequence[Transfer], *, free: bool) -> None:
+        self._letters = letters
+        self._fields = {"stage": number, "free": free}
+        self._transfers = transfers
+        self._sent: dict[int, tuple[int, int]] = {}
+        self._taken: dict[int, int] = {}
+        self.uploads: dict[int, dict[str, Any]] = {}
+        both = {party for transfer in transfers for party in (transfer.sender, transfer.recipient)}
+        self._parties = sorted(both - {SERVER})
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Parties that are gone."""
+        return tuple(device for device in self._parties if device in self._letters.lost)
+
+    def export(self) -> bool:
+        """Let all senders prepare and send; tell whether everything has arrived."""
+        work: dict[int, list[int]] = {}
+        for number, transfer in enumerate(self._transfers):
+            work.setdefault(transfer.sender, []).append(number)
+        answers = self._letters.everyone({device: self._outgoing(numbers) for device, numbers in work.items()})
+        failed: dict[int, str] = {}
+        for device, heard in answers.items():
+            if heard.frame.kind != "answer":
+                failed[device] = str(heard.frame.fields.get("reason"))
+                continue
+            uploads = [number for number in work[device] if self._transfers[number].recipient == SERVER]
+            try:
+                self.uploads |= scattered(heard.frame.arrays, uploads)
+            except EngineError as error:
+                failed[device] = str(error)
+            counts = zip(heard.frame.fields["macs"], heard.frame.fields["bits"], strict=True)
+            self._sent |= dict(zip(work[device], counts, strict=True))
+        if failed:
+            self._blame(failed)
+        return not self.missing
+
+    def _outgoing(self, numbers: Sequence[int]) -> Question:
+        chosen = {number: self._transfers[number] for number in numbers}
+        sites = self._letters.sites
+        parcels = [
+            [number, None if transfer.recipient == SERVER else sites[transfer.recipient], transfer.relayed]
+            for number, transfer in chosen.items()
+        ]
+        grants = {number: transfer.grant for number, transfer in chosen.items()}
+        return Question("export", {**self._fields, "parcels": parcels}, gathered(grants))
+
+    def _blame(self, failed: dict[int, str]) -> None:
+        """Find out who is gone after a parcel did not arrive: the recipient if it is silent, else the sender."""
+        self.forget()
+        if not self.missing:
+            for device, reason in failed.items():
+                self._letters.lose(device, reason)
+
+    def absorb(self) -> bool:
+        """Let all recipients take in what has come; tell whether all have."""
+        work: dict[int, list[int]] = {}
+        for number, transfer in enumerate(self._transfers):
+            if transfer.recipient != SERVER:
+                work.setdefault(transfer.recipient, []).append(number)
+        answers = self._letters.everyone({device: self._incoming(numbers) for device, numbers in work.items()})
+        for device, heard in answers.items():
+            self._taken |= dict(zip(work[device], heard.frame.fields["macs"], strict=True))
+        gone = [device for device in work if device not in answers]
+        if gone and answers:
+            names = ", ".join(self._letters.sites[device] for device in gone)
+            raise LostDevicesError(
+                f"{names} got lost while others took in their parcels, so that data are nowhere whole; let the run go "
+                "on from its last state when all are back"
+            )
+        return not gone
+
+    def _incoming(self, numbers: Sequence[int]) -> Question:
+        parcels = [[number, self._letters.sites[self._transfers[number].sender]] for number in numbers]
+        return Question("absorb", {**self._fields, "parcels": parcels})
+
+    def forget(self) -> None:
+        """Let all who are there drop what has come; who does not answer is lost."""
+        question = Question("forget", self._fields)
+        self._letters.everyone(dict.fromkeys(self._parties, question))
+
+    def costs(self, number: int) -> TransferCosts:
+        """Return what a transfer took, as its parties say."""
+        transfer, (export_macs, bits) = self._transfers[number], self._sent[number]
+        return TransferCosts(
+            transfer.sender,
+            transfer.recipient,
+            grant_bits=message_bits(transfer.grant),
+            export_macs=export_macs,
+            parcel_bits=bits,
+            absorb_macs=self._taken.get(number, 0),
+            relayed=transfer.relayed,
+        )

@@ -1,0 +1,170 @@
+"""What a training is about: the shape of its model, and what models are worth as far as their trainer can tell.
+
+Whoever simulates has all data and scores everything (``codedfl.task.Problem``); a server in the field has a test set at
+most (:class:`PublicObjective`).
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from codedfl.errors import DataError
+
+__all__ = ["Objective", "PublicObjective", "Scores", "TestSet", "accuracy", "r_squared", "side_by_side"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What a block of models is worth: one entry for each model; gradients at the models, then at further points."""
+
+    accuracy: Float[np.ndarray, "b"]
+    loss: Float[np.ndarray, "b"]
+    gradient: Float[np.ndarray, "g d c"]
+
+
+class Objective(ABC):
+    """The learning task as the training loop sees it. What is not known is NaN."""
+
+    kind: str
+    """``classification`` or ``regression``."""
+    ridge: float
+    """lambda."""
+
+    @property
+    @abstractmethod
+    def samples(self) -> int:
+        """Number of training points m over all devices."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int]:
+        """Shape (d, c) of the model."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> "np.dtype[Any]":
+        """Format of the numbers that devices compute with and send."""
+
+    @property
+    @abstractmethod
+    def zero_gradient(self) -> Float[np.ndarray, "d c"]:
+        """The plaintext gradient of the data term at the zero model."""
+
+    @property
+    @abstractmethod
+    def zero_loss(self) -> float:
+        """The loss of the zero model."""
+
+    @abstractmethod
+    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term.
+
+        At ``points`` only the gradient is computed.
+        """
+
+    @abstractmethod
+    def largest_stable_rate(self) -> float:
+        """Return the learning rate above which full-batch gradient descent diverges."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """Features and labels (or targets) that no device trains on."""
+
+    __test__ = False  # the name is no test's
+
+    x: Float[np.ndarray, "q d"]
+    y: Shaped[np.ndarray, "q ..."]
+    kind: str
+
+    def __post_init__(self) -> None:
+        if self.kind == "regression" and np.any(np.ptp(self.y, axis=0) == 0):
+            raise DataError("a target of the test set is constant, so R^2 is undefined; use another test set")
+
+    def score(self, columns: Float[np.ndarray, "d columns"], models: int) -> Float[np.ndarray, "b"]:
+        """Return the accuracy (or R^2) of models that stand side by side as columns."""
+        predicted = (self.x @ columns).reshape(-1, models, columns.shape[1] // models)
+        measure = accuracy if self.kind == "classification" else r_squared
+        return np.array([measure(predicted[:, i], self.y) for i in range(models)])
+
+
+def side_by_side(models: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "d columns"]:
+    """Put models side by side, so that one product serves them all."""
+    b, d, c = models.shape
+    return np.ascontiguousarray(models.transpose(1, 0, 2).reshape(d, b * c))
+
+
+@final
+class PublicObjective(Objective):
+    """What a server knows that has no training data: sizes, and perhaps a test set."""
+
+    def __init__(
+        self,
+        *,
+        samples: int,
+        shape: tuple[int, int],
+        dtype: "np.dtype[Any]",
+        ridge: float,
+        kind: str,
+        test: TestSet | None = None,
+    ) -> None:
+        self._samples = samples
+        self._shape = shape
+        self._dtype = dtype
+        self._test = test
+        self.kind = kind
+        self.ridge = ridge
+
+    @property
+    def samples(self) -> int:
+        """Number of training points m over all devices."""
+        return self._samples
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (d, c) of the model."""
+        return self._shape
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """Format of the numbers that devices compute with and send."""
+        return self._dtype
+
+    @property
+    def zero_gradient(self) -> Float[np.ndarray, "d c"]:
+        """Not known."""
+        return np.full(self._shape, np.nan)
+
+    @property
+    def zero_loss(self) -> float:
+        """Not known."""
+        return math.nan
+
+    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
+        """Return the score on the test set, if there is one, and nothing else."""
+        count = len(models)
+        unknown = np.full(count, np.nan)
+        found = unknown if self._test is None else self._test.score(side_by_side(models), count)
+        further = 0 if points is None else len(points)
+        return Scores(found, unknown, np.full((count + further, *self._shape), np.nan))
+
+    def largest_stable_rate(self) -> float:
+        """Not known."""
+        return math.nan
+
+
+def accuracy(predicted: Float[np.ndarray, "q c"], labels: Shaped[np.ndarray, "q"]) -> float:
+    """Return the share of samples whose largest output is the right class."""
+    return float(np.mean(np.argmax(predicted, axis=1) == labels))
+
+
+def r_squared(predicted: Float[np.ndarray, "q c"], values: Float[np.ndarray, "q c"]) -> float:
+    """Return the coefficient of determination, averaged over the outputs."""
+    residual = np.sum((values - predicted) ** 2, axis=0)
+    spread = np.sum((values - values.mean(axis=0)) ** 2, axis=0)
+    return float(np.mean(1 - residual / spread))

@@ -1,0 +1,82 @@
+"""What devices say of their data before a run, and what all parties know once everyone has: sizes and bounds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.delays import DelayModel
+from codedfl.errors import DataError
+from codedfl.scenario import Scenario
+from codedfl.schemes.contract import Public
+from codedfl.task import Shard
+
+__all__ = ["Facts", "agree", "describe", "known_delays"]
+
+
+@final
+@dataclass(frozen=True)
+class Facts:
+    """What one device tells of its data."""
+
+    samples: int
+    features: int
+    outputs: int
+    dtype: "np.dtype[Any]"
+    largest_feature: float
+    """A bound on its features: the one that is known whatever the data if it holds, else a power of two."""
+    largest_target: float
+    """The same for targets."""
+
+
+def describe(scenario: Scenario, shard: Shard) -> Facts:
+    """Say what everybody may know of a shard."""
+    features, outputs = shard.x.shape[1], shard.y.shape[1]
+    return Facts(
+        shard.samples,
+        features,
+        outputs,
+        shard.x.dtype,
+        _bound(shard.x, _known_bound(scenario, features)),
+        _bound(shard.y, 1.0),
+    )
+
+
+def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
+    """Put together what all devices say; the largest bound serves all."""
+    kinds = [(each.features, each.outputs, each.dtype) for each in facts]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise DataError(
+                f"device {number} has {_words(*kind)}, device 0 has {_words(*kinds[0])}; give all devices data alike"
+            )
+    return Public(
+        tuple(each.samples for each in facts),
+        *kinds[0],
+        largest_feature=max(each.largest_feature for each in facts),
+        largest_target=max(each.largest_target for each in facts),
+        delays=known_delays(scenario),
+    )
+
+
+def known_delays(scenario: Scenario) -> DelayModel:
+    """Return what a scenario declares of the fleet and its links."""
+    return DelayModel.create(scenario.fleet, scenario.links)
+
+
+def _words(features: int, outputs: int, dtype: "np.dtype[Any]") -> str:
+    return f"{features} features and {outputs} outputs in {dtype.name}"
+
+
+def _known_bound(scenario: Scenario, features: int) -> float:
+    """Return what bounds a feature whatever the data: sqrt(2/d) for random Fourier features, up to rounding."""
+    return math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
+
+
+def _bound(array: Float[np.ndarray, "n columns"], known: float) -> float:
+    """Return the bound that is known whatever the data if it holds, else the next power of two above the largest."""
+    largest = float(np.max(np.abs(array), initial=0.0))
+    return known if largest <= known else math.ldexp(1.0, math.ceil(math.log2(largest)))

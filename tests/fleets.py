@@ -1,0 +1,59 @@
+"""Deployments in one process: the sites of a problem as threads, behind bytes."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from codedfl.deployment import Conditions, deploy
+from codedfl.engines.emulation import Emulation
+from codedfl.engines.envelopes import DeviceKey
+from codedfl.engines.host import DeviceHost, Holding, Site
+from codedfl.engines.in_process import Faults, InProcessCarrier, Recording
+from codedfl.runs import Run
+from codedfl.scenario import Scenario
+from codedfl.site import site_name
+from codedfl.task import Problem
+
+CLASSES = tuple("abcdefghij")
+
+
+@dataclass
+class InProcessFleet:
+    """A carrier, and what its hosts are made of."""
+
+    carrier: InProcessCarrier
+    sites: tuple[str, ...]
+    keys: dict[str, DeviceKey]
+    faults: Faults
+    recording: Recording
+    given: Problem
+
+    def deploy(self, scenario: Scenario, path: Path, *, check: bool = True, **conditions: Any) -> Run:
+        """Run a scenario on these sites; with ``check`` the loss and the errors of gradients are known."""
+        terms = Conditions(**{"patience": 20.0, "test": False, **conditions})
+        return deploy(scenario, self.carrier, self.sites, path, conditions=terms, check=self.given if check else None)
+
+
+@contextmanager
+def fleet(
+    given: Problem,
+    *,
+    slow: Callable[[Scenario, int], Emulation] | None = None,
+    pins: Callable[[str, dict[str, str]], dict[str, str] | None] = lambda site, all_pins: all_pins,
+) -> Iterator[InProcessFleet]:
+    """One site for each shard, with keys that all have pinned unless told otherwise."""
+    sites = tuple(site_name(device) for device in range(len(given.shards)))
+    keys = {site: DeviceKey() for site in sites}
+    known = {site: key.fingerprint for site, key in keys.items()}
+    faults, recording = Faults(), Recording()
+    carrier = InProcessCarrier(faults, recording)
+    for site, shard in zip(sites, given.shards, strict=True):
+        holding = Holding(shard, given.kind, CLASSES[: given.shape[1]] if given.kind == "classification" else ())
+        own = Site(site, lambda scenario, holding=holding: holding, keys[site], pins(site, known))
+        carrier.attach(site, DeviceHost(own, carrier.peers(site), slow))
+    try:
+        yield InProcessFleet(carrier, sites, keys, faults, recording, given)
+    finally:
+        carrier.close()
