@@ -124,8 +124,21 @@ def test_what_is_no_kit_is_not_started(kit: Path) -> None:
         processes.start(kit.parent / "nothing")
 
 
-def start_dummy(kit: Path) -> int:
-    return launch(kit, command(kit))
+def start_dummy(kit: Path, threads: int | None = None) -> int:
+    return launch(kit, command(kit), threads)
+
+
+def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "start", start_dummy)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for name in processes.THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with running([kit]):
+        seen = psutil.Process(json.loads((kit / RECORD).read_text())["pid"]).environ()
+    assert {name: seen[name] for name in processes.THREADS} == dict.fromkeys(processes.THREADS, "2") | {
+        "OMP_NUM_THREADS": "7"
+    }
 
 
 def test_everything_is_ended_when_something_goes_wrong(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +172,8 @@ import sys, time
 from pathlib import Path
 from codedfl.engines.flare import processes
 kit = Path(sys.argv[1])
-processes.start = lambda kit: processes.launch(kit, [sys.executable, "-c", {code!r}, {module!r}, "-m", str(kit)])
+command = [sys.executable, "-c", {code!r}, {module!r}, "-m", str(kit)]
+processes.start = lambda kit, threads: processes.launch(kit, command)
 with processes.running([kit]):
     print("up", flush=True)
     time.sleep(600)

@@ -71,9 +71,10 @@ class HostExecutor(Executor):  # type: ignore[misc]
         answer_with(engine, job, self._answer, from_server=(PING, QUESTION))
         try:
             site = read_site(Path(workspace.get_root_dir()))
+            bare = site.pop("bare", False) is True
             peers = FlarePeers(CellRoute(engine, job, secure=True), float(site.get("patience", PATIENCE)))
             self._host = make_host(site, peers)
-            if site.get("bare") is True:
+            if bare:
                 engine.register_aux_message_handler(BARE, answer_bare)
         except CodedflError as error:
             self._problem = str(error)

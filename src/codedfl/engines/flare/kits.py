@@ -26,7 +26,7 @@ from codedfl.engines.flare.resources import write_policy
 from codedfl.engines.flare.sites import FILE
 from codedfl.errors import EngineError, UsageError
 
-__all__ = ["ADMIN", "Kits", "free_port", "load_kits", "make_kits", "write_private"]
+__all__ = ["ADMIN", "Kits", "free_port", "load_kits", "make_kits", "write_private", "write_site"]
 
 ADMIN = "admin@codedfl.local"
 """Who submits jobs."""
@@ -78,6 +78,11 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def write_site(kit: Path, settings: Mapping[str, Any]) -> None:
+    """Write a site's own settings into its kit; the next job finds them."""
+    write_private(kit / FILE, (HEADING + tomli_w.dumps(dict(settings))).encode())
+
+
 def load_kits(folder: Path) -> Kits:
     """Find the kits that :func:`make_kits` made."""
     try:
@@ -110,7 +115,7 @@ def make_kits(
             _take(made / {SERVER: host, "admin": ADMIN}.get(name, name), kits.folder / name)
     for name in (SERVER, *sites):
         own = {"name": name} | ({} if name == SERVER else {"host": ECHO}) | dict((settings or {}).get(name, {}))
-        write_private(kits.folder / name / FILE, (HEADING + tomli_w.dumps(own)).encode())
+        write_site(kits.folder / name, own)
         write_policy(kits.folder / name)
     manifest = {"version": 1, "host": kits.host, "port": kits.port, "sites": list(kits.sites)}
     write_private(kits.folder / MANIFEST, json.dumps(manifest, indent=2).encode())

@@ -34,6 +34,8 @@ MODULES = "nvflare.private.fed.app."
 OUTCOME_WAIT = 5
 """Seconds that the server waits, after a job, for devices to say how it ended with them."""
 
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
@@ -56,23 +58,21 @@ def kits_of(kits: Kits) -> list[Path]:
     return [kits.server, *(kits.device(site) for site in kits.sites)]
 
 
-def start(kit: Path) -> int:
-    """Start the process of a kit and return its number."""
+def start(kit: Path, threads: int | None = None) -> int:
+    """Start the process of a kit and return its number; ``threads`` is how many it may compute with."""
     need_flare()
     kit = kit.resolve()
     if _members([kit])[kit]:
         raise EngineError(f"'{kit}' is running already; stop it first")
     command = _command(kit)
     write_policy(kit)
-    return launch(kit, command)
+    return launch(kit, command, threads)
 
 
-def launch(kit: Path, command: Sequence[str]) -> int:
+def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int:
     """Start a command for a kit, in a session of its own, and write it down."""
-    environment = os.environ | {
-        "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", "2"),
-        "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT),
-    }
+    chosen = {"MALLOC_ARENA_MAX": "2", "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT)}
+    environment = chosen | ({} if threads is None else dict.fromkeys(THREADS, str(threads))) | os.environ
     console = os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         child = subprocess.Popen(
@@ -120,11 +120,11 @@ def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
 
 @contextlib.contextmanager
 def running(kits: Sequence[Path]) -> Iterator[None]:
-    """Start kits, and stop them whatever happens, also if this command is told to end."""
+    """Start kits, and stop them whatever happens, also if this command is told to end; they share the processors."""
     with _told_to_end_is_an_error():
         try:
             for kit in kits:
-                start(kit)
+                start(kit, _share(kits))
             yield
         finally:
             stop(kits)
@@ -142,9 +142,14 @@ def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
             if times[one.kit] > most:
                 raise EngineError(f"the process of '{one.kit}' keeps dying; {_last_words(one.kit)}")
             stop([one.kit])
-            start(one.kit)
+            start(one.kit, _share(kits))
 
     return revive
+
+
+def _share(kits: Sequence[Path]) -> int:
+    # threads that wait for each other while others compute make an epoch several times slower
+    return max(1, (os.cpu_count() or 1) // len(kits))
 
 
 def _members(kits: Sequence[Path]) -> dict[Path, list[Any]]:
