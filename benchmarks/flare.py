@@ -65,7 +65,7 @@ def carrying(kits: Kits, admin: Admin) -> dict[str, float]:
     """Rounds of nothing but bytes, and a parcel."""
     arguments = {"rounds": ROUNDS, "down": MODEL, "up": MODEL, "forward": PARCEL}
     measured = run_job(admin, Job("carry", "codedfl.engines.flare.echo:against_bare", kits.sites, arguments), tries=1)
-    return {key: float(value) for key, value in measured.items() if key.endswith("seconds")}
+    return {key: float(value) for key, value in measured.items() if key.endswith(("seconds", "bytes"))}
 
 
 def training(kits: Kits, admin: Admin) -> dict[str, float]:
@@ -99,6 +99,7 @@ def report(results: dict[str, float]) -> None:
     show("carrier / bare auxiliary messages", results["carrier_over_bare"], LIMIT)
     show("epoch / bare auxiliary messages", results["epoch_over_bare"])
     show(f"parcel of {PARCEL / 1e6:g} MB from device to device", results["forward_seconds"], unit="s")
+    show(f"memory that the server took for {2 * ROUNDS} rounds", results["grown_bytes"] / 1e6, unit="MB")
     show("making the start-up kits", results["kits_takes"], unit="s")
     show("from starting processes until all are connected", results["connected_takes"], unit="s")
     show("the first job: processes up, rounds, processes down", results["job_takes"], unit="s")

@@ -81,7 +81,12 @@ def rounds(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def against_bare(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Time ``rounds`` rounds of a carrier on FLARE and as many of FLARE's auxiliary messages, in turns."""
+    """Time ``rounds`` rounds of a carrier on FLARE and as many of FLARE's auxiliary messages, in turns.
+
+    ``grown_bytes`` is by how much the memory of the server's process has grown meanwhile.
+    """
+    import psutil
+
     route = getattr(carrier, "route", None)
     if not isinstance(route, CellRoute):
         raise EngineError("there are no auxiliary messages to compare with but on FLARE")
@@ -92,6 +97,7 @@ def against_bare(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, An
         "bare": _bare_round(route.engine, sites, question, int(arguments["up"])),
     }
     times: dict[str, list[float]] = {name: [] for name in tasks}
+    before = psutil.Process().memory_info().rss
     for _ in range(int(arguments["rounds"])):
         for name, task in tasks.items():
             began = time.monotonic()
@@ -99,6 +105,7 @@ def against_bare(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, An
             times[name].append(time.monotonic() - began)
     result: dict[str, Any] = {f"{name}_seconds": statistics.median(taken) for name, taken in times.items()}
     result |= {f"{name}_best_seconds": min(taken) for name, taken in times.items()}
+    result["grown_bytes"] = psutil.Process().memory_info().rss - before
     return result | (_forward(carrier, sites, size) if (size := int(arguments.get("forward", 0))) else {})
 
 

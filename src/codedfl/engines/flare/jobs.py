@@ -26,7 +26,7 @@ from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageErr
 __all__ = ["Admin", "Job", "run_job", "write_job"]
 
 LOOK = 0.5
-"""Seconds between looks at a job."""
+"""Seconds between looks at what is waited for; twice as many for a job, since looking takes time from it."""
 
 FINISHED, ABORTED = "FINISHED:", "FINISHED:ABORTED"
 LOST = "LOST"
@@ -238,7 +238,7 @@ def _gather(admin: Admin, job: Job, wait: float) -> list[str]:
 def _watch(admin: Admin, number: str, began: float, report: Callable[[str], None]) -> str:
     status = ""
     while not status.startswith(FINISHED):
-        time.sleep(LOOK)
+        time.sleep(2 * LOOK)
         admin.revive()
         if admin.server_start() != began:
             return LOST  # for FLARE such a job is running for ever

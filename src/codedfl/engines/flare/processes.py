@@ -135,14 +135,14 @@ def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
     times = dict.fromkeys(kits, 0)
 
     def revive() -> None:
-        for one in status(kits):
-            if not one.died:
+        for kit in kits:
+            if not _died(kit):
                 continue
-            times[one.kit] += 1
-            if times[one.kit] > most:
-                raise EngineError(f"the process of '{one.kit}' keeps dying; {_last_words(one.kit)}")
-            stop([one.kit])
-            start(one.kit, _share(kits))
+            times[kit] += 1
+            if times[kit] > most:
+                raise EngineError(f"the process of '{kit}' keeps dying; {_last_words(kit)}")
+            stop([kit])
+            start(kit, _share(kits))
 
     return revive
 
@@ -218,6 +218,18 @@ def _read_record(kit: Path) -> dict[str, Any] | None:
 
 def _is(process: Any, record: dict[str, Any] | None) -> bool:
     return record is not None and process.pid == record.get("pid") and process.create_time() == record.get("created")
+
+
+def _died(kit: Path) -> bool:
+    import psutil
+
+    if (record := _read_record(kit)) is None:
+        return False
+    try:
+        process = psutil.Process(record["pid"])
+        return not _is(process, record) or process.status() == psutil.STATUS_ZOMBIE
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return True
 
 
 def _last_words(kit: Path) -> str:
