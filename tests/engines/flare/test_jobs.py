@@ -140,9 +140,10 @@ def test_but_not_for_ever() -> None:
     assert len(server.submitted) == 3
 
 
-def test_the_same_complaint_twice_is_enough() -> None:
-    server = Server(failed("LostDevicesError"), failed("LostDevicesError"), DONE)
-    with pytest.raises(LostDevicesError, match="why"):
+@pytest.mark.parametrize(("kind", "raised"), [("LostDevicesError", LostDevicesError), (None, EngineError)])
+def test_the_same_complaint_twice_is_enough(kind: str | None, raised: type[Exception]) -> None:
+    server = Server(failed(kind), failed(kind), DONE)
+    with pytest.raises(raised, match="why"):
         run(server)
     assert len(server.submitted) == 2
 

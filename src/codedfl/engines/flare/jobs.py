@@ -187,8 +187,9 @@ def run_job(
     """Submit a job, watch it to its end and return what its entry point returned; submit it again if it was lost.
 
     Each try waits up to ``wait`` seconds for all sites to be connected and goes on with those that are; the entry
-    point finds them in ``connected``, and which try it is in ``attempt``. What the entry point raises on purpose is
-    raised here, unless it says that sites or devices are lost and says so for the first time.
+    point finds them in ``connected``, and which try it is in ``attempt``. What the entry point raises is raised here,
+    unless it may pass (sites or devices are lost, or something went wrong that nobody had thought of) and has not been
+    raised before.
     """
     before = ""
     for attempt in range(1, tries + 1):
@@ -202,10 +203,10 @@ def run_job(
         outcome = _outcome(admin, number, status)
         if "result" in outcome:
             return outcome["result"]
-        why, kind = str(outcome["error"]), _kind(outcome.get("kind"))
+        why = str(outcome["error"])
         report(f"try {attempt} of {tries} failed: {why}")
-        if kind is not None and (why == before or not issubclass(kind, (EngineError, LostDevicesError))):
-            raise kind(why)
+        if "kind" in outcome and (why == before or not _may_pass(outcome["kind"])):
+            raise (_kind(outcome["kind"]) or EngineError)(why)
         before = why
     raise EngineError(f"the job failed {tries} times, the last time because {before}")
 
@@ -246,6 +247,11 @@ def _watch(admin: Admin, number: str, began: float, report: Callable[[str], None
             status = now
             report(status.lower().replace(":", ", "))
     return status
+
+
+def _may_pass(name: object) -> bool:
+    kind = _kind(name)
+    return kind is None or issubclass(kind, (EngineError, LostDevicesError))
 
 
 def _kind(name: object) -> type[CodedflError] | None:
