@@ -1,0 +1,97 @@
+"""What FLARE runs on a device for a job: it gives the bytes that come in to the host that the site itself names."""
+
+import logging
+from pathlib import Path
+from typing import Any, final
+
+from codedfl.engines.carrier import Host, Peers
+from codedfl.engines.flare.carrier import PING, QUESTION, Heard, Route, Stop
+from codedfl.engines.flare.cells import CellRoute, answer_with
+from codedfl.engines.flare.echo import BARE, answer_bare
+from codedfl.engines.flare.sites import make_host, read_site
+from codedfl.errors import CodedflError, EngineError
+
+try:
+    from nvflare.apis.event_type import EventType
+    from nvflare.apis.executor import Executor
+    from nvflare.apis.fl_constant import FLMetaKey, ReturnCode
+    from nvflare.apis.job_launcher_spec import JobReturnCode
+    from nvflare.apis.shareable import make_reply
+except ModuleNotFoundError:  # only FLARE makes objects of this class, so it is there when it is needed
+    Executor = object
+
+__all__ = ["FlarePeers", "HostExecutor"]
+
+PEER = "peer"
+PATIENCE = 600.0
+"""Seconds that a parcel to another site may stand still, unless the site says otherwise."""
+
+logger = logging.getLogger(__name__)
+
+
+@final
+class FlarePeers(Peers):
+    """The other devices of a job; FLARE brings parcels to them by way of the server only."""
+
+    def __init__(self, route: Route, patience: float) -> None:
+        self._route = route
+        self._patience = patience
+
+    def send(self, site: str, payload: bytes) -> bytes:
+        """Send a parcel and wait for what comes back."""
+        heard = self._route.ask(site, PEER, payload, self._patience, Stop())
+        if heard.payload is None:
+            raise EngineError(f"{site} did not take a parcel; it may be gone")
+        return heard.payload
+
+
+@final
+class HostExecutor(Executor):  # type: ignore[misc]
+    """Answers pings and questions of the server, and parcels of other devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._host: Host | None = None
+        self._problem: str | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """Make the host when the job begins, close it when the job ends."""
+        if event_type == EventType.START_RUN:
+            self._start(fl_ctx.get_engine(), fl_ctx.get_job_id())
+        elif event_type == EventType.ABOUT_TO_END_RUN and self._host is not None:
+            self._host.close()
+
+    def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
+        """Refuse: nothing is done by way of FLARE's tasks."""
+        return make_reply(ReturnCode.TASK_UNKNOWN)
+
+    def _start(self, engine: Any, job: str) -> None:
+        workspace = engine.get_workspace()
+        _die_alone(Path(workspace.get_run_dir(job)))
+        answer_with(engine, job, self._answer, from_server=(PING, QUESTION))
+        try:
+            site = read_site(Path(workspace.get_root_dir()))
+            bare = site.pop("bare", False) is True
+            peers = FlarePeers(CellRoute(engine, job, secure=True), float(site.get("patience", PATIENCE)))
+            self._host = make_host(site, peers)
+            if bare:
+                engine.register_aux_message_handler(BARE, answer_bare)
+        except CodedflError as error:
+            self._problem = str(error)
+            logger.error("no host: %s", error)
+        except Exception as error:
+            self._problem = f"its host failed with {type(error).__name__}, of which its log says more"
+            logger.exception("no host")
+
+    def _answer(self, topic: str, sender: str, payload: bytes) -> Heard:
+        if self._host is None:
+            return Heard(problem=self._problem)
+        if topic == PING:
+            return Heard(b"")
+        return Heard(self._host.handle(payload) if topic == QUESTION else self._host.handle_peer(sender, payload))
+
+
+def _die_alone(folder: Path) -> None:
+    # FLARE reads here how a job process ended, and else takes a killed one for a failure, which ends the job for all;
+    # a lost device is for the scheme to deal with
+    (folder / FLMetaKey.PROCESS_RC_FILE).write_text(str(JobReturnCode.UNKNOWN), encoding="ascii")
