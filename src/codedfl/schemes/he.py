@@ -18,7 +18,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt8, UInt32
