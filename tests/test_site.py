@@ -193,7 +193,8 @@ def test_a_fleet_of_files_trains_the_model_of_virtual_time(tmp_path: Path) -> No
     [
         (["cat", "dog"], {"classes": ["cat"]}, "the class 'dog' is none of cat"),
         (["cat", "dog"], {"kind": "regression"}, "needs numbers"),
-        (["1.5", "nan"], {}, "missing or infinite"),
+        (["1.5", "nan"], {}, "the target 'what' is missing in 3 of 6 rows"),
+        (["1.5", "inf"], {}, "targets holds 3 missing or infinite values, the first in row 1"),
     ],
 )
 def test_rows_that_do_not_fit_are_refused(

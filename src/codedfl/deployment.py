@@ -117,6 +117,8 @@ class Deployment(Parties):
         kind, classes = self._agreed(told)
         public = schemes.agree(scenario, [each.facts for each in told])
         self.scheme = schemes.build(scenario, public)
+        if check is not None:
+            _check_fits(check, scenario, public, kind)
         self.objective = check or _objective(scenario, public, kind, classes, conditions.test, progress)
         progress("preparing sites", 0, 0)
         self._prepare(public, told)
@@ -256,6 +258,13 @@ class _Told:
 
 def _words(kind: object, classes: tuple[str, ...]) -> str:
     return f"{kind}{' of ' if classes else ''}{', '.join(classes[:5])}{' and more' if len(classes) > 5 else ''}"
+
+
+def _check_fits(check: Problem, scenario: Scenario, public: Public, kind: str) -> None:
+    """Refuse data to check by that are of another task: they would train another model without a word."""
+    held = (sum(public.samples), (public.features, public.outputs), kind, scenario.task.ridge)
+    if (check.samples, check.shape, check.kind, check.ridge) != held:
+        raise UsageError("the data to check by are of another task than the sites' own; build them from the scenario")
 
 
 def _objective(

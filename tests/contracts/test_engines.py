@@ -20,19 +20,21 @@ from tiny import problem, promised_gradient, spied
 SIZES = [9, 7, 8, 3, 9, 8]
 DEVICES = [{"count": 2, "mac_rate": 25e6}, {"count": 2, "mac_rate": 5e6}, {"count": 2, "mac_rate": 1.25e6}]
 EPOCHS = 6
+RIDGE = 0.01
 NAMES = [pytest.param(name, marks=UNLESS) if name == "he" else name for name in SCHEMES]
 
 
 def chosen(name: str, **changes: Any) -> Scenario:
     """The scheme's small options on six devices; nobody straggles, so that nothing follows from who is quick."""
-    settings: dict[str, Any] = {"fleet.devices": DEVICES, "training.epochs": EPOCHS, "task.precision": "float64"}
+    settings: dict[str, Any] = {"fleet.devices": DEVICES, "training.epochs": EPOCHS}
+    settings |= {"task.precision": "float64", "task.ridge": RIDGE}
     if issubclass(SCHEMES[name], SharingScheme):
         settings[f"schemes.{name}.delta"] = 1e9
     return wanted(name).with_settings(settings | changes)
 
 
 def given() -> Problem:
-    return problem(SIZES, features=12, outputs=3)
+    return problem(SIZES, features=12, outputs=3, ridge=RIDGE)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from codedfl.engines.wire import Frame, decode, encode
 from codedfl.errors import LostDevicesError
 from codedfl.runs import Run
 from codedfl.scenario import Scenario
-from contracts.test_engines import DEVICES, given
+from contracts.test_engines import DEVICES, RIDGE, given
 from contracts.test_schemes import wanted
 from fleets import InProcessFleet, fleet
 from tiny import is_one_sentence, promised_gradient, spied
@@ -27,7 +27,7 @@ CODED = {"schemes.sealed-coded.workers": 5, "schemes.sealed-coded.threshold": 3}
 
 
 def chosen(name: str, **changes: Any) -> Scenario:
-    settings = {"fleet.devices": DEVICES, "training.epochs": EPOCHS, "task.precision": "float64"}
+    settings = {"fleet.devices": DEVICES, "training.epochs": EPOCHS, "task.precision": "float64", "task.ridge": RIDGE}
     return wanted(name).with_settings(settings | (CODED if name == "sealed-coded" else {}) | changes)
 
 
@@ -258,12 +258,14 @@ def test_sites_that_are_missing_from_the_beginning_are_named(tmp_path: Path) -> 
 
 
 def parcels(sites: InProcessFleet, alter: Callable[[int, str, str, bytes], bytes | None]) -> list[int]:
-    """Let ``alter`` see every parcel with its number; return the list that counts them."""
+    """Let ``alter`` see every parcel with its number, one after the other; return the list that counts them."""
     counted: list[int] = []
+    one_at_a_time = threading.Lock()  # sites send from threads of their own
 
     def hook(sender: str, recipient: str, payload: bytes) -> bytes | None:
-        counted.append(len(counted))
-        return alter(counted[-1], sender, recipient, payload)
+        with one_at_a_time:
+            counted.append(len(counted))
+            return alter(counted[-1], sender, recipient, payload)
 
     sites.faults.parcel = hook
     return counted

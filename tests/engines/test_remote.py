@@ -341,8 +341,9 @@ def test_a_site_cannot_answer_for_another(make: Callable[..., Fleet]) -> None:
     assert "does not owe" in fleet.letters.refused[0]
 
 
-def test_farewell_is_said_to_all_who_are_there(make: Callable[..., Fleet]) -> None:
-    fleet = make(2)
+def test_farewell_is_said_to_all_who_were_asked_and_are_there(make: Callable[..., Fleet]) -> None:
+    fleet = make(3)
+    fleet.ask(question(1, [0, 1]), 2)
     told: list[Any] = []
 
     def ear(site: str, tag: int, payload: bytes) -> bytes | None:

@@ -89,6 +89,7 @@ class Correspondence:
         self._open: dict[int, _Open] = {}
         self._given_up: set[int] = set()
         self._silent_since: dict[int, float] = {}
+        self._addressed: set[int] = set()
         self._early: deque[Heard] = deque()
 
     def ask(self, device: int, question: Question) -> tuple[int, int]:
@@ -99,6 +100,7 @@ class Correspondence:
         now = self.clock()
         self._open[self._tag] = _Open(device, question, now)
         self._silent_since.setdefault(device, now)
+        self._addressed.add(device)
         self._carrier.send(self.sites[device], payload, self._tag)
         return self._tag, 8 * len(payload)
 
@@ -150,9 +152,9 @@ class Correspondence:
         return answers
 
     def farewell(self) -> None:
-        """Tell all who are there that the run is over."""
+        """Tell all who were asked anything, and are there, that the run is over."""
         self.give_up()
-        self.everyone({device: Question("forget", {"stage": None}) for device in range(len(self.sites))})
+        self.everyone({device: Question("forget", {"stage": None}) for device in sorted(self._addressed)})
 
     def lose(self, device: int, reason: str) -> None:
         """Give a device up for good."""

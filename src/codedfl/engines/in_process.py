@@ -159,7 +159,11 @@ class InProcessCarrier(Carrier):
         if self._recording is not None:
             self._recording.relayed.append((sender, recipient, payload))
         gone = self.faults.silent | self.faults.unreachable
-        coming = self.faults.parcel(sender, recipient, payload)
+        try:
+            coming = self.faults.parcel(sender, recipient, payload)
+        except Exception as error:  # a mistake in the hook is none of the site that sends
+            self._failed = error
+            raise EngineError(f"the relay failed ({type(error).__name__}); mend the hook") from error
         if coming is None or recipient not in self._hosts or {sender, recipient} & gone:
             raise EngineError(f"{recipient} did not answer; see that it is running")
         return self._hosts[recipient].handle_peer(sender, coming)
