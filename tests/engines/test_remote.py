@@ -240,6 +240,20 @@ def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Call
     assert 1 not in fleet.engine.records["device"][-2:], "the lost are not asked again"
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_server_that_was_busy_itself_loses_nobody_for_it(answers: bool, make: Callable[..., Fleet]) -> None:
+    """It awaits one of two and computes for an hour; the other has answered meanwhile, or is still at work."""
+    fleet = make(2, patience=30.0, longest=1e5)
+    gate = fleet.hosts[1].hold(1)
+    fleet.ask(question(1, [0, 1]), 1)
+    if answers:
+        gate.set()
+    fleet.clock.advance(3600.0)
+    fleet.hosts[1].open_at_ping = 1
+    assert devices(fleet.ask(question(2, [0, 1]), 2)) == {0, 1}
+    assert fleet.letters.lost == {}
+
+
 def changed(**changes: Any) -> Callable[[bytes], list[bytes]]:
     """Return what alters a frame: ``kind``, ``fields`` (added) or ``arrays``."""
 
@@ -270,6 +284,10 @@ IMPROPER = {
     "no work": changed(fields={"macs": None}),
     "negative work": changed(fields={"macs": -1}),
     "work in words": changed(fields={"working_seconds": "long"}),
+    "no time": changed(fields={"working_seconds": None}),
+    "all time": changed(fields={"working_seconds": 10**400}),
+    "boundless work": changed(fields={"macs": 1 << 60}),
+    "far too long": changed(arrays={"answer": np.zeros(1 << 20)}),
 }
 
 
@@ -295,6 +313,24 @@ def test_a_second_answer_is_refused(make: Callable[..., Fleet]) -> None:
     answer = fleet.ask(question(1, [0, 1, 2]), 3)
     assert sorted(reply.device for reply in answer.replies) == [0, 1, 2]
     assert ["answers twice" in reason for reason in fleet.letters.refused] == [True]
+
+
+def test_a_question_that_came_twice_is_answered_once(make: Callable[..., Fleet]) -> None:
+    """A network doubles it: the site says so of the second, and the answer to the first counts."""
+    fleet = make(2)
+    twice = changed(kind="repeated", arrays={})
+    fleet.faults.reply = lambda site, tag, payload: [*twice(payload), payload] if site == "site-1" else [payload]
+    assert devices(fleet.ask(question(1, [0, 1]), 2)) == {0, 1}
+    assert ["come to it twice" in reason for reason in fleet.letters.refused] == [True]
+
+
+def test_what_sites_say_is_kept_in_one_short_line(make: Callable[..., Fleet]) -> None:
+    fleet = make(2)
+    loud = changed(kind="error", fields={"reason": "first\nsecond \ud800" + "x" * 10**6})
+    fleet.faults.reply = lambda site, tag, payload: loud(payload) if site == "site-1" else [payload]
+    fleet.ask(question(1, [0, 1]), 2)
+    assert fleet.letters.lost[1].startswith("first second ?xxx")
+    assert max(len(fleet.letters.lost[1]), len(fleet.letters.refused[0])) < 400
 
 
 def test_an_answer_to_an_older_question_is_refused_and_the_right_one_taken(make: Callable[..., Fleet]) -> None:

@@ -99,6 +99,7 @@ ARRAY = ["x", "<f8", [1]]
         raw({"kind": "k", "fields": {}, "arrays": {}}),
         raw(b'{"kind":"k","kind":"l","fields":{},"arrays":[]}'),
         raw(b'{"kind":"k","fields":{"a":NaN},"arrays":[]}'),
+        raw(b'{"kind":"k","fields":{"a":1e999},"arrays":[]}'),
         raw(b"[" * 100_000),
         raw(b"\xff"),
         raw({"kind": "k", "fields": {}, "arrays": [ARRAY, ARRAY]}, bytes(16)),
@@ -108,6 +109,7 @@ ARRAY = ["x", "<f8", [1]]
         raw({"kind": "k", "fields": {}, "arrays": [["x", "<f8", [True]]]}, bytes(8)),
         raw({"kind": "k", "fields": {}, "arrays": [["x", "<f8", [2**40, 2**40]]]}, bytes(8)),
         raw({"kind": "k", "fields": {}, "arrays": [["x", "<f8", [1] * 9]]}, bytes(8)),
+        raw({"kind": "k", "fields": {}, "arrays": [["x", "<f8", [2**31, 0, 2**31, 2**31]]]}),
         raw({"kind": "k", "fields": {}, "arrays": [["", "<f8", [1]]]}, bytes(8)),
         raw({"kind": "k", "fields": {}, "arrays": [["x" * 65, "<f8", [1]]]}, bytes(8)),
         raw({"kind": "k", "fields": {}, "arrays": [["x", "<f8"]]}, bytes(8)),
@@ -124,6 +126,22 @@ def test_a_header_that_says_anything_else_is_refused(payload: bytes) -> None:
 def test_only_plain_numbers_are_sent(array: np.ndarray) -> None:
     with pytest.raises(EngineError, match="plain numbers"):
         encode(Frame("k", {}, {"x": array}))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), b"bytes", {1, 2}, np.float64(1).dtype])
+def test_only_values_that_json_can_hold_are_sent(value: Any) -> None:
+    with pytest.raises(EngineError, match="JSON cannot") as error:
+        encode(Frame("k", {"a": value}))
+    assert is_one_sentence(str(error.value))
+
+
+def test_no_more_is_taken_than_was_to_come() -> None:
+    """Arrays of 800 bytes, and a header of its largest size."""
+    payload = encode(Frame("k", {}, {"x": np.zeros(100)}))
+    assert decode(payload, most=800).arrays["x"].shape == (100,)
+    longer = encode(Frame("k", {}, {"x": np.zeros(wire._LARGEST_HEADER // 8 + 101)}))
+    with pytest.raises(EngineError):
+        decode(longer, most=800)
 
 
 def test_too_large_a_frame_is_neither_sent_nor_taken(monkeypatch: pytest.MonkeyPatch) -> None:

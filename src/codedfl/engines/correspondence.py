@@ -2,11 +2,13 @@
 
 Refused and logged with the site's name: what cannot be read, answers to no open question, second answers, answers of
 another session, arrays of another format or shape than expected, numbers that are not finite. A site is lost if it
-cannot be reached, answers improperly, or gives no sign of life for ``patience`` seconds while it is asked (who works
-long is pinged), or takes longer than ``longest`` for one answer. Lost sites are asked nothing more.
+cannot be reached, answers improperly, or gives no sign of life for ``patience`` seconds while it is asked and the
+server listens (who works long is pinged), or takes longer than ``longest`` for one answer. Lost sites are asked nothing
+more.
 """
 
 import logging
+import math
 import secrets
 import time
 from collections import deque
@@ -17,7 +19,8 @@ from typing import Any, final
 import numpy as np
 
 from codedfl.engines.carrier import Carrier, Delivered
-from codedfl.engines.wire import Frame, decode, encode
+from codedfl.engines.fields import MOST_COUNTED, words
+from codedfl.engines.wire import LARGEST_FRAME, Frame, decode, encode
 from codedfl.errors import EngineError
 from codedfl.schemes.messages import Layout, Message, layout
 
@@ -25,6 +28,8 @@ __all__ = ["Clock", "Correspondence", "Heard", "Question"]
 
 Clock = Callable[[], float]
 """Tells seconds, from whenever on."""
+
+_WORKING = ("prepare", "reply", "export", "absorb")
 
 _log = logging.getLogger(__name__)
 
@@ -89,6 +94,7 @@ class Correspondence:
         self._open: dict[int, _Open] = {}
         self._given_up: set[int] = set()
         self._silent_since: dict[int, float] = {}
+        self._listened = clock()
         self._addressed: set[int] = set()
         self._early: deque[Heard] = deque()
 
@@ -121,6 +127,7 @@ class Correspondence:
 
     def hear(self, until: float | None) -> Heard | None:
         """Return the next proper answer; None when ``until`` (of the clock) is over or nothing is awaited."""
+        self.look_after()
         while True:
             if self._early:
                 return self._early.popleft()
@@ -129,7 +136,7 @@ class Correspondence:
                 return None
             now = self.clock()
             wait = self._patience / 4 if until is None else min(self._patience / 4, max(0.0, until - now))
-            delivered = self._carrier.next(wait)
+            delivered = self._next(wait)
             if delivered is not None and (heard := self._judge(delivered)) is not None:
                 return heard
             if delivered is None and until is not None and self.clock() >= until:
@@ -140,16 +147,13 @@ class Correspondence:
         tags = {
             self.ask(device, question)[0]: device for device, question in questions.items() if device not in self.lost
         }
-        answers: dict[int, Heard] = {}
-        others: list[Heard] = []
+        found: list[Heard] = []
         while any(tag in self._open for tag in tags):
             heard = self.hear(None)
-            if heard is not None and heard.tag in tags:
-                answers[heard.device] = heard
-            elif heard is not None:
-                others.append(heard)
-        self._early.extend(others)
-        return answers
+            found += [] if heard is None else [heard]
+        found += self._early
+        self._early = deque(heard for heard in found if heard.tag not in tags)
+        return {heard.device: heard for heard in found if heard.tag in tags}
 
     def farewell(self) -> None:
         """Tell all who were asked anything, and are there, that the run is over."""
@@ -168,11 +172,23 @@ class Correspondence:
         self._silent_since.pop(device, None)
 
     def look_after(self) -> None:
-        """Take in what has arrived, and see who is silent."""
-        while (delivered := self._carrier.next(0.0)) is not None:
+        """Take in what has arrived, and see who is silent.
+
+        While the server did something else for long, nobody was pinged, so that time is no silence.
+        """
+        now = self.clock()
+        away = max(0.0, now - self._listened - self._patience / 4)
+        for device, since in self._silent_since.items():
+            self._silent_since[device] = min(now, since + away)
+        while (delivered := self._next(0.0)) is not None:
             if (heard := self._judge(delivered)) is not None:
                 self._early.append(heard)
         self._look_after()
+
+    def _next(self, timeout: float) -> Delivered | None:
+        delivered = self._carrier.next(timeout)
+        self._listened = self.clock()
+        return delivered
 
     def _look_after(self) -> None:
         now = self.clock()
@@ -212,9 +228,12 @@ class Correspondence:
             self.lose(device, "it cannot be reached")
             return None
         try:
-            frame = decode(delivered.payload)
+            frame = decode(delivered.payload, most=_most(entry.question))
             if (frame.fields.get("session"), frame.fields.get("number")) != (self.session, delivered.tag):
                 self._refuse(site, "it answers another question than the one that is open")
+                return None
+            if frame.kind == "repeated":
+                self._refuse(site, "the question has come to it twice")  # it is working on the first
                 return None
             del self._open[delivered.tag]
             _check(frame, entry.question)
@@ -227,7 +246,7 @@ class Correspondence:
         return Heard(device, delivered.tag, frame, delivered.seconds, 8 * len(delivered.payload))
 
     def _refuse(self, site: str, reason: str) -> None:
-        self.refused.append(f"{site}: {reason}")
+        self.refused.append(f"{site}: {words(reason)}")
         _log.warning("refused what came from %s: %s", site, reason)
 
 
@@ -238,21 +257,27 @@ def _check(frame: Frame, question: Question) -> None:
     if frame.kind == "error" and question.kind == "export" and "unreached" in frame.fields:
         return  # whose fault that is will show
     if frame.kind != "answer":
-        raise EngineError(str(frame.fields.get("reason", f"it answered '{frame.kind}'")))
+        raise EngineError(words(frame.fields.get("reason", f"it answered '{frame.kind}'")))
     if not _counts(frame, question):
         raise EngineError("its answer does not say what it took")
     if question.expected is not None and layout(frame.arrays) != dict(question.expected):
         found = {name: f"{dtype.name}{list(shape)}" for name, (dtype, shape) in layout(frame.arrays).items()}
-        raise EngineError(f"its answer holds {found or 'nothing'}, which is not what was asked for")
+        raise EngineError(f"its answer holds {words(found or 'nothing')}, which is not what was asked for")
     for name, array in frame.arrays.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise EngineError(f"array '{name}' of its answer holds numbers that are not finite")
+            raise EngineError(f"array '{words(name)}' of its answer holds numbers that are not finite")
+
+
+def _most(question: Question) -> int:
+    """Return how many bytes of arrays an answer can have: as said, or as many as there may be in parcels."""
+    if question.expected is not None:
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in question.expected.values())
+    return LARGEST_FRAME if question.kind in ("reply", "export") else 0
 
 
 def _counts(frame: Frame, question: Question) -> bool:
     """Tell whether an answer says what it cost, where it should: a number for a reply, one a parcel for stages."""
-    seconds = frame.fields.get("working_seconds", 0.0)
-    if type(seconds) not in (int, float) or not seconds >= 0:
+    if question.kind in _WORKING and not _seconds(frame.fields.get("working_seconds")):
         return False
     if question.kind == "reply":
         return _count(frame.fields.get("macs"))
@@ -266,4 +291,8 @@ def _counts(frame: Frame, question: Question) -> bool:
 
 
 def _count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 1 << 62
+    return type(value) is int and 0 <= value < MOST_COUNTED
+
+
+def _seconds(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < MOST_COUNTED

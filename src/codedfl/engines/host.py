@@ -9,94 +9,32 @@ device of the scheme), ``reply`` (a round), ``export`` (prepare parcels; send th
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, final
 
-import numpy as np
-
 from codedfl import schemes
+from codedfl.engines import fields
 from codedfl.engines.carrier import Host, Peers
 from codedfl.engines.emulation import Emulation
-from codedfl.engines.envelopes import DeviceKey, Envelopes, Member
-from codedfl.engines.parcels import Inbox, Parcel, deliver, refusal, taken
-from codedfl.engines.turns import Superseded, Turns
+from codedfl.engines.parcels import Parcel, deliver, refusal, taken
+from codedfl.engines.session import Emulate, Holding, Session, Site
+from codedfl.engines.turns import Repeated, Superseded
 from codedfl.engines.wire import Frame, decode, encode, gathered, scattered
-from codedfl.errors import CodedflError, DataError, EngineError, UsageError
+from codedfl.errors import CodedflError, EngineError, UsageError
 from codedfl.scenario import Scenario
-from codedfl.schemes import Device, Public, SharingDevice, Work, message_bits
-from codedfl.task import Shard
+from codedfl.schemes import Work, message_bits
 
 __all__ = ["DeviceHost", "Holding", "Site"]
 
-Emulate = Callable[[Scenario, int], Emulation]
-"""Says for a scenario and the number of a device how slow it is."""
+_MOST_SESSIONS = 1024
+"""So many earlier sessions are remembered, so that none of them can be begun again."""
+
+_LONGEST = 64
+"""So long is the name of a session at most."""
 
 _log = logging.getLogger(__name__)
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Holding:
-    """What a site holds for a scenario: its data, and of a classification the names of all classes."""
-
-    shard: Shard
-    kind: str
-    classes: tuple[str, ...] = ()
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Site:
-    """A site as its owner set it up.
-
-    ``load`` brings the data for a scenario: the server never says where data lie. Without a ``key`` no parcels can be
-    exchanged; ``pins`` are the fingerprints of the others' keys (``codedfl.engines.envelopes``). ``schemes`` are those
-    that the owner agrees to; none means any.
-    """
-
-    name: str
-    load: Callable[[Scenario], Holding] = field(repr=False)
-    key: DeviceKey | None = None
-    pins: Mapping[str, str] | None = None
-    schemes: tuple[str, ...] = ()
-
-
-class _Run:
-    """What a site knows of the session it is in."""
-
-    def __init__(self, session: str, scenario: Scenario, holding: Holding, own: Member | None) -> None:
-        self.session = session
-        self.scenario = scenario
-        self.holding = holding
-        self.own = own
-        self.turns = Turns()
-        self.inbox = Inbox()
-        self.taking = threading.Lock()
-        self.device: Device | None = None
-        self.slow: Emulation | None = None
-        self.envelopes: Envelopes | None = None
-
-    @property
-    def prepared(self) -> Device:
-        if self.device is None:
-            raise EngineError("this site is not prepared for the run; prepare it first")
-        return self.device
-
-    @property
-    def sharing(self) -> SharingDevice:
-        if not isinstance(self.prepared, SharingDevice):
-            raise EngineError("the devices of this scheme exchange no parcels; choose another scheme")
-        return self.prepared
-
-    @property
-    def closing(self) -> Envelopes:
-        if self.envelopes is None:
-            raise EngineError(
-                "this site has no key, so that it can exchange no parcels; make one and name it in the site"
-            )
-        return self.envelopes
 
 
 @final
@@ -109,9 +47,10 @@ class DeviceHost(Host):
         self._peers = peers
         self._emulate = (lambda scenario, device: emulation) if isinstance(emulation, Emulation) else emulation
         self._lock = threading.Lock()
-        self._run: _Run | None = None
+        self._run: Session | None = None
+        self._sessions: deque[str] = deque(maxlen=_MOST_SESSIONS)
         self._loaded: tuple[object, Holding] | None = None
-        self._operations: dict[str, Callable[[_Run, Frame], Frame]] = {
+        self._operations: dict[str, Callable[[Session, Frame], Frame]] = {
             "prepare": self._prepare,
             "reply": self._reply,
             "export": self._export,
@@ -124,28 +63,36 @@ class DeviceHost(Host):
         echo: dict[str, Any] = {}
         try:
             frame = decode(payload)
-            echo = {name: frame.fields[name] for name in ("session", "number") if name in frame.fields}
+            echo = _echo(frame)
             answer = self._answer(frame)
+            return encode(Frame(answer.kind, {**answer.fields, **echo}, answer.arrays))
         except Superseded:
             answer = Frame("superseded")
+        except Repeated:
+            answer = Frame("repeated")
         except CodedflError as error:
             _log.warning("%s cannot answer: %s", self._site.name, error)
-            answer = Frame("error", {"reason": str(error)})
+            answer = Frame("error", {"reason": fields.words(error)})
         except Exception as error:
             _log.exception("%s cannot answer", self._site.name)
             answer = Frame("error", {"reason": f"{type(error).__name__} while it was working on the question"})
-        return encode(Frame(answer.kind, {**answer.fields, **echo}, answer.arrays))
+        return encode(Frame(answer.kind, {**answer.fields, **echo}))
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
         """Open another site's parcel and keep it until the server says that it is to be taken in."""
         try:
             run = self._current()
-            parcel = Parcel.from_bytes(run.closing.open(sender, payload))
+            parcel = Parcel.from_bytes(run.envelopes.open(sender, payload))
             if run.slow is not None and not parcel.free:
                 self._receive(run, run.slow, parcel)
             run.inbox.put(sender, parcel)
-        except (CodedflError, Superseded) as error:
-            return refusal(str(error) or "the run is over")
+        except Superseded:
+            return refusal("the run is over")
+        except CodedflError as error:
+            return refusal(fields.words(error))
+        except Exception as error:
+            _log.exception("%s cannot take a parcel from %s", self._site.name, sender)
+            return refusal(f"{type(error).__name__} while it was taken")
         return taken()
 
     def close(self) -> None:
@@ -155,7 +102,7 @@ class DeviceHost(Host):
         if run is not None:
             run.turns.close()
 
-    def _current(self) -> _Run:
+    def _current(self) -> Session:
         with self._lock:
             if self._run is None:
                 raise EngineError("this site takes part in no run; describe and prepare it first")
@@ -164,43 +111,41 @@ class DeviceHost(Host):
     def _answer(self, frame: Frame) -> Frame:
         if frame.kind == "ping":
             return Frame("answer")
+        session, number = fields.text(frame.fields, "session"), fields.count(frame.fields, "number")
         if frame.kind == "describe":
-            return self._describe(frame)
+            return self._describe(session, frame)
         if frame.kind not in self._operations:
-            raise EngineError(f"this site knows no operation '{frame.kind}'; check that versions agree")
+            raise EngineError(f"this site knows no operation '{fields.words(frame.kind)}'; check that versions agree")
         run = self._current()
-        if frame.fields["session"] != run.session:
+        if session != run.name:
             raise EngineError("this site has been prepared for another run since; prepare it again")
+        run.turns.claim(number)
         return self._operations[frame.kind](run, frame)
 
-    def _describe(self, frame: Frame) -> Frame:
-        """Load the data, begin a new session, and tell what everybody may know."""
-        scenario = Scenario.from_toml(frame.fields["scenario"], "the server's scenario")
+    def _describe(self, session: str, frame: Frame) -> Frame:
+        """Load the data, begin a new session, and tell what everybody may know; no session begins twice."""
+        with self._lock:
+            if session in self._sessions:
+                raise Repeated
+            self._sessions.append(session)
+        scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         if self._site.schemes and scenario.scheme not in self._site.schemes:
             raise UsageError(
                 f"{self._site.name} takes part in {', '.join(self._site.schemes)} only and was asked for "
                 f"'{scenario.scheme}'; choose another scheme, or ask its owner"
             )
         holding = self._load(scenario)
-        own = None if self._site.key is None else Member.of(self._site.key)
-        run = _Run(frame.fields["session"], scenario, holding, own)
+        holding.check(self._site.name)
+        facts = schemes.describe(scenario, holding.shard)
+        run = Session(session, self._site, scenario, holding)
         with self._lock:
             before, self._run = self._run, run
         if before is not None:
             before.turns.close()
-        facts = schemes.describe(scenario, holding.shard)
+        own = run.own
         shown = {"public": own.public.hex(), "nonce": own.nonce.hex()} if own else {"public": None, "nonce": None}
-        return Frame(
-            "answer",
-            {
-                **vars(facts),
-                "dtype": facts.dtype.name,
-                "kind": holding.kind,
-                "classes": list(holding.classes),
-                "version": version("codedfl"),
-                **shown,
-            },
-        )
+        told = {**vars(facts), "dtype": facts.dtype.name, "kind": holding.kind, "classes": list(holding.classes)}
+        return Frame("answer", {**told, "version": version("codedfl"), **shown})
 
     def _load(self, scenario: Scenario) -> Holding:
         """Load the data, or take those of the run before if they are the same."""
@@ -210,41 +155,20 @@ class DeviceHost(Host):
             self._loaded = key, self._site.load(scenario)
         return self._loaded[1]
 
-    def _prepare(self, run: _Run, frame: Frame) -> Frame:
+    def _prepare(self, run: Session, frame: Frame) -> Frame:
         """Make the device of the scheme from what everybody knows and from the own data."""
-        fields, own = frame.fields, run.holding.shard
-        index, sites = int(fields["index"]), list(fields["sites"])
-        public = Public(
-            tuple(int(count) for count in fields["samples"]),
-            int(fields["features"]),
-            int(fields["outputs"]),
-            np.dtype(fields["dtype"]),
-            largest_feature=float(fields["largest_feature"]),
-            largest_target=float(fields["largest_target"]),
-            delays=schemes.known_delays(run.scenario),
-        )
-        if sites[index] != self._site.name or public.samples[index] != own.samples:
-            raise DataError(f"the server takes {self._site.name} for another site; check the list of sites")
-        if run.own is not None:
-            members = {
-                site: Member(bytes.fromhex(public_key), bytes.fromhex(nonce))
-                for site, (public_key, nonce) in fields["members"].items()
-            }
-            assert self._site.key is not None  # noqa: S101 - it has shown one
-            run.envelopes = Envelopes(self._site.name, self._site.key, run.own, members, fields["run"], self._site.pins)
-        run.slow = None if self._emulate is None else self._emulate(run.scenario, index)
-        with run.turns.turn(int(fields["number"]), droppable=False):
+        scheme, index = run.announce(frame.fields, self._emulate)
+        with run.turns.turn(fields.count(frame.fields, "number"), droppable=False):
             began = time.perf_counter()
-            run.device = schemes.build(run.scenario, public).device(index, own)
+            run.take_up(scheme.device(index, run.holding.shard))
             return Frame("answer", {"working_seconds": time.perf_counter() - began})
 
-    def _reply(self, run: _Run, frame: Frame) -> Frame:
+    def _reply(self, run: Session, frame: Frame) -> Frame:
         """Answer the question of a round; a newer one that leaves none open takes its place."""
-        fields, number = frame.fields, int(frame.fields["number"])
-        epoch, question, offline = int(fields["epoch"]), int(fields["question"]), bool(fields["offline"])
-        if not fields["standing"]:
+        epoch, question, number = (fields.count(frame.fields, name) for name in ("epoch", "question", "number"))
+        offline, device, slow, work = fields.flag(frame.fields, "offline"), run.device, run.slow, Work()
+        if not fields.flag(frame.fields, "standing"):
             run.turns.drop_below(number)
-        device, slow, work = run.prepared, run.slow, Work()
         down_bits = 0 if offline else message_bits(frame.arrays)
         if slow is not None:
             received, _, _ = slow.reply(epoch, question, down_bits=down_bits, macs=0, up_bits=0)
@@ -262,13 +186,15 @@ class DeviceHost(Host):
             run.turns.sleep(sent, number, droppable=True)
         return Frame("answer", {"epoch": epoch, "macs": work.macs, "working_seconds": working}, message)
 
-    def _export(self, run: _Run, frame: Frame) -> Frame:
+    def _export(self, run: Session, frame: Frame) -> Frame:
         """Prepare all parcels of a stage, then send them one after the other; those for the server go back to it."""
-        stage, number, free = int(frame.fields["stage"]), int(frame.fields["number"]), bool(frame.fields["free"])
-        wanted = [(int(which), site, bool(relayed)) for which, site, relayed in frame.fields["parcels"]]
+        stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
+        wanted = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,)])
+        slow, device = None if fields.flag(frame.fields, "free") else run.slow, run.sharing
+        if not run.uploads and any(site is None for _, site, _ in wanted):
+            raise EngineError("devices of this scheme send parcels to each other only; check what the server does")
         grants = scattered(frame.arrays, [which for which, _, _ in wanted])
-        slow, device = None if free else run.slow, run.sharing
-        closing = run.closing if any(site is not None for _, site, _ in wanted) else None
+        closing = run.envelopes if any(site is not None for _, site, _ in wanted) else None
         parcels: dict[int, Any] = {}
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
@@ -296,37 +222,44 @@ class DeviceHost(Host):
         uploads = {which: parcels[which] for which, site, _ in wanted if site is None}
         return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, gathered(uploads))
 
-    def _receive(self, run: _Run, slow: Emulation, parcel: Parcel) -> None:
+    def _receive(self, run: Session, slow: Emulation, parcel: Parcel) -> None:
         """Let a parcel take its time on the link; one comes after the other."""
         seconds = slow.download if parcel.relayed else slow.parcel
         with run.taking:
             run.turns.sleep(seconds(message_bits(parcel.contents), parcel.stage, 3, parcel.number), 0, droppable=False)
 
-    def _absorb(self, run: _Run, frame: Frame) -> Frame:
+    def _absorb(self, run: Session, frame: Frame) -> Frame:
         """Take in the parcels of a stage, in the order that the server says."""
-        stage, number = int(frame.fields["stage"]), int(frame.fields["number"])
+        stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
+        slow = None if fields.flag(frame.fields, "free") else run.slow
+        wanted = [(which, sender) for which, sender in fields.rows(frame.fields, "parcels", [(int,), (str,)])]
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
-            messages = run.inbox.take(stage, [(int(which), str(sender)) for which, sender in frame.fields["parcels"]])
+            messages = run.inbox.take(stage, wanted)
             began = time.perf_counter()
             for message in messages:
                 work = Work()
                 run.sharing.absorb(message, work)
                 macs.append(work.macs)
-            if run.slow is not None and not frame.fields["free"]:
-                seconds = run.slow.work(sum(macs), stage, 4) - (time.perf_counter() - began)
+            if slow is not None:
+                seconds = slow.work(sum(macs), stage, 4) - (time.perf_counter() - began)
                 run.turns.sleep(seconds, number, droppable=False)
             working = time.perf_counter() - began
         return Frame("answer", {"macs": macs, "working_seconds": working})
 
-    def _forget(self, run: _Run, frame: Frame) -> Frame:
+    def _forget(self, run: Session, frame: Frame) -> Frame:
         """Forget the parcels of a stage that will not be finished, or the whole run."""
-        stage = frame.fields["stage"]
-        if stage is not None:
-            run.inbox.drop(int(stage))
+        if frame.fields.get("stage", 0) is not None:
+            run.inbox.drop(fields.count(frame.fields, "stage"))
             return Frame("answer")
         with self._lock:
             if self._run is run:
                 self._run, self._loaded = None, None
         run.turns.close()
         return Frame("answer")
+
+
+def _echo(frame: Frame) -> dict[str, Any]:
+    """Return what tells one question from another; what cannot is not repeated."""
+    found = {name: frame.fields.get(name) for name in ("session", "number")}
+    return {name: value for name, value in found.items() if type(value) in (str, int) and len(str(value)) <= _LONGEST}

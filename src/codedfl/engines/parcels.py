@@ -3,17 +3,22 @@
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast, final
+from typing import final
 
+import numpy as np
+
+from codedfl.engines import fields
 from codedfl.engines.carrier import Peers
 from codedfl.engines.envelopes import Envelopes
-from codedfl.engines.wire import Frame, decode, encode
-from codedfl.errors import EngineError
-from codedfl.schemes.messages import Message
+from codedfl.engines.wire import LARGEST_FRAME, Frame, decode, encode
+from codedfl.errors import EngineError, ParcelError
+from codedfl.schemes.messages import Message, message_bits
 
 __all__ = ["Inbox", "Parcel", "deliver", "refusal", "taken"]
 
 _ATTEMPTS = 2
+_MOST_PARCELS = 256
+_MOST_BYTES = LARGEST_FRAME
 _PARCEL, _TAKEN, _REFUSED = "parcel", "taken", "refused"
 
 
@@ -30,17 +35,20 @@ class Parcel:
 
     def to_bytes(self) -> bytes:
         """Write the parcel, not yet closed."""
-        fields = {"stage": self.stage, "number": self.number, "relayed": self.relayed, "free": self.free}
-        return encode(Frame(_PARCEL, fields, self.contents))
+        values = {"stage": self.stage, "number": self.number, "relayed": self.relayed, "free": self.free}
+        return encode(Frame(_PARCEL, values, self.contents))
 
     @classmethod
     def from_bytes(cls, text: bytes) -> "Parcel":
-        """Read an opened parcel."""
+        """Read an opened parcel; one with numbers that are not finite is refused while its sender still has them."""
         frame = decode(text)
-        values = tuple(frame.fields.get(name) for name in ("stage", "number", "relayed", "free"))
-        if frame.kind != _PARCEL or [type(value) for value in values] != [int, int, bool, bool]:
+        if frame.kind != _PARCEL:
             raise EngineError("what a device sent is no parcel of a stage; check that versions agree")
-        stage, number, relayed, free = cast(tuple[int, int, bool, bool], values)
+        for name, array in frame.arrays.items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise EngineError(f"array '{name}' of a parcel holds numbers that are not finite; check the data")
+        stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
+        relayed, free = fields.flag(frame.fields, "relayed"), fields.flag(frame.fields, "free")
         return cls(stage, number, frame.arrays, relayed, free)
 
 
@@ -52,7 +60,7 @@ def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel) 
             answer = decode(peers.send(recipient, envelopes.close(recipient, parcel.to_bytes())))
             if answer.kind == _TAKEN:
                 return None
-            reason = str(answer.fields.get("reason", "it gave no reason"))
+            reason = fields.words(answer.fields.get("reason", "it gave no reason"))
         except EngineError as error:
             reason = str(error)
     return reason
@@ -70,27 +78,50 @@ def refusal(reason: str) -> bytes:
 
 @final
 class Inbox:
-    """Parcels that have come and are not taken in yet; it may be used from several threads at once."""
+    """Parcels that have come and are not taken in yet; it may be used from several threads at once.
+
+    Stages come one after the other: what belongs to one that is over is refused. Of each sender so much is kept as a
+    stage may hold, and no more.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[tuple[int, int], tuple[str, Message]] = {}
+        self._held: dict[tuple[str, int, int], Message] = {}
+        self._over = 0
 
     def put(self, sender: str, parcel: Parcel) -> None:
         """Keep a parcel; a second try to deliver the same one changes nothing."""
+        key = sender, parcel.stage, parcel.number
         with self._lock:
-            self._held.setdefault((parcel.stage, parcel.number), (sender, parcel.contents))
+            if parcel.stage <= self._over:
+                raise ParcelError(f"a parcel from {sender} belongs to stage {parcel.stage}, which is over; drop it")
+            if key in self._held:
+                return
+            others = [contents for (name, _, _), contents in self._held.items() if name == sender]
+            held = sum(message_bits(contents) for contents in (*others, parcel.contents)) // 8
+            if len(others) >= _MOST_PARCELS or held > _MOST_BYTES:
+                raise ParcelError(
+                    f"{sender} has sent {len(others)} parcels ({held} bytes with this one) that nobody has asked to "
+                    "take in; send no more"
+                )
+            self._held[key] = parcel.contents
 
     def take(self, stage: int, wanted: Sequence[tuple[int, str]]) -> list[Message]:
-        """Return the parcels of these numbers and senders, in this order; none if one of them is missing."""
+        """Return the parcels of these numbers and senders, in this order, and end the stage; none if one is missing."""
         with self._lock:
             for number, sender in wanted:
-                if self._held.get((stage, number), ("nobody", {}))[0] != sender:
+                if (sender, stage, number) not in self._held:
                     raise EngineError(f"parcel {number} of stage {stage} has not come from {sender}; send it again")
-            return [self._held.pop((stage, number))[1] for number, _ in wanted]
+            found = [self._held[sender, stage, number] for number, sender in wanted]
+            self._end(stage)
+            return found
 
     def drop(self, stage: int) -> None:
-        """Forget what has come in a stage that will not be finished."""
+        """Forget what has come in a stage that will not be finished, and take nothing of it any more."""
         with self._lock:
-            for key in [key for key in self._held if key[0] == stage]:
-                del self._held[key]
+            self._end(stage)
+
+    def _end(self, stage: int) -> None:
+        self._over = max(self._over, stage)
+        for key in [key for key in self._held if key[1] <= self._over]:
+            del self._held[key]

@@ -10,9 +10,10 @@ from typing import Any, final
 from codedfl.delays import TransferCosts
 from codedfl.engines.contract import Placed, Receive
 from codedfl.engines.correspondence import Correspondence, Question
+from codedfl.engines.fields import words
 from codedfl.engines.wire import gathered, scattered
 from codedfl.errors import EngineError, LostDevicesError
-from codedfl.schemes.contract import SERVER, Transfer, message_bits
+from codedfl.schemes.contract import SERVER, Message, Transfer, message_bits
 
 __all__ = ["Stages"]
 
@@ -39,8 +40,19 @@ class Stages:
             return Placed([], stage.missing)
         for number, transfer in enumerate(transfers):
             if transfer.recipient == SERVER:
-                receive(transfer.sender, stage.uploads[number])
+                self._receive(transfer.sender, stage.uploads[number], receive)
         return Placed([stage.costs(number) for number in range(len(transfers))])
+
+    def _receive(self, sender: int, parcel: Message, receive: Receive) -> None:
+        """Give the server a parcel; one that it cannot take in is the sender's fault."""
+        try:
+            receive(sender, parcel)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            self._letters.lose(sender, f"what it sent to the server cannot be taken in ({type(error).__name__})")
+            raise LostDevicesError(
+                f"{self._letters.sites[sender]} sent the server a parcel that it cannot take in; mend the site and "
+                "begin again"
+            ) from error
 
 
 class _Stage:
@@ -68,7 +80,7 @@ class _Stage:
         failed: dict[int, str] = {}
         for device, heard in answers.items():
             if heard.frame.kind != "answer":
-                failed[device] = str(heard.frame.fields.get("reason"))
+                failed[device] = words(heard.frame.fields.get("reason"))
                 continue
             uploads = [number for number in work[device] if self._transfers[number].recipient == SERVER]
             try:

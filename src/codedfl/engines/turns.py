@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
-__all__ = ["Superseded", "Turns"]
+__all__ = ["Repeated", "Superseded", "Turns"]
 
 
 class Superseded(BaseException):
     """Nobody awaits the answer any more."""
+
+
+class Repeated(BaseException):
+    """The question has come before, and is answered once."""
 
 
 @final
@@ -19,10 +23,18 @@ class Turns:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
+        self._claimed: set[int] = set()
         self._waiting: set[int] = set()
         self._busy = False
         self._dropped_below = 0
         self._closed = False
+
+    def claim(self, number: int) -> None:
+        """Take up a question, which nobody else may: a network that brings it twice has it done once."""
+        with self._changed:
+            if number in self._claimed:
+                raise Repeated
+            self._claimed.add(number)
 
     def drop_below(self, number: int) -> None:
         """Let questions with smaller numbers be dropped where they can be: those that wait, and those that sleep."""

@@ -50,19 +50,23 @@ def encode(frame: Frame) -> bytes:
             raise EngineError(f"an array '{name[:_LONGEST_NAME]}' of {array.dtype} cannot be sent; send plain numbers")
         listed.append([name, small.dtype.str, list(small.shape)])
         parts.append(small.tobytes())
-    header = json.dumps(
-        {"kind": frame.kind, "fields": dict(frame.fields), "arrays": listed}, allow_nan=False, separators=(",", ":")
-    ).encode()
+    try:
+        header = json.dumps(
+            {"kind": frame.kind, "fields": dict(frame.fields), "arrays": listed}, allow_nan=False, separators=(",", ":")
+        ).encode()
+    except (TypeError, ValueError, RecursionError):
+        raise EngineError(f"a message '{frame.kind}' holds values that JSON cannot; send finite numbers") from None
     payload = b"".join([_MAGIC, _LENGTH.pack(len(header)), header, *parts])
     if len(header) > _LARGEST_HEADER or len(payload) > LARGEST_FRAME:
         raise EngineError(f"a message of {len(payload)} bytes is too large to be sent; use fewer features or devices")
     return payload
 
 
-def decode(payload: bytes) -> Frame:
-    """Read a frame; its arrays are copies that may be written to."""
+def decode(payload: bytes, *, most: int | None = None) -> Frame:
+    """Read a frame, of whose arrays no more than ``most`` bytes are taken; they are copies that may be written to."""
     start = len(_MAGIC) + _LENGTH.size
-    if len(payload) > LARGEST_FRAME or payload[: len(_MAGIC)] != _MAGIC or len(payload) < start:
+    largest = LARGEST_FRAME if most is None else min(LARGEST_FRAME, start + _LARGEST_HEADER + most)
+    if len(payload) > largest or payload[: len(_MAGIC)] != _MAGIC or len(payload) < start:
         raise EngineError(f"{len(payload)} bytes are no message of this program; check that versions agree")
     (length,) = _LENGTH.unpack_from(payload, len(_MAGIC))
     if length > _LARGEST_HEADER or start + length > len(payload):
@@ -75,7 +79,10 @@ def decode(payload: bytes) -> Frame:
         count = math.prod(shape)
         if name in arrays or place + count * dtype.itemsize > len(payload):
             raise EngineError(f"array '{name}' of a message comes twice or is longer than it; it was cut or altered")
-        arrays[name] = np.frombuffer(payload, dtype, count, place).reshape(shape).copy()
+        try:
+            arrays[name] = np.frombuffer(payload, dtype, count, place).reshape(shape).copy()
+        except ValueError:  # sizes of an empty array that no array can have
+            raise EngineError(f"array '{name}' of a message has no possible shape; it was altered") from None
         place += count * dtype.itemsize
     if place != len(payload):
         raise EngineError(f"a message has {len(payload) - place} bytes too many; it was altered")
@@ -84,7 +91,7 @@ def decode(payload: bytes) -> Frame:
 
 def _header(text: bytes) -> tuple[str, dict[str, Any], list[Any]]:
     try:
-        found = json.loads(text.decode(), parse_constant=_refuse, object_pairs_hook=_unique)
+        found = json.loads(text.decode(), parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unique)
         kind, fields, arrays = found["kind"], found["fields"], found["arrays"]
         sound = len(found) == 3 and isinstance(kind, str) and isinstance(fields, dict) and isinstance(arrays, list)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -112,6 +119,13 @@ def _array(entry: Any) -> tuple[str, "np.dtype[Any]", tuple[int, ...]]:
 
 def _refuse(word: str) -> None:
     raise ValueError(word)
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):  # 1e999
+        raise ValueError(digits)
+    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -253,6 +253,8 @@ class Scheme(ABC, Generic[Options]):
     """Whether its server is a :class:`SummedServer`."""
     adds_up: ClassVar[bool] = False
     """Whether the gradient depends on who replied and on the sum of the replies only."""
+    uploads: ClassVar[bool] = False
+    """Whether devices send parcels to the server, too; else they refuse to, whoever asks."""
     solver: ClassVar[str | None] = None
     """The solver it is made for, where that is not any."""
     verdict: ClassVar[str]
@@ -277,6 +279,11 @@ class Scheme(ABC, Generic[Options]):
     @abstractmethod
     def server(self) -> Server:
         """Prepare the server."""
+
+    @property
+    def unfit_for_sites(self) -> str | None:
+        """Why it must not run on real sites, if it must not: in one sentence, with what to do."""
+        return None
 
     @property
     @abstractmethod

@@ -260,6 +260,13 @@ class Encrypted(SharingScheme[EncryptedOptions]):
             return self.public.features <= ENCRYPTED_FEATURES and ckks.installed()
         return self.options.backend == "ckks"
 
+    @property
+    def unfit_for_sites(self) -> str | None:
+        """Data of real devices are encrypted or stay where they are."""
+        if self.encrypts:
+            return None
+        return "scheme = 'he' would only model the costs here and encrypt nothing; set schemes.he.backend = 'ckks'"
+
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix and moments."""
         check_bounds(self.public, shard)

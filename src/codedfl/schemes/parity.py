@@ -173,6 +173,7 @@ class Parity(Scheme[ParityOptions]):
     options_type = ParityOptions
     exact = False
     follows_timing = True
+    uploads = True
     verdict = "not encrypted"
     because = (
         "Nothing is encrypted: the server reads the gradients of every device, and its parity data tell who is in the "
