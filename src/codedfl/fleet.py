@@ -1,0 +1,109 @@
+"""Fleets of real processes: start-up kits with data, keys and pins filled in, and trainings on them.
+
+    kits = make_fleet(folder, scenario)              a kit for the server, one for each device, one to submit jobs with
+    with running(kits_of(kits)):                     all of them on this machine
+        train(kits, scenario, run=Path("run").resolve())
+
+A kit of a real host is the same folder, taken there. Keys for parcels between devices are made with the kits, and then
+whoever makes the kits could keep copies; with ``own_keys`` every owner makes his own on his own machine.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from codedfl.engines.envelopes import DeviceKey
+from codedfl.engines.flare import Admin, Job, Kits, kits_of, make_kits, reviver, run_job, site_names
+from codedfl.errors import UsageError
+from codedfl.runs import Run, load
+from codedfl.scenario import Scenario
+
+__all__ = ["KEY", "fleet_of", "make_fleet", "train"]
+
+KEY = "device.key"
+"""In a device's kit: what its parcels are sealed with."""
+
+HOST = "codedfl.site:make_host"
+ENTRY = "codedfl.deployment:serve"
+
+
+def fleet_of(scenario: Scenario, devices: int) -> Scenario:
+    """Return the scenario with a fleet of so many devices, spread evenly over the fleet it has."""
+    everyone = [group for group in scenario.fleet.to_table()["devices"] for _ in range(group["count"])]
+    if not 1 <= devices <= len(everyone):
+        raise UsageError(
+            f"--devices {devices} must be from 1 to {len(everyone)}, the size of the scenario's fleet; use another "
+            "scenario for more"
+        )
+    if devices == len(everyone):
+        return scenario
+    chosen = [everyone[number * len(everyone) // devices] for number in range(devices)]
+    groups = [group | {"count": len(list(alike))} for group, alike in itertools.groupby(chosen)]
+    return scenario.with_settings({"fleet.devices": groups})
+
+
+def make_fleet(
+    folder: Path,
+    scenario: Scenario,
+    *,
+    sites: Sequence[str] | None = None,
+    host: str = "localhost",
+    port: int | None = None,
+    own_keys: bool = False,
+    time_scale: float | None = None,
+) -> Kits:
+    """Make the start-up kits of a scenario's fleet; with ``time_scale`` sites are as slow as the scenario says."""
+    names = site_names(scenario.fleet.size) if sites is None else tuple(sites)
+    if len(names) != scenario.fleet.size:
+        raise UsageError(
+            f"{len(names)} sites were named for the {scenario.fleet.size} devices of the fleet; name one for each"
+        )
+    keys = {} if own_keys else {name: DeviceKey() for name in names}
+    prints = {name: key.fingerprint for name, key in keys.items()}
+    settings: dict[str, dict[str, Any]] = {"server": {"fingerprints": prints} if prints else {}}
+    for part, name in enumerate(names, start=1):
+        others = {other: shown for other, shown in prints.items() if other != name}
+        settings[name] = {"host": HOST, "key": KEY, "data": _data(scenario, part, len(names)), "peers": others}
+        if time_scale is not None:
+            settings[name]["emulation"] = {"time_scale": time_scale}
+    kits = make_kits(folder, names, host=host, port=port, settings=settings)
+    for name, key in keys.items():
+        key.write(kits.device(name) / KEY)
+    return kits
+
+
+def _data(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:
+    """Return what a site says of its data: its part of those of the scenario, or a file that the owner puts there."""
+    data = scenario.data
+    if data.elsewhere:
+        return {"source": "data.csv"} | ({"target": data.target} if data.target else {})
+    if data.named:
+        return {"source": data.source, "part": part, "parts": parts}
+    found = {"source": str(Path(data.source).resolve()), "part": part, "parts": parts, "kind": data.kind}
+    paths = {"test_source": str(Path(data.test_source).resolve())} if data.test_source else {}
+    return found | paths | ({"target": data.target} if data.target else {})
+
+
+def train(
+    kits: Kits,
+    scenario: Scenario,
+    *,
+    run: Path,
+    time_scale: float = 1.0,
+    patience: float = 30.0,
+    tries: int = 3,
+    revive: bool = True,
+    report: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """Train on kits whose processes run on this machine, into a run directory; what has died is started again."""
+    arguments = {
+        "scenario": scenario.to_toml(),
+        "run": str(run.resolve()),
+        "time_scale": time_scale,
+        "patience": patience,
+    }
+    job = Job("train", ENTRY, kits.sites, arguments)
+    again = reviver(kits_of(kits)) if revive else lambda: None
+    with Admin(kits, revive=again) as admin:
+        return load(Path(run_job(admin, job, tries=tries, report=report)["run"]))
