@@ -9,17 +9,31 @@ whoever makes the kits could keep copies; with ``own_keys`` every owner makes hi
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from codedfl.engines.envelopes import DeviceKey
-from codedfl.engines.flare import Admin, Job, Kits, kits_of, make_kits, reviver, run_job, site_names
+from codedfl.engines.flare import (
+    Admin,
+    Job,
+    Kits,
+    kits_of,
+    load_kits,
+    make_kits,
+    reviver,
+    run_job,
+    running,
+    site_names,
+    stop,
+)
 from codedfl.errors import UsageError
 from codedfl.runs import Run, load
 from codedfl.scenario import Scenario
 
-__all__ = ["KEY", "fleet_of", "make_fleet", "train"]
+__all__ = ["KEY", "clear", "fleet_folder", "fleet_of", "local_fleet", "make_fleet", "submit", "train"]
 
 KEY = "device.key"
 """In a device's kit: what its parcels are sealed with."""
@@ -85,25 +99,56 @@ def _data(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:
     return found | paths | ({"target": data.target} if data.target else {})
 
 
-def train(
+def submit(
     kits: Kits,
     scenario: Scenario,
     *,
-    run: Path,
+    run: Path | None = None,
     time_scale: float = 1.0,
     patience: float = 30.0,
     tries: int = 3,
-    revive: bool = True,
+    revive: Callable[[], None] = lambda: None,
     report: Callable[[str], None] = lambda _: None,
-) -> Run:
-    """Train on kits whose processes run on this machine, into a run directory; what has died is started again."""
-    arguments = {
-        "scenario": scenario.to_toml(),
-        "run": str(run.resolve()),
-        "time_scale": time_scale,
-        "patience": patience,
-    }
-    job = Job("train", ENTRY, kits.sites, arguments)
-    again = reviver(kits_of(kits)) if revive else lambda: None
-    with Admin(kits, revive=again) as admin:
-        return load(Path(run_job(admin, job, tries=tries, report=report)["run"]))
+) -> dict[str, Any]:
+    """Have the server of some kits train, and wait; return the place of the run on the server, and its summary.
+
+    Without ``run``, a folder that is relative to the server's kit, the server chooses one. A job that was lost is
+    submitted again and goes on from its checkpoint; ``revive`` may start again what has died meanwhile.
+    """
+    arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience}
+    arguments |= {} if run is None else {"run": str(run)}
+    with Admin(kits, revive=revive) as admin:
+        result: dict[str, Any] = run_job(admin, Job("train", ENTRY, kits.sites, arguments), tries=tries, report=report)
+        return result
+
+
+def train(kits: Kits, scenario: Scenario, *, run: Path, **options: Any) -> Run:
+    """Train on kits whose processes run on this machine; what has died is started again."""
+    submit(kits, scenario, run=run.resolve(), revive=reviver(kits_of(kits)), **options)
+    return load(run)
+
+
+def fleet_folder(run: Path) -> Path:
+    """Return where the kits of a run on this machine are while it runs."""
+    return run.with_name(f"{run.name}.fleet")
+
+
+@contextmanager
+def local_fleet(scenario: Scenario, run: Path, *, time_scale: float | None = None) -> Iterator[Kits]:
+    """Let a scenario's fleet run on this machine beside a run directory; it is removed when all went well.
+
+    What an earlier one in this place has left is ended and removed first.
+    """
+    folder = fleet_folder(run)
+    clear(folder)
+    kits = make_fleet(folder, scenario, time_scale=time_scale)
+    with running(kits_of(kits)):
+        yield kits
+    clear(folder)
+
+
+def clear(folder: Path) -> None:
+    """End the processes of kits and remove them, with their keys; refuse a folder that holds anything else."""
+    if folder.exists():
+        stop(kits_of(load_kits(folder)))
+        shutil.rmtree(folder)

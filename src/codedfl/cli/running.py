@@ -8,7 +8,7 @@ from rich.table import Table
 from codedfl.cli.common import Json, Out, Set, bars, console, print_json, scenario_with, seconds_text, warn_if_broken
 from codedfl.runs import default_directory, execute
 
-__all__ = ["run_command"]
+__all__ = ["run_command", "run_table"]
 
 
 def run_command(
@@ -26,11 +26,12 @@ def run_command(
     if json:
         print_json(run.summary)
     else:
-        console.print(_table(run.summary))
+        console.print(run_table(run.summary))
         console.print(f"run directory: {place}", soft_wrap=True)
 
 
-def _table(summary: dict[str, Any]) -> Table:
+def run_table(summary: dict[str, Any]) -> Table:
+    """Return what people want to know of a run."""
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
     name = "accuracy" if summary["metric"] == "accuracy" else "R²"
     table.add_row("epochs", f"{summary['epochs']:,}")
