@@ -21,7 +21,7 @@ def guide(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
         steps.append(
             "Owners of devices: the first `codedfl deploy start` makes the key of the device and shows its print. Tell "
             "it to the owners of all other devices by a way that the server cannot alter, and enter theirs in "
-            '`site.toml` under `[peers]`: `device-1 = "sha256:..."`. Nothing is exchanged with a device that has no entry.'
+            '`site.toml` under `[peers]`: `device-1 = "sha256:..."`. Without an entry nothing is exchanged.'
         )
     steps += [
         "On each host: `codedfl deploy start DIR` with its folder (`--foreground` under a supervisor such as systemd).",
