@@ -19,7 +19,7 @@ from codedfl.engines.envelopes import DeviceKey
 from codedfl.engines.flare import Status, kits_of, load_kits, need_flare, reviver, running, threads_each
 from codedfl.engines.flare import processes as kit_processes
 from codedfl.errors import EngineError, LostDevicesError, UsageError
-from codedfl.files import write_text
+from codedfl.files import make_folder, write_text
 from codedfl.guide import guide
 from codedfl.runs import Run
 from codedfl.scenario import Scenario
@@ -70,7 +70,7 @@ def local_command(
     chosen = _scenario(scenario, changes, devices)
     if time_scale is not None and not time_scale > 0:
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
-    place = out or _place(chosen)
+    place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
     warn_if_broken(chosen.scheme)
     run = runs.load(place) if runs.finished(chosen, place) else _train_here(chosen, place, time_scale)
     verified = _verify(chosen, run) if verify else {}
@@ -83,9 +83,9 @@ def local_command(
     console.print(f"run directory: {place}", soft_wrap=True)
 
 
-def _place(scenario: Scenario) -> Path:
+def _place(scenario: Scenario, how: str) -> Path:
     usual = runs.default_directory(scenario)
-    return usual.with_name(f"{usual.name}-deployed")
+    return usual.with_name(f"{usual.name}-{how}")
 
 
 def _train_here(scenario: Scenario, place: Path, time_scale: float | None) -> Run:
@@ -98,7 +98,7 @@ def _train_here(scenario: Scenario, place: Path, time_scale: float | None) -> Ru
         with bars() as progress:  # once, and not by all sites at the same time
             data.fetch(scenario.data.source, say=lambda sentence: progress(sentence, 0, 0))
     folder = fleet.fleet_folder(place)
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(place.parent)
     try:
         with (
             fleet.local_fleet(scenario, place, time_scale=time_scale) as kits,

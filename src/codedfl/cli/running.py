@@ -35,7 +35,7 @@ def run_table(summary: dict[str, Any]) -> Table:
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
     name = "accuracy" if summary["metric"] == "accuracy" else "R²"
     table.add_row("epochs", f"{summary['epochs']:,}")
-    score, clock = summary["final_accuracy"], "real" if summary["virtual_seconds"] is None else "virtual"
+    score, clock = summary["final_accuracy"], _clock(summary)
     table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}")
     for target, seconds in summary["time_to_accuracy"].items():
         limits = summary["time_to_accuracy_band"][target]
@@ -52,3 +52,10 @@ def run_table(summary: dict[str, Any]) -> Table:
     table.add_row("the server sees", summary["leakage"]["server"])
     table.add_row("wall time", seconds_text(summary["wall_seconds"]))
     return table
+
+
+def _clock(summary: dict[str, Any]) -> str:
+    """Say whose seconds a run was measured in."""
+    if summary["virtual_seconds"] is not None:
+        return "virtual"
+    return "real" if summary["deployment"]["time_scale"] == 1 else "emulated"
