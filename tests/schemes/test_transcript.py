@@ -86,8 +86,9 @@ def test_the_servers_view_is_that_of_the_true_gram_matrix(name: str) -> None:
     Residues show A as it was rounded to steps, and then exactly: all integers are below 2^53. Where the server sees
     sums alone, A is the rounded sum over all devices times the public share of the one attacked.
     """
-    given = tiny()
-    seen = [entry for entry in exposures(wanted(name), given, wanted(name).training.epochs) if isinstance(entry.view, RepliesView)]
+    given, chosen = tiny(), wanted(name)
+    shown = exposures(chosen, given, chosen.training.epochs)
+    seen = [entry for entry in shown if isinstance(entry.view, RepliesView)]
     found = [entry for entry in seen if not entry.assumption and not isinstance(entry.view, MaskedRepliesView)]
     assert len(found) == 1
     view = found[0].view
