@@ -31,19 +31,19 @@ def board(found: Mapping[str, Any]) -> Table:
     table = Table(title=f"{found['stage']}{done}", title_justify="left")
     for name in ("device", "state"):
         table.add_column(name)
-    for name in ("last reply", "waited", "worked", "samples held", "parcels out / in"):
-        table.add_column(name, justify="right")
+    for name in ("last epoch", "waited", "worked", "samples held", "parcels out/in"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in found["devices"]:
         others = len(row["holds_data_of"]) - 1
-        held = f"{row['samples_held']:,}" + (f" (of {others + 1} devices)" if others > 0 else "")
+        held = f"{row['samples_held']:,}" + (f" of {others + 1} devices" if others > 0 else "")
         table.add_row(
             row["site"],
             row["state"] + (f": {row['reason']}" if row["reason"] else ""),
-            "" if row["last_epoch"] is None else f"epoch {row['last_epoch']:,}",
+            "" if row["last_epoch"] is None else f"{row['last_epoch']:,}",
             _seconds(row["last_seconds"]),
             _seconds(row["last_working_seconds"]),
             held,
-            f"{row['parcels_sent']} / {row['parcels_taken']}",
+            f"{row['parcels_sent']}/{row['parcels_taken']}",
         )
     return table
 

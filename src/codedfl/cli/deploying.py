@@ -165,7 +165,8 @@ def start_command(
 ) -> None:
     """Start the process of a kit on this machine, or of all kits in a folder."""
     need_flare()
-    kits = _kits(folder)
+    if not (kits := _kits(folder)):
+        raise UsageError(f"'{folder}' is a run directory; name start-up kits, or go on with `codedfl deploy local`")
     prints = _make_keys(kits)
     for kit, shown in prints.items():
         errors.print(f"{kit}: a key was made; tell the owners of all other devices its print, {shown}", soft_wrap=True)
@@ -224,11 +225,13 @@ def stop_command(folder: Kits, json: Json = False) -> None:
 
 
 def _kits(folder: Path) -> list[Path]:
-    """Return the kits that a folder means: one, or all of a folder, or those of a run on this machine."""
+    """Return the kits that a folder means: one, or all of a folder, or those of a run directory while it runs here."""
     if (folder / "startup").is_dir():
         return [folder.resolve()]
     beside = fleet.fleet_folder(folder.resolve())
-    return kits_of(load_kits(beside if beside.is_dir() and not (folder / "kits.json").exists() else folder))
+    if (folder / "kits.json").exists() or not (folder / SCENARIO).exists():
+        return kits_of(load_kits(folder))
+    return kits_of(load_kits(beside)) if beside.is_dir() else []
 
 
 def _make_keys(kits: Sequence[Path]) -> dict[Path, str]:
@@ -249,6 +252,9 @@ def _show(folder: Path, kits: Sequence[Path], json: bool) -> None:
     if json:
         rows = [{"kit": str(one.kit), "pid": one.pid, "jobs": list(one.jobs), "died": one.died} for one in found]
         print_json({"processes": rows, "training": boards[0] if boards else None})
+        return
+    if not kits:
+        console.print(f"no processes run for '{folder}'", soft_wrap=True)
         return
     console.print(_processes(found))
     for table in boards:
