@@ -132,7 +132,7 @@ def test_a_board_shows_state_last_reply_data_and_hand_overs() -> None:
     table = board(filled.as_table())
     cells = list(zip(*(column.cells for column in table.columns), strict=True))
     assert cells == [
-        ("a", "replied", "7", "250.0 ms", "125.0 ms", "2,000 of 2 devices", "0/1"),
-        ("b", "handed over", "", "", "", "0", "1/0"),
-        ("c", "lost: it cannot be reached", "", "", "", "1,000", "0/0"),
+        ("a", "replied", "7", "250.0 ms", "125.0 ms", "2,000 of 2 devices", "0 out, 1 in"),
+        ("b", "handed over", "", "", "", "0", "1 out, 0 in"),
+        ("c", "lost: it cannot be reached", "", "", "", "1,000", "0 out, 0 in"),
     ]

@@ -26,12 +26,12 @@ def read_board(path: Path) -> dict[str, Any] | None:
 
 
 def board(found: Mapping[str, Any]) -> Table:
-    """One row a device: its state, its last reply, the data it holds, what it has handed over."""
+    """One row a device: its state, its last reply, the data it holds, the parcels it has sent and taken."""
     done = f", {found['done']:,} of {found['total']:,}" if found["total"] else ""
     table = Table(title=f"{found['stage']}{done}", title_justify="left")
-    for name in ("device", "state"):
-        table.add_column(name)
-    for name in ("last epoch", "waited", "worked", "samples held", "parcels out/in"):
+    table.add_column("device", no_wrap=True)
+    table.add_column("state")
+    for name in ("epoch", "waited", "worked", "samples held", "parcels"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in found["devices"]:
         others = len(row["holds_data_of"]) - 1
@@ -43,7 +43,7 @@ def board(found: Mapping[str, Any]) -> Table:
             _seconds(row["last_seconds"]),
             _seconds(row["last_working_seconds"]),
             held,
-            f"{row['parcels_sent']}/{row['parcels_taken']}",
+            f"{row['parcels_sent']} out, {row['parcels_taken']} in",
         )
     return table
 
