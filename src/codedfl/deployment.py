@@ -86,6 +86,7 @@ def deploy(
     terms = conditions or Conditions()
     letters = Correspondence(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
     board = Board(sites) if show is None else Board(sites, show)
+    board.show(now=True)
 
     def report(stage: str, done: int, total: int) -> None:
         board.progress(stage, done, total)

@@ -38,6 +38,9 @@ __all__ = ["KEY", "clear", "fleet_folder", "fleet_of", "local_fleet", "make_flee
 KEY = "device.key"
 """In a device's kit: what its parcels are sealed with."""
 
+WAIT, WAIT_EACH = 60.0, 6.0
+"""Seconds that sites have to appear, and more for each of them: they may all share one machine."""
+
 HOST = "codedfl.site:make_host"
 ENTRY = "codedfl.deployment:serve"
 
@@ -115,10 +118,12 @@ def submit(
     Without ``run``, a folder that is relative to the server's kit, the server chooses one. A job that was lost is
     submitted again and goes on from its checkpoint; ``revive`` may start again what has died meanwhile.
     """
-    arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience}
+    wait = WAIT + WAIT_EACH * len(kits.sites)
+    arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience, "ready_seconds": wait}
     arguments |= {} if run is None else {"run": str(run)}
     with Admin(kits, revive=revive) as admin:
-        result: dict[str, Any] = run_job(admin, Job("train", ENTRY, kits.sites, arguments), tries=tries, report=report)
+        job = Job("train", ENTRY, kits.sites, arguments)
+        result: dict[str, Any] = run_job(admin, job, tries=tries, wait=wait, report=report)
         return result
 
 
