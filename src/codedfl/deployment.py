@@ -19,12 +19,14 @@ from jaxtyping import Float, Shaped
 
 from codedfl import schemes
 from codedfl.data import load_rows
+from codedfl.engines.board import Board, Show
 from codedfl.engines.carrier import Carrier
 from codedfl.engines.contract import Engine
 from codedfl.engines.correspondence import Clock, Correspondence, Heard, Question
 from codedfl.engines.envelopes import Member, fingerprint
 from codedfl.engines.remote import RemoteEngine
 from codedfl.errors import DataError, EngineError, LostDevicesError, ParcelError, UsageError
+from codedfl.files import write_json
 from codedfl.objective import Objective, PublicObjective, TestSet
 from codedfl.parties import Parties
 from codedfl.progress import Progress, silent
@@ -34,7 +36,10 @@ from codedfl.schemes import Facts, Public
 from codedfl.task import Problem, feature_map, load_data
 from codedfl.training import State
 
-__all__ = ["Conditions", "Deployment", "deploy", "serve"]
+__all__ = ["STATUS", "Conditions", "Deployment", "deploy", "serve"]
+
+STATUS = "status.json"
+"""In the server's own folder: how the run stands, device by device (``codedfl.engines.board``)."""
 
 _MOST_REFUSALS = 100
 
@@ -67,10 +72,12 @@ def deploy(
     conditions: Conditions | None = None,
     check: Problem | None = None,
     progress: Progress = silent,
+    show: Show | None = None,
 ) -> Run:
     """Run a scenario on sites, in the order of the devices, or go on where it stopped, or load it if it is finished.
 
     With ``check``, all data, the loss and the error of gradients are known as in a simulation; for trials only.
+    ``show`` is given, now and then, how every device stands.
     """
     if len(sites) != scenario.fleet.size or len(set(sites)) != len(sites):
         raise UsageError(
@@ -78,13 +85,19 @@ def deploy(
         )
     terms = conditions or Conditions()
     letters = Correspondence(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
+    board = Board(sites) if show is None else Board(sites, show)
+    board.show(now=True)
+
+    def report(stage: str, done: int, total: int) -> None:
+        board.progress(stage, done, total)
+        progress(stage, done, total)
 
     def parties() -> Deployment:
         carrier.ready(sites, terms.ready_seconds)
-        return Deployment(scenario, letters, terms, check, progress)
+        return Deployment(scenario, letters, terms, check, report, board)
 
     try:
-        run = execute(scenario, path, parties=parties, progress=progress)
+        run = execute(scenario, path, parties=parties, progress=report)
     except LostDevicesError as error:
         reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(letters.lost.items()))
         raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
@@ -103,9 +116,11 @@ class Deployment(Parties):
         conditions: Conditions,
         check: Problem | None = None,
         progress: Progress = silent,
+        board: Board | None = None,
     ) -> None:
         self.scenario = scenario
         self._letters = letters
+        self._board = board or Board(letters.sites)
         self._conditions = conditions
         self._engine: RemoteEngine | None = None
         progress("asking sites what they hold", 0, 0)
@@ -115,6 +130,8 @@ class Deployment(Parties):
         told = [_Told.read(self._letters.sites[device], answers[device].frame.fields) for device in self._all]
         self._check_keys(told)
         kind, classes = self._agreed(told)
+        for device, each in enumerate(told):
+            self._board.samples(device, each.facts.samples)
         public = schemes.agree(scenario, [each.facts for each in told])
         self.scheme = schemes.build(scenario, public)
         if check is not None:
@@ -177,7 +194,11 @@ class Deployment(Parties):
         ended = kept["epoch"] <= state.epoch if kept else None
         records = {name: column[ended] for name, column in kept.items()}
         self._engine = RemoteEngine(
-            self._letters, now=state.now, time_scale=self._conditions.time_scale, records=records
+            self._letters,
+            now=state.now,
+            time_scale=self._conditions.time_scale,
+            records=records,
+            board=self._board,
         )
         return self._engine
 
@@ -316,12 +337,18 @@ def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     ``scenario`` (TOML), ``sites``, and if wanted ``run`` (a folder), ``patience``, ``longest``, ``ready_seconds``,
     ``time_scale`` and ``test``; ``site`` is the server's own configuration: ``folder``, which a relative ``run`` is in,
-    and ``fingerprints`` of the sites' keys. Return where the run is and its summary.
+    and ``fingerprints`` of the sites' keys. How the run stands is written there too. Return where the run is and its
+    summary.
     """
     scenario, site = Scenario.from_toml(arguments["scenario"]), arguments.get("site", {})
     names = ("patience", "longest", "ready_seconds", "time_scale", "test")
     chosen = {name: arguments[name] for name in names if name in arguments}
     conditions = Conditions(pins=site.get("fingerprints"), **chosen)
     path = Path(site.get("folder", ".")) / arguments.get("run", str(default_directory(scenario)))
-    run = deploy(scenario, carrier, tuple(arguments["sites"]), path, conditions=conditions)
+    status = Path(site.get("folder", ".")) / STATUS
+
+    def show(table: dict[str, Any]) -> None:
+        write_json(status, {"scenario_id": scenario.id(), "scheme": scenario.scheme, **table}, durable=False)
+
+    run = deploy(scenario, carrier, tuple(arguments["sites"]), path, conditions=conditions, show=show)
     return {"run": str(run.path), "summary": run.summary}

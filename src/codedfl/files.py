@@ -77,14 +77,14 @@ def _umask() -> int:
     return current
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
     """Write text in UTF-8."""
-    write_whole(path, lambda file: file.write(text.encode()))
+    write_whole(path, lambda file: file.write(text.encode()), durable=durable)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Write JSON for people and machines; a number that is not finite has no JSON, so there must be none."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", durable=durable)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any], *, durable: bool = True) -> None:

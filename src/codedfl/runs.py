@@ -51,7 +51,7 @@ from codedfl.task import Problem
 from codedfl.timing import time_to
 from codedfl.training import State, create_solver, train
 
-__all__ = ["Run", "default_directory", "execute", "load", "target_name", "times_to_targets"]
+__all__ = ["Run", "default_directory", "execute", "finished", "load", "target_name", "times_to_targets"]
 
 _CHECKPOINT_SECONDS = 0.25
 _KEPT = "kept_"
@@ -122,7 +122,7 @@ def execute(
     schemes.check(scenario)
     identity = scenario.id()
     begun = _belongs(path, identity)
-    if begun and (path / "summary.json").exists():
+    if begun and finished(scenario, path):
         _tidy(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
@@ -145,6 +145,11 @@ def execute(
             f"cannot write to '{path}' ({error.strerror}); mend that and give the same command again"
         ) from None
     return load(path)
+
+
+def finished(scenario: Scenario, path: Path) -> bool:
+    """Tell whether a directory holds this run, finished; refuse one that holds anything else."""
+    return _belongs(path, scenario.id()) and (path / "summary.json").exists()
 
 
 def _belongs(path: Path, identity: str) -> bool:

@@ -303,15 +303,11 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
         epochs = [epoch for epoch, _, _ in state.history.transfers]
         for epoch in sorted(set(epochs)):
             stage = [transfer for transfer, when in zip(transfers, epochs, strict=True) if when == epoch]
-            engine.replay(stage, _unexpected)
+            engine.replay(stage)
     if isinstance(server, StandingServer) and state.epoch > 0:
         ends = [0.0, *state.history.columns["time"]]
         for question in server.reopen(state.memory):
             engine.reopen(question, ends[question.epoch - 1])
-
-
-def _unexpected(sender: int, parcel: Message) -> None:
-    raise TypeError(f"device {sender} hands over to the server, which keeps no data")
 
 
 def _repair(server: PlacingServer, lost: Sequence[int], epoch: int, engine: Engine, state: State) -> None:

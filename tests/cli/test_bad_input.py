@@ -423,11 +423,32 @@ PLACES = {
     ),
     "a scenario that is none": Wrong((*RUN, "mine"), 1, ("mine",), {"mine/scenario.toml": "not = = toml"}),
 }
+LOCAL = ("deploy", "local", "small.toml")
+KIT = ("deploy", "kit", "kits", "--scenario", "small.toml")
+DEPLOYMENTS = {
+    "no devices": Wrong((*LOCAL, "--devices", "0"), 2, ("--devices 0", "from 1 to 5")),
+    "more devices than there are": Wrong((*LOCAL, "--devices", "6"), 2, ("--devices 6", "from 1 to 5")),
+    "time that stands still": Wrong((*LOCAL, "--emulate", "0"), 2, ("--emulate 0", "above 0")),
+    "time that is no number": Wrong((*LOCAL, "--emulate", "nan"), 2, ("--emulate nan", "above 0")),
+    "data that are elsewhere": Wrong((*LOCAL, "--set", "data.source=sites"), 2, ("'sites'", "deploy kit")),
+    "a place that is a file": Wrong((*LOCAL, "--out", "mine"), 1, ("'mine'", "--out"), {"mine": "text"}),
+    "a place of others": Wrong((*LOCAL, "--out", "mine"), 1, ("'mine'", "--out"), {"mine/notes.txt": "text"}),
+    "no such scenario": Wrong(("deploy", "local", "nothing"), 2, ("nothing",)),
+    "kits where something is": Wrong(KIT, 2, ("'kits'", "empty"), {"kits/notes.txt": "text"}),
+    "kits for too few": Wrong((*KIT, "--devices", "5", "--site", "a", "--site", "b"), 2, ("2 sites", "5 devices")),
+    "kits with one name twice": Wrong((*KIT, "--site", "a", "--site", "a"), 2, ("a name of its own",)),
+    "kits with a name that is none": Wrong((*KIT, "--site", "A b"), 2, ("'A b'", "lower-case")),
+    "kits with no port": Wrong((*KIT, "--port", "0"), 2, ("0 is not a port",)),
+    **{
+        f"{name} without kits": Wrong(("deploy", name, "kits"), 1, ("'kits'", "no start-up kits"))
+        for name in ("start", "train", "status", "stop")
+    },
+}
 TABLE = [
     pytest.param(wrong, id=f"{group}: {name}")
     for group, rows in (
         *(("usage", USAGE), ("setting", SETTINGS), ("scenario", SCENARIOS)),
-        *(("data", DATA), ("place", PLACES)),
+        *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS)),
     )
     for name, wrong in rows.items()
 ]
@@ -468,7 +489,7 @@ def test_wrong_input(codedfl: Command, folder: Path, wrong: Wrong) -> None:
     assert tree(folder.parent) == before, "something was written"
 
 
-@pytest.mark.parametrize("command", [(), ("data",)])
+@pytest.mark.parametrize("command", [(), ("data",), ("deploy",)])
 def test_a_bare_command_shows_its_help(codedfl: Command, folder: Path, command: tuple[str, ...]) -> None:
     outcome = codedfl(*command)
     assert outcome.code in (0, 2)

@@ -17,8 +17,9 @@ from codedfl.errors import ScenarioError
 from codedfl.scenario import load
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
-COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "data"]
+COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "data", "deploy"]
 COMMANDS += ["data list", "data fetch"]
+COMMANDS += [f"deploy {name}" for name in ("local", "kit", "start", "train", "status", "stop")]
 FEW = ("--set", "training.epochs=6")
 
 
@@ -80,7 +81,7 @@ class TestHelp:
         listed = {line.split()[0] for line in outcome.out.splitlines() if line.startswith("  ") and line.split()}
         assert listed >= {name.split()[0] for name in COMMANDS}
 
-    @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "data"])
+    @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("data", "deploy")])
     def test_every_command_has_json(self, codedfl: Command, command: str) -> None:
         assert "--json" in codedfl(*command.split(), "--help").out
 

@@ -12,6 +12,7 @@ from codedfl.cli.auditing import attack_command, security_command
 from codedfl.cli.coding import fer_command
 from codedfl.cli.comparing import compare_command, sweep_command
 from codedfl.cli.datasets import data_app
+from codedfl.cli.deploying import deploy_app
 from codedfl.cli.planning import plan_command
 from codedfl.cli.reproducing import reproduce_command
 from codedfl.cli.running import run_command
@@ -38,6 +39,7 @@ app.command("security")(security_command)
 app.command("attack")(attack_command)
 app.command("fer")(fer_command)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 
 
 def _version(wanted: bool) -> None:
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     words = [word for word in given if word != "--debug"]
-    if words in ([], ["data"]):  # a group without a command explains itself
+    if words in ([], ["data"], ["deploy"]):  # a group without a command explains itself
         words.append("--help")
     sys.exit(_run(words, debug))
 

@@ -23,6 +23,7 @@ __all__ = [
     "Set",
     "bars",
     "console",
+    "errors",
     "print_json",
     "scenario_with",
     "seconds_text",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 console = Console(highlight=False, markup=False)
-_errors = Console(stderr=True, highlight=False, markup=False)
+errors = Console(stderr=True, highlight=False, markup=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Set = Annotated[
@@ -74,7 +75,7 @@ def print_json(value: Any) -> None:
 def warn_if_broken(scheme: str) -> None:
     """Say in one line that a scheme's cipher is broken, where a user chooses it."""
     if SCHEMES[scheme].verdict == "broken":
-        _errors.print(
+        errors.print(
             f"warning: the cipher of '{scheme}' is broken: whoever sees a ciphertext can compute the data under it",
             soft_wrap=True,
         )
@@ -89,12 +90,12 @@ def bars() -> Iterator[Report]:
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=_errors, disable=not _errors.is_terminal) as shown:
+    with Progress(*columns, console=errors, disable=not errors.is_terminal) as shown:
         tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
             if total == 0:  # a sentence, not a stage
-                if _errors.is_terminal:
+                if errors.is_terminal:
                     shown.console.print(stage, soft_wrap=True)
                 return
             if stage not in tasks or (done <= 1 and shown.tasks[tasks[stage]].finished):

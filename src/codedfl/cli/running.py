@@ -8,7 +8,7 @@ from rich.table import Table
 from codedfl.cli.common import Json, Out, Set, bars, console, print_json, scenario_with, seconds_text, warn_if_broken
 from codedfl.runs import default_directory, execute
 
-__all__ = ["run_command"]
+__all__ = ["run_command", "run_table"]
 
 
 def run_command(
@@ -26,15 +26,16 @@ def run_command(
     if json:
         print_json(run.summary)
     else:
-        console.print(_table(run.summary))
+        console.print(run_table(run.summary))
         console.print(f"run directory: {place}", soft_wrap=True)
 
 
-def _table(summary: dict[str, Any]) -> Table:
+def run_table(summary: dict[str, Any]) -> Table:
+    """Return what people want to know of a run."""
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
     name = "accuracy" if summary["metric"] == "accuracy" else "R²"
     table.add_row("epochs", f"{summary['epochs']:,}")
-    score, clock = summary["final_accuracy"], "real" if summary["virtual_seconds"] is None else "virtual"
+    score, clock = summary["final_accuracy"], _clock(summary)
     table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}")
     for target, seconds in summary["time_to_accuracy"].items():
         limits = summary["time_to_accuracy_band"][target]
@@ -51,3 +52,10 @@ def _table(summary: dict[str, Any]) -> Table:
     table.add_row("the server sees", summary["leakage"]["server"])
     table.add_row("wall time", seconds_text(summary["wall_seconds"]))
     return table
+
+
+def _clock(summary: dict[str, Any]) -> str:
+    """Say whose seconds a run was measured in."""
+    if summary["virtual_seconds"] is not None:
+        return "virtual"
+    return "real" if summary["deployment"]["time_scale"] == 1 else "emulated"

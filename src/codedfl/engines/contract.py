@@ -71,8 +71,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def replay(self, transfers: Sequence[Transfer], receive: Receive) -> None:
-        """Bring the parties of a resumed run to where these transfers had brought them; their time is over."""
+    def replay(self, transfers: Sequence[Transfer], receive: Receive | None = None) -> None:
+        """Bring the parties of a resumed run to where these transfers had brought them; their time is over.
+
+        Without ``receive`` they were hand-overs, of which nothing goes to the server.
+        """
 
     @abstractmethod
     def charge_server(self, macs: int) -> None:

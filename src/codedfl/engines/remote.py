@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from codedfl.delays import RoundCosts, TransferCosts
+from codedfl.engines.board import Board
 from codedfl.engines.contract import Answer, Engine, Placed, Receive, Reply
 from codedfl.engines.correspondence import Correspondence, Heard, Question
 from codedfl.engines.stages import Stages
@@ -43,8 +44,10 @@ class RemoteEngine(Engine):
         now: float = 0.0,
         time_scale: float = 1.0,
         records: Mapping[str, Shaped[np.ndarray, "..."]] | None = None,
+        board: Board | None = None,
     ) -> None:
         self._letters = letters
+        self._board = board or Board(letters.sites)
         self._stages = Stages(letters)
         self._scale = time_scale
         self._began = self._letters.clock() - now * time_scale
@@ -80,6 +83,7 @@ class RemoteEngine(Engine):
             if overdue and len(replies) >= least:
                 break
             heard = letters.hear(None if overdue else limit)
+            self._board.lost(letters.lost)
             if heard is not None:
                 replies[heard.device] = self._reply(heard)
                 if heard.device in costs:
@@ -87,6 +91,7 @@ class RemoteEngine(Engine):
             elif not letters.open:
                 break
         letters.look_after()
+        self._board.lost(letters.lost)
         lost = tuple(device for device in question.requests if device in letters.lost)
         return Answer(tuple(replies.values()), _round_costs(question, costs), lost)
 
@@ -108,6 +113,7 @@ class RemoteEngine(Engine):
             for column, value in zip(self._records.values(), row, strict=True):
                 column.append(value)
             sent[device] = message_bits(request)
+        self._board.asked(sent)
         return sent
 
     def _reply(self, heard: Heard) -> Reply:
@@ -116,6 +122,7 @@ class RemoteEngine(Engine):
         values = {"seconds": seconds, "working_seconds": fields["working_seconds"] / self._scale}
         for name, value in {**values, "up_bits": heard.bits, "macs": fields["macs"]}.items():
             self._records[name][row] = value
+        self._board.replied(heard.device, int(self._records["epoch"][row]), *values.values())
         return Reply(heard.device, heard.frame.arrays, seconds)
 
     def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
@@ -126,20 +133,31 @@ class RemoteEngine(Engine):
                 f"{self._names(placed.lost)} got lost in a hand-over after epoch {epoch}; let the run go on from its "
                 "last state when all are back"
             )
+        self._note(transfers, handed_over=True)
         return placed.costs
 
     def place(self, stage: int, transfers: Sequence[Transfer], receive: Receive) -> Placed:
         """Let devices send to each other; if one of them is gone, nothing is taken in."""
-        return self._stages.carry(transfers, receive, free=False)
+        placed = self._stages.carry(transfers, receive, free=False)
+        self._note(() if placed.lost else transfers, handed_over=False)
+        return placed
 
-    def replay(self, transfers: Sequence[Transfer], receive: Receive) -> None:
+    def replay(self, transfers: Sequence[Transfer], receive: Receive | None = None) -> None:
         """Let devices send again what they had sent."""
-        placed = self._stages.carry(transfers, receive, free=True)
+        placed = self._stages.carry(transfers, receive or _nobody, free=True)
         if placed.lost:
             raise LostDevicesError(
                 f"{self._names(placed.lost)} cannot be reached, and a run that goes on needs again what they had sent; "
                 "start them and give the same command again"
             )
+        self._note(transfers, handed_over=receive is None)
+
+    def _note(self, transfers: Sequence[Transfer], *, handed_over: bool) -> None:
+        """Show on the board what was sent."""
+        self._board.lost(self._letters.lost)
+        note = self._board.handed_over if handed_over else self._board.sent
+        for transfer in transfers:
+            note(transfer.sender, transfer.recipient)
 
     def charge_server(self, macs: int) -> None:
         """Nothing: the server's own computing takes its time by itself."""

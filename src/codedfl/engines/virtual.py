@@ -141,10 +141,10 @@ class VirtualEngine(Engine):
         self._clock.advance(float(seconds[0]))
         return Placed(costs)
 
-    def replay(self, transfers: Sequence[Transfer], receive: Receive = _nobody) -> None:
+    def replay(self, transfers: Sequence[Transfer], receive: Receive | None = None) -> None:
         """Move the data again, as it was moved before."""
         for transfer in transfers:
-            move(self._devices, transfer, receive)
+            move(self._devices, transfer, receive or _nobody)
 
     def charge_server(self, macs: int) -> None:
         """Let the server's own computing take its time."""

@@ -163,3 +163,12 @@ def test_a_port_that_is_taken_is_named(kits: Kits) -> None:
         taken.listen()
         with pytest.raises(EngineError, match=f"cannot use port {kits.port}"):
             start(kits.server)
+
+
+def test_messages_are_kept_for_less_long_on_one_machine(kits: Kits, tmp_path: Path) -> None:
+    """FLARE keeps every message, and a thread for it, for as long as it may be sent again."""
+    far = make_kits(tmp_path / "kits", SITES, host="fl.example.org", port=8002)
+    for made, seconds in ((kits, 4.0), (far, 30.0)):
+        for kit in kits_of(made):
+            found = json.loads((kit / "local" / "comm_config.json").read_text())
+            assert found == {"streaming_retry_timeout": seconds, "streaming_retry_wait": seconds / 2}

@@ -12,7 +12,7 @@ configuration only. FLARE itself is imported when it is needed, and only then.
 from codedfl.engines.flare.jobs import Admin, Job, run_job
 from codedfl.engines.flare.kits import Kits, load_kits, make_kits, write_site
 from codedfl.engines.flare.names import need_flare, site_names
-from codedfl.engines.flare.processes import Status, kits_of, reviver, running, start, status, stop
+from codedfl.engines.flare.processes import Status, kits_of, reviver, running, start, status, stop, threads_each
 
 __all__ = [
     "Admin",
@@ -30,5 +30,6 @@ __all__ = [
     "start",
     "status",
     "stop",
+    "threads_each",
     "write_site",
 ]

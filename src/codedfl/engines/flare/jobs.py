@@ -197,7 +197,12 @@ def run_job(
         arguments = dict(job.arguments) | {"connected": connected, "attempt": attempt}
         number = admin.submit(replace(job, arguments=arguments))
         report(f"submitted as {number}")
-        status = _watch(admin, number, began, report)
+        try:
+            status = _watch(admin, number, began, report)
+        except (KeyboardInterrupt, SystemExit):
+            with contextlib.suppress(EngineError):
+                admin.abort(number)
+            raise
         if status == ABORTED:
             raise EngineError("the job was ended from outside; give the same command again to go on where it stopped")
         outcome = _outcome(admin, number, status)

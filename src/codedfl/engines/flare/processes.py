@@ -25,7 +25,7 @@ from codedfl.engines.flare.resources import write_policy
 from codedfl.engines.flare.sites import read_site
 from codedfl.errors import EngineError
 
-__all__ = ["RECORD", "Status", "kits_of", "launch", "reviver", "running", "start", "status", "stop"]
+__all__ = ["RECORD", "Status", "kits_of", "launch", "reviver", "running", "start", "status", "stop", "threads_each"]
 
 RECORD = "process.json"
 CONSOLE = "console.txt"
@@ -124,7 +124,7 @@ def running(kits: Sequence[Path]) -> Iterator[None]:
     with _told_to_end_is_an_error():
         try:
             for kit in kits:
-                start(kit, _share(kits))
+                start(kit, threads_each(kits))
             yield
         finally:
             stop(kits)
@@ -142,12 +142,13 @@ def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
             if times[kit] > most:
                 raise EngineError(f"the process of '{kit}' keeps dying; {_last_words(kit)}")
             stop([kit])
-            start(kit, _share(kits))
+            start(kit, threads_each(kits))
 
     return revive
 
 
-def _share(kits: Sequence[Path]) -> int:
+def threads_each(kits: Sequence[Path]) -> int:
+    """With how many threads each of some kits computes where all of them share this machine."""
     # threads that wait for each other while others compute make an epoch several times slower
     return max(1, (os.cpu_count() or 1) // len(kits))
 

@@ -1,0 +1,138 @@
+"""``codedfl deploy`` with real processes: from nothing to a trained model, and nothing left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the extra 'flare'")
+
+import psutil
+
+from cli.conftest import Command
+from codedfl import runs
+from codedfl.cli import deploying
+from codedfl.cli.boards import board, read_board
+from codedfl.deployment import STATUS
+from codedfl.engines.board import Board
+from codedfl.engines.flare.jobs import Admin
+from codedfl.errors import LostDevicesError
+from codedfl.scenario import load
+from rundirs import strict_json
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+"""FLARE's session leaves sockets to the garbage collector."""
+
+QUICK = ("--set", "training.epochs=4", "--set", "task.precision=float64")
+
+
+def processes_that_name(folder: Path) -> list[int]:
+    return [one.pid for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]
+
+
+def test_local_trains_the_model_of_virtual_time_and_leaves_nothing_running(codedfl: Command, folder: Path) -> None:
+    command = ("deploy", "local", "small.toml", "--devices", "3", "--set", "scheme=sealed-coded", *QUICK, "--verify")
+    outcome = codedfl(*command, "--out", "run", "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    found = strict_json(outcome.out)
+    assert found["verified"]["equal_to_the_last_bit"] is True
+    assert found["verified"]["difference_to_virtual_time"] == 0
+    assert (found["epochs"], found["virtual_seconds"], found["deployment"]["lost"]) == (4, None, {})
+    assert found["real_seconds"] > 0
+    assert not (folder / "run.fleet").exists(), "kits hold keys, and are of no use any more"
+    assert processes_that_name(folder) == []
+    ended = codedfl("deploy", "status", "run")
+    assert (ended.code, ended.out) == (0, "no processes run for 'run'\n")
+    again = codedfl(*command, "--out", "run", "--json")
+    assert strict_json(again.out) == found, "what is finished is not run again"
+
+
+def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) -> None:
+    kit = codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--devices", "2", *QUICK)
+    assert kit.code == 0
+    assert kit.out.rstrip("\n") == (folder / "kits/README.md").read_text().rstrip("\n")
+    assert strict_json(codedfl("deploy", "status", "kits", "--json").out)["processes"][0]["pid"] is None
+    try:
+        started = strict_json(codedfl("deploy", "start", "kits", "--json").out)["processes"]
+        assert all(psutil.pid_exists(one["pid"]) for one in started)
+        again = codedfl("deploy", "start", "kits/device-1")
+        assert (again.code, "is running already" in again.err) == (1, True)
+        trained = codedfl("deploy", "train", "kits", "--json")
+        assert trained.code == 0, trained.err
+        summary = strict_json(trained.out)
+        run = runs.load(Path(summary["run"]))
+        assert run.path.is_relative_to(folder / "kits/server")
+        assert run.scenario == load(str(folder / "kits/scenario.toml"))
+        found = strict_json(codedfl("deploy", "status", "kits", "--json").out)["training"]
+        assert (found["done"], found["total"]) == (4, 4)
+        assert [row["last_epoch"] for row in found["devices"]] == [4, 4]
+        shown = codedfl("deploy", "status", "kits/server")
+        assert "server" in shown.out
+        assert "device-2" in shown.out
+    finally:
+        stopped = codedfl("deploy", "stop", "kits", "--json")
+    assert [one["pid"] for one in strict_json(stopped.out)["processes"]] == [None] * 3
+    assert processes_that_name(folder) == []
+    virtual = runs.execute(run.scenario, folder / "virtual")
+    real, simulated = (np.load(one.path / "model.npz")["theta"] for one in (run, virtual))
+    assert np.allclose(real, simulated, rtol=1e-9, atol=0), "parts of minibatches are drawn, not timed"
+
+
+def test_a_failed_training_says_where_the_logs_are(
+    codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise LostDevicesError("epoch 3 got 4 of the 5 replies")
+
+    monkeypatch.setattr(deploying.fleet, "train", failing)
+    outcome = codedfl("deploy", "local", "small.toml", "--out", "run")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "epoch 3 got 4 of the 5 replies (logs are in 'run.fleet')" in outcome.err
+    assert (folder / "run.fleet/server/startup").is_dir()
+    assert processes_that_name(folder) == []
+
+
+def test_a_key_is_made_at_the_first_start_and_never_again(
+    codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    monkeypatch.setattr(deploying.kit_processes, "start", lambda kit, threads: started.append(kit.name))
+    assert codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--own-keys", "--json").code == 0
+    first = codedfl("deploy", "start", "kits/device-2")
+    assert "tell the owners of all other devices its print, sha256:" in first.err
+    key = (folder / "kits/device-2/device.key").read_bytes()
+    second = codedfl("deploy", "start", "kits/device-2")
+    assert (second.code, second.err) == (0, "")
+    assert (folder / "kits/device-2/device.key").read_bytes() == key
+    assert started == ["device-2", "device-2"]
+
+
+def test_another_fleet_than_that_of_the_kits_is_refused(codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Admin, "_ask", lambda *_: pytest.fail("the server was asked"))
+    assert codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--devices", "2").code == 0
+    outcome = codedfl("deploy", "train", "kits", "small.toml")
+    assert (outcome.code, "5 devices" in outcome.err, "2 kits" in outcome.err) == (2, True, True)
+
+
+def test_a_board_that_is_none_is_not_shown(folder: Path) -> None:
+    for text in ("", "[1]", "{}", "{"):
+        (folder / STATUS).write_text(text)
+        assert read_board(folder / STATUS) is None
+    assert read_board(folder / "nothing.json") is None
+
+
+def test_a_board_shows_state_last_reply_data_and_hand_overs() -> None:
+    filled = Board(["a", "b", "c"])
+    for device in range(3):
+        filled.samples(device, 1000)
+    filled.replied(0, 7, 0.25, 0.125)
+    filled.handed_over(1, 0)
+    filled.lost({2: "it cannot be reached"})
+    table = board(filled.as_table())
+    cells = list(zip(*(column.cells for column in table.columns), strict=True))
+    assert cells == [
+        ("a", "replied", "7", "250.0 ms", "125.0 ms", "2,000 of 2 devices", "0 out, 1 in"),
+        ("b", "handed over", "", "", "", "0", "1 out, 0 in"),
+        ("c", "lost: it cannot be reached", "", "", "", "1,000", "0 out, 0 in"),
+    ]
