@@ -24,8 +24,9 @@ from codedfl.engines.carrier import Carrier
 from codedfl.engines.contract import Engine
 from codedfl.engines.correspondence import Clock, Correspondence, Heard, Question
 from codedfl.engines.envelopes import Member, fingerprint
-from codedfl.engines.remote import RemoteEngine
-from codedfl.errors import DataError, EngineError, LostDevicesError, ParcelError, UsageError
+from codedfl.engines.fields import count, names, real, text, words
+from codedfl.engines.remote import RECORDS, RemoteEngine
+from codedfl.errors import DataError, EngineError, LostDevicesError, RunDirectoryError, UsageError
 from codedfl.files import write_json
 from codedfl.objective import Objective, PublicObjective, TestSet
 from codedfl.parties import Parties
@@ -42,6 +43,7 @@ STATUS = "status.json"
 """In the server's own folder: how the run stands, device by device (``codedfl.engines.board``)."""
 
 _MOST_REFUSALS = 100
+_PRECISIONS = ("float32", "float64")
 
 
 @final
@@ -61,6 +63,13 @@ class Conditions:
     time_scale: float = 1.0
     test: bool = True
     clock: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
+        times = (self.ready_seconds, self.patience, self.longest, self.time_scale)
+        if not all(0 < value < math.inf for value in times):
+            raise UsageError(f"ready_seconds, patience, longest and time_scale are {times}; give numbers above 0")
+        if self.patience > self.longest:
+            raise UsageError(f"patience = {self.patience:g} must be at most longest = {self.longest:g}")
 
 
 def deploy(
@@ -134,6 +143,9 @@ class Deployment(Parties):
             self._board.samples(device, each.facts.samples)
         public = schemes.agree(scenario, [each.facts for each in told])
         self.scheme = schemes.build(scenario, public)
+        if self.scheme.unfit_for_sites is not None:
+            raise UsageError(self.scheme.unfit_for_sites)
+        self._held = np.array([_sizes(each.facts) for each in told], np.float64)
         if check is not None:
             _check_fits(check, scenario, public, kind)
         self.objective = check or _objective(scenario, public, kind, classes, conditions.test, progress)
@@ -191,8 +203,9 @@ class Deployment(Parties):
 
     def engine(self, state: State, kept: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; what was noted of an epoch that did not end is forgotten."""
-        ended = kept["epoch"] <= state.epoch if kept else None
-        records = {name: column[ended] for name, column in kept.items()}
+        if kept:
+            self._check_same(kept)
+        records = {name: kept[name][kept["epoch"] <= state.epoch] for name in RECORDS} if kept else {}
         self._engine = RemoteEngine(
             self._letters,
             now=state.now,
@@ -203,8 +216,23 @@ class Deployment(Parties):
         return self._engine
 
     def to_keep(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return the records of all questions so far."""
-        return dict(self._records())
+        """Return the records of all questions so far, and who was asked."""
+        return {**self._records(), **self._identity()}
+
+    def _identity(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return what must not change while a run is interrupted: sites and their order, sizes and bounds of data."""
+        scale = np.array(self._conditions.time_scale, np.float64)
+        return {"sites": np.array(self._letters.sites), "held": self._held, "time_scale": scale}
+
+    def _check_same(self, kept: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+        own = self._identity()
+        if not {*RECORDS, *own} <= kept.keys():
+            raise RunDirectoryError("the checkpoint of the run is damaged; delete it to start the run again")
+        if not all(np.array_equal(kept[name], value) for name, value in own.items()):
+            raise RunDirectoryError(
+                "the run was begun on other sites, with other data or another time_scale; give the same ones in the "
+                "same order, or begin a new run in another directory"
+            )
 
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
         """Return the one real draw."""
@@ -258,23 +286,26 @@ class _Told:
         """Read it; refuse what cannot be."""
         own = version("codedfl")
         if fields.get("version") != own:
-            raise EngineError(
-                f"{site} has version {fields.get('version')} of codedfl and the server {own}; install one everywhere"
-            )
+            other = words(fields.get("version"))
+            raise EngineError(f"{site} has version {other} of codedfl and the server {own}; install one everywhere")
         try:
-            samples, features, outputs = (int(fields[name]) for name in ("samples", "features", "outputs"))
-            bounds = [float(fields[name]) for name in ("largest_feature", "largest_target")]
-            facts = Facts(samples, features, outputs, np.dtype(fields["dtype"]), *bounds)
+            samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
+            bounds = [real(fields, name) for name in ("largest_feature", "largest_target")]
+            facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
             shown = fields["public"], fields["nonce"]
-            member = None if shown == (None, None) else Member(*(bytes.fromhex(text) for text in shown))
-            told = cls(facts, fields["kind"], tuple(str(name) for name in fields["classes"]), member)
-            sound = min(samples, features, outputs) >= 1 and all(0 <= bound < math.inf for bound in bounds)
-            sound = sound and facts.dtype.kind == "f" and told.kind in ("classification", "regression")
-        except (KeyError, TypeError, ValueError, ParcelError):
+            member = None if shown == (None, None) else Member(*(bytes.fromhex(each) for each in shown))
+            told = cls(facts, text(fields, "kind"), tuple(names(fields, "classes")), member)
+            sound = min(samples, features, outputs) >= 1 and facts.dtype.name in _PRECISIONS
+            sound = sound and told.kind in ("classification", "regression")
+        except (KeyError, TypeError, ValueError, EngineError):
             sound = False
         if not sound:
             raise EngineError(f"{site} does not say properly what it holds; start it anew")
         return told
+
+
+def _sizes(facts: Facts) -> tuple[float, ...]:
+    return facts.samples, facts.features, facts.outputs, facts.largest_feature, facts.largest_target
 
 
 def _words(kind: object, classes: tuple[str, ...]) -> str:
@@ -341,8 +372,8 @@ def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
     summary.
     """
     scenario, site = Scenario.from_toml(arguments["scenario"]), arguments.get("site", {})
-    names = ("patience", "longest", "ready_seconds", "time_scale", "test")
-    chosen = {name: arguments[name] for name in names if name in arguments}
+    known = ("patience", "longest", "ready_seconds", "time_scale", "test")
+    chosen = {name: arguments[name] for name in known if name in arguments}
     conditions = Conditions(pins=site.get("fingerprints"), **chosen)
     path = Path(site.get("folder", ".")) / arguments.get("run", str(default_directory(scenario)))
     status = Path(site.get("folder", ".")) / STATUS

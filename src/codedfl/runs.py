@@ -54,6 +54,8 @@ from codedfl.training import State, create_solver, train
 __all__ = ["Run", "default_directory", "execute", "finished", "load", "target_name", "times_to_targets"]
 
 _CHECKPOINT_SECONDS = 0.25
+_MARK = "# scenario id "
+_ON_SITES = "# on sites\n"
 _KEPT = "kept_"
 
 
@@ -120,9 +122,9 @@ def execute(
     training that cannot go on takes its directory with it if it made it.
     """
     schemes.check(scenario)
-    identity = scenario.id()
-    begun = _belongs(path, identity)
-    if begun and finished(scenario, path):
+    identity, on_sites = scenario.id(), parties is not None
+    begun = _belongs(path, identity, on_sites=on_sites)
+    if begun and finished(scenario, path, on_sites=on_sites):
         _tidy(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
@@ -131,7 +133,8 @@ def execute(
         make_folder(path)
         with _locked(path):
             if not begun:
-                write_text(path / "scenario.toml", f"# scenario id {identity}\n{scenario.to_toml()}")
+                marks = f"{_MARK}{identity}\n{_ON_SITES if on_sites else ''}"
+                write_text(path / "scenario.toml", marks + scenario.to_toml())
             remove_unfinished(path)
             _finish(identity, taking_part, path, progress)
     except LostDevicesError:
@@ -147,12 +150,12 @@ def execute(
     return load(path)
 
 
-def finished(scenario: Scenario, path: Path) -> bool:
+def finished(scenario: Scenario, path: Path, *, on_sites: bool = False) -> bool:
     """Tell whether a directory holds this run, finished; refuse one that holds anything else."""
-    return _belongs(path, scenario.id()) and (path / "summary.json").exists()
+    return _belongs(path, scenario.id(), on_sites=on_sites) and (path / "summary.json").exists()
 
 
-def _belongs(path: Path, identity: str) -> bool:
+def _belongs(path: Path, identity: str, *, on_sites: bool) -> bool:
     """Tell whether the directory holds this run; refuse one that holds anything else."""
     try:
         if (path / "scenario.toml").is_file():
@@ -160,6 +163,11 @@ def _belongs(path: Path, identity: str) -> bool:
             if stored != identity:
                 raise RunDirectoryError(
                     f"'{path}' holds the run of another scenario (id {stored}, not {identity}); choose another --out"
+                )
+            if _was_on_sites(path) != on_sites:
+                there, here = ("virtual time", "on sites") if on_sites else ("a deployment on sites", "in virtual time")
+                raise RunDirectoryError(
+                    f"'{path}' holds a run of {there}, whose times say nothing of one {here}; choose another --out"
                 )
             return True
         foreign = path.exists() and (not path.is_dir() or any(not p.name.startswith(".") for p in path.iterdir()))
@@ -181,10 +189,21 @@ def _stored_scenario(path: Path) -> Scenario:
 
 def _stored_id(path: Path) -> str:
     """Return the id under which the directory was made: the data it was computed from may have changed since."""
-    first, *_ = (path / "scenario.toml").read_text(encoding="utf-8", errors="replace").splitlines() or [""]
-    if not first.startswith("# scenario id "):
+    first, *_ = _marks(path)
+    if not first.startswith(_MARK):
         return _stored_scenario(path).id()
-    return first.removeprefix("# scenario id ").strip()
+    return first.removeprefix(_MARK).strip()
+
+
+def _was_on_sites(path: Path) -> bool:
+    """Tell whether the directory was made by a deployment."""
+    return _ON_SITES.strip() in _marks(path)[1:]
+
+
+def _marks(path: Path) -> list[str]:
+    """Return the comments that a directory's scenario begins with."""
+    lines = (path / "scenario.toml").read_text(encoding="utf-8", errors="replace").splitlines()
+    return (lines or [""])[:2]
 
 
 def _tidy(path: Path) -> None:

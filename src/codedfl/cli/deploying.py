@@ -72,7 +72,7 @@ def local_command(
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
     place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
     warn_if_broken(chosen.scheme)
-    run = runs.load(place) if runs.finished(chosen, place) else _train_here(chosen, place, time_scale)
+    run = runs.load(place) if runs.finished(chosen, place, on_sites=True) else _train_here(chosen, place, time_scale)
     verified = _verify(chosen, run) if verify else {}
     if json:
         print_json(run.summary | {"run": str(place)} | ({"verified": verified} if verify else {}))
