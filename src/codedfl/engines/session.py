@@ -132,7 +132,8 @@ class Session:
         sites, samples = fields.names(told, "sites"), fields.counts(told, "samples")
         dtype = fields.text(told, "dtype")
         shape = fields.count(told, "features"), fields.count(told, "outputs")
-        if len(sites) != len(samples) or index >= len(sites) or sites[index] != self._site.name:
+        alike = len(sites) == len(samples) == self.scenario.fleet.size
+        if not alike or index >= len(sites) or sites[index] != self._site.name:
             raise DataError(f"the server takes {self._site.name} for another site; check the list of sites")
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
             raise DataError(
