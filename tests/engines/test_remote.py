@@ -314,6 +314,19 @@ def test_an_answer_to_an_older_question_is_refused_and_the_right_one_taken(make:
     assert ["another question" in reason for reason in fleet.letters.refused] == [True]
 
 
+def test_who_answers_another_question_only_is_not_awaited_for_ever(make: Callable[..., Fleet]) -> None:
+    """It goes on answering pings; the right answer may still come for as long as the patience lasts."""
+    fleet = make(2, patience=1.0, longest=1000.0)
+    other = changed(fields={"number": 0})
+    fleet.faults.reply = lambda site, tag, payload: (
+        other(payload) if site == "site-1" and "macs" in decode(payload).fields else [payload]
+    )
+    answer = fleet.ask(question(1, [0, 1]), 2)
+    assert (devices(answer), answer.lost) == ({0}, (1,))
+    assert 1.0 < fleet.engine.now < 10.0
+    assert "another question" in fleet.letters.lost[1]
+
+
 def test_an_answer_of_another_session_is_refused(make: Callable[..., Fleet]) -> None:
     fleet = make(2, patience=1.0, longest=1.0)
     other = changed(fields={"session": "0" * 32})
