@@ -148,6 +148,11 @@ def test_the_same_complaint_twice_is_enough(kind: str | None, raised: type[Excep
     assert len(server.submitted) == 2
 
 
+def test_the_last_try_is_the_last_word() -> None:
+    with pytest.raises(LostDevicesError, match=r"^why$"):
+        run(Server(failed("LostDevicesError"), DONE), tries=1)
+
+
 def test_other_errors_are_raised_as_they_are() -> None:
     server = Server(failed("TrainingError", "it diverges"), DONE)
     with pytest.raises(TrainingError, match="it diverges"):

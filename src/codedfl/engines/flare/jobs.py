@@ -188,8 +188,8 @@ def run_job(
 
     Each try waits up to ``wait`` seconds for all sites to be connected and goes on with those that are; the entry
     point finds them in ``connected``, and which try it is in ``attempt``. What the entry point raises is raised here,
-    unless it may pass (sites or devices are lost, or something went wrong that nobody had thought of) and has not been
-    raised before.
+    unless it may pass (sites or devices are lost, or something went wrong that nobody had thought of), has not been
+    raised before, and a try is left.
     """
     before = ""
     for attempt in range(1, tries + 1):
@@ -210,7 +210,7 @@ def run_job(
             return outcome["result"]
         why = str(outcome["error"])
         report(f"try {attempt} of {tries} failed: {why}")
-        if "kind" in outcome and (why == before or not _may_pass(outcome["kind"])):
+        if "kind" in outcome and (attempt == tries or why == before or not _may_pass(outcome["kind"])):
             raise (_kind(outcome["kind"]) or EngineError)(why)
         before = why
     raise EngineError(f"the job failed {tries} times, the last time because {before}")
