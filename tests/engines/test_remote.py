@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl.engines.board import Board
 from codedfl.engines.carrier import Host
 from codedfl.engines.contract import Answer
 from codedfl.engines.correspondence import Correspondence, Question
@@ -220,6 +221,21 @@ def test_a_silent_site_is_lost_and_a_slow_one_is_not(make: Callable[..., Fleet])
     assert (devices(answer), answer.lost) == ({0, 2}, (1,))
     assert fleet.engine.now > 2.0
     assert "no sign of life" in fleet.letters.lost[1]
+
+
+def test_a_loss_is_shown_while_others_are_awaited(make: Callable[..., Fleet]) -> None:
+    shown: list[list[str]] = []
+
+    def show(table: dict[str, Any]) -> None:
+        if not gate.is_set():
+            shown.append([row["state"] for row in table["devices"]])
+
+    fleet = make(patience=1.0, board=Board(["site-0", "site-1", "site-2"], show))
+    fleet.faults.silent.add("site-1")
+    gate = fleet.hosts[2].hold(1)
+    fleet.hosts[2].open_at_ping = 20
+    fleet.ask(question(1, [0, 1, 2]), 3)
+    assert shown[-1] == ["replied", "lost", "working"]
 
 
 def test_who_answers_pings_for_ever_and_nothing_else_is_lost(make: Callable[..., Fleet]) -> None:
