@@ -31,7 +31,7 @@ RECORD = "process.json"
 CONSOLE = "console.txt"
 MODULES = "nvflare.private.fed.app."
 
-OUTCOME_WAIT = 5
+OUTCOME_WAIT = 1
 """Seconds that the server waits, after a job, for devices to say how it ended with them."""
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
