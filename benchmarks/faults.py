@@ -131,9 +131,8 @@ def main() -> dict[str, Any]:
                 for line in happened:
                     print(f"      {line}", flush=True)
                 results[label] = {"happened": happened, "exact": exact, "seconds": seconds}
-    print(
-        f"  {sum(one['exact'] for one in results.values())} of {len(results)} rows end with the model of virtual time"
-    )
+    right = sum(one["exact"] for one in results.values())
+    print(f"  {right} of {len(results)} rows end with the model of virtual time")
     return results
 
 
@@ -146,7 +145,7 @@ def row(lab: Lab, fault: Fault, scenario: Scenario) -> tuple[list[str], bool]:
     survives = coded or not fault.loses
     run, happened = lab.new_run(), []
     if fault.kind:
-        lab.tell(dict.fromkeys(struck, {"kind": fault.kind, "epoch": AT, "seconds": 0.5}))
+        lab.tell({site: {"kind": fault.kind, "epoch": AT, "seconds": 0.5} for site in struck})
     else:
         lab.tell(dict.fromkeys(lab.kits.sites, HELD))
         lab.go(AT - 1)

@@ -121,17 +121,21 @@ class Forwarder(Network):
                 threading.Thread(target=self._forward, args=(device,), daemon=True).start()
 
     def _forward(self, device: socket.socket) -> None:
-        with contextlib.suppress(OSError), device, socket.create_connection(("127.0.0.1", self._port)) as server:
-            with selectors.DefaultSelector() as waiting:
-                waiting.register(device, selectors.EVENT_READ, server)
-                waiting.register(server, selectors.EVENT_READ, device)
-                while not self._closed.is_set():
-                    for key, _ in waiting.select(0.1):
-                        self._open.wait()
-                        taken = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
-                        if not taken:
-                            return
-                        key.data.sendall(taken)
+        with (
+            contextlib.suppress(OSError),
+            device,
+            socket.create_connection(("127.0.0.1", self._port)) as server,
+            selectors.DefaultSelector() as waiting,
+        ):
+            waiting.register(device, selectors.EVENT_READ, server)
+            waiting.register(server, selectors.EVENT_READ, device)
+            while not self._closed.is_set():
+                for key, _ in waiting.select(0.1):
+                    self._open.wait()
+                    taken = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
+                    if not taken:
+                        return
+                    key.data.sendall(taken)
 
 
 def network() -> Network:
