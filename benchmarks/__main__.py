@@ -8,7 +8,7 @@ from pathlib import Path
 import benchmarks
 from codedfl.files import write_json
 
-SUPPORT = {"__main__", "measure"}
+SUPPORT = {"__main__", "lab", "measure", "networks"}
 
 
 def main(names: list[str]) -> None:

@@ -109,6 +109,8 @@ def submit(
     run: Path | None = None,
     time_scale: float = 1.0,
     patience: float = 30.0,
+    beat: float = 5.0,
+    misses: int = 3,
     tries: int = 3,
     revive: Callable[[], None] = lambda: None,
     report: Callable[[str], None] = lambda _: None,
@@ -116,13 +118,14 @@ def submit(
     """Have the server of some kits train, and wait; return the place of the run on the server, and its summary.
 
     Without ``run``, a folder that is relative to the server's kit, the server chooses one. A job that was lost is
-    submitted again and goes on from its checkpoint; ``revive`` may start again what has died meanwhile.
+    submitted again and goes on from its checkpoint; ``revive`` may start again what has died meanwhile. ``beat`` and
+    ``misses`` are those of the job, ``patience`` that of the deployment.
     """
     wait = WAIT + WAIT_EACH * len(kits.sites)
     arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience, "ready_seconds": wait}
     arguments |= {} if run is None else {"run": str(run)}
     with Admin(kits, revive=revive) as admin:
-        job = Job("train", ENTRY, kits.sites, arguments)
+        job = Job("train", ENTRY, kits.sites, arguments, beat, misses)
         result: dict[str, Any] = run_job(admin, job, tries=tries, wait=wait, report=report)
         return result
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl.engines.board import Board
 from codedfl.engines.carrier import Host
 from codedfl.engines.contract import Answer
 from codedfl.engines.correspondence import Correspondence, Question
@@ -222,6 +223,21 @@ def test_a_silent_site_is_lost_and_a_slow_one_is_not(make: Callable[..., Fleet])
     assert "no sign of life" in fleet.letters.lost[1]
 
 
+def test_a_loss_is_shown_while_others_are_awaited(make: Callable[..., Fleet]) -> None:
+    shown: list[list[str]] = []
+
+    def show(table: dict[str, Any]) -> None:
+        if not gate.is_set():
+            shown.append([row["state"] for row in table["devices"]])
+
+    fleet = make(patience=1.0, board=Board(["site-0", "site-1", "site-2"], show))
+    fleet.faults.silent.add("site-1")
+    gate = fleet.hosts[2].hold(1)
+    fleet.hosts[2].open_at_ping = 20
+    fleet.ask(question(1, [0, 1, 2]), 3)
+    assert shown[-1] == ["replied", "lost", "working"]
+
+
 def test_who_answers_pings_for_ever_and_nothing_else_is_lost(make: Callable[..., Fleet]) -> None:
     fleet = make(2, patience=1.0, longest=1.5)
     fleet.hosts[1].hold(1)
@@ -348,6 +364,19 @@ def test_an_answer_to_an_older_question_is_refused_and_the_right_one_taken(make:
     answer = fleet.ask(question(2, [0, 1, 2]), 3)
     assert {reply.message["answer"][0] for reply in answer.replies} == {2.0}
     assert ["another question" in reason for reason in fleet.letters.refused] == [True]
+
+
+def test_who_answers_another_question_only_is_not_awaited_for_ever(make: Callable[..., Fleet]) -> None:
+    """It goes on answering pings; the right answer may still come for as long as the patience lasts."""
+    fleet = make(2, patience=1.0, longest=1000.0)
+    other = changed(fields={"number": 0})
+    fleet.faults.reply = lambda site, tag, payload: (
+        other(payload) if site == "site-1" and "macs" in decode(payload).fields else [payload]
+    )
+    answer = fleet.ask(question(1, [0, 1]), 2)
+    assert (devices(answer), answer.lost) == ({0}, (1,))
+    assert 1.0 < fleet.engine.now < 10.0
+    assert "another question" in fleet.letters.lost[1]
 
 
 def test_an_answer_of_another_session_is_refused(make: Callable[..., Fleet]) -> None:

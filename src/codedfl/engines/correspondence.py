@@ -3,8 +3,8 @@
 Refused and logged with the site's name: what cannot be read, answers to no open question, second answers, answers of
 another session, arrays of another format or shape than expected, numbers that are not finite. A site is lost if it
 cannot be reached, answers improperly, or gives no sign of life for ``patience`` seconds while it is asked and the
-server listens (who works long is pinged), or takes longer than ``longest`` for one answer. Lost sites are asked nothing
-more.
+server listens (who works long is pinged), or takes longer than ``longest`` for one answer, or than ``patience`` after
+it has answered another question instead. Lost sites are asked nothing more.
 """
 
 import logging
@@ -13,7 +13,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -30,6 +30,7 @@ Clock = Callable[[], float]
 """Tells seconds, from whenever on."""
 
 _WORKING = ("prepare", "reply", "export", "absorb")
+_MISLED = "it answers another question than the one that is open"
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class _Open:
     device: int
     question: Question
     since: float
+    misled: float | None = None
+    """When the answer to another question came instead."""
 
 
 @final
@@ -198,6 +201,8 @@ class Correspondence:
         for entry in list(self._open.values()):
             if now - entry.since > self._longest:
                 self.lose(entry.device, f"no answer for {self._longest:g} s")
+            elif entry.misled is not None and now - entry.misled > self._patience:
+                self.lose(entry.device, _MISLED)
         pinged = {entry.device for entry in self._open.values() if entry.question.kind == "ping"}
         for device in {entry.device for entry in self._open.values()} - pinged:
             if now - self._silent_since.get(device, now) > self._patience / 4:
@@ -230,7 +235,10 @@ class Correspondence:
         try:
             frame = decode(delivered.payload, most=_most(entry.question))
             if (frame.fields.get("session"), frame.fields.get("number")) != (self.session, delivered.tag):
-                self._refuse(site, "it answers another question than the one that is open")
+                self._refuse(site, _MISLED)
+                self._open[delivered.tag] = replace(
+                    entry, misled=self.clock() if entry.misled is None else entry.misled
+                )
                 return None
             if frame.kind == "repeated":
                 self._refuse(site, "the question has come to it twice")  # it is working on the first

@@ -29,6 +29,9 @@ RECORDS = {
 }
 """What is noted of every question to every device: bits as they were carried, seconds NaN where no answer counted."""
 
+_LOOK = 1.0
+"""Seconds after which the board is shown anew while nothing comes in."""
+
 
 @final
 class RemoteEngine(Engine):
@@ -82,8 +85,9 @@ class RemoteEngine(Engine):
             overdue = limit is not None and self._letters.clock() >= limit
             if overdue and len(replies) >= least:
                 break
-            heard = letters.hear(None if overdue else limit)
+            heard = letters.hear(_soon(letters.clock(), None if overdue else limit))
             self._board.lost(letters.lost)
+            self._board.show()
             if heard is not None:
                 replies[heard.device] = self._reply(heard)
                 if heard.device in costs:
@@ -164,6 +168,11 @@ class RemoteEngine(Engine):
 
     def _names(self, devices: Sequence[int]) -> str:
         return ", ".join(self._letters.sites[device] for device in devices)
+
+
+def _soon(now: float, limit: float | None) -> float:
+    """Return until when to listen before the board is looked after."""
+    return now + _LOOK if limit is None else min(now + _LOOK, limit)
 
 
 def _nobody(sender: int, parcel: Message) -> None:

@@ -56,6 +56,7 @@ class Server:
         self.tokens: list[str] = []
         self.aborted: list[str] = []
         self.present = ["device-1", "device-2"]
+        self.answers: Iterator[list[str]] = iter(())
         self.trouble: Iterator[Exception] = iter(())
         self.api = SimpleNamespace(close=lambda: None)
 
@@ -67,6 +68,12 @@ class Server:
     def get_system_info(self) -> Any:
         clients = [SimpleNamespace(name=name) for name in self.present]
         return SimpleNamespace(client_info=clients, server_info=SimpleNamespace(start_time=self.started))
+
+    def get_client_job_status(self) -> list[dict[str, str]]:
+        statuses = next(self.answers, [])
+        if "LATE" in statuses:
+            raise ConnectionError("no answer in time")
+        return [{"client_name": name, "status": status} for name, status in zip(self.present, statuses, strict=False)]
 
     def submit_job(self, folder: str, submit_token: str) -> str:
         self.submitted.append(json.loads((Path(folder) / "for_server/config/arguments.json").read_text()))
@@ -148,6 +155,11 @@ def test_the_same_complaint_twice_is_enough(kind: str | None, raised: type[Excep
     assert len(server.submitted) == 2
 
 
+def test_the_last_try_is_the_last_word() -> None:
+    with pytest.raises(LostDevicesError, match=r"^why$"):
+        run(Server(failed("LostDevicesError"), DONE), tries=1)
+
+
 def test_other_errors_are_raised_as_they_are() -> None:
     server = Server(failed("TrainingError", "it diverges"), DONE)
     with pytest.raises(TrainingError, match="it diverges"):
@@ -170,6 +182,28 @@ def test_it_goes_on_with_those_who_are_there() -> None:
     server.present = ["stranger"]
     with pytest.raises(EngineError, match="none of device-1, device-2 is connected"):
         run(server)
+
+
+def test_nothing_is_submitted_before_all_who_are_listed_answer() -> None:
+    """A device that has died and comes back is listed all the while; FLARE would leave it out of the job."""
+    server, asked = Server(DONE), []
+
+    def answers() -> Iterator[list[str]]:
+        for statuses in (["no_jobs", "no_reply"], ["LATE"], ["no_jobs", "no_jobs"], ["no_reply", "no_reply"]):
+            asked.append(len(server.submitted))
+            yield statuses
+
+    server.answers = answers()
+    pytest.importorskip("nvflare", reason="sessions are those of NVIDIA FLARE, of the extra 'flare'")
+    with Admin(KITS, connect=server) as admin:
+        assert run_job(admin, JOB, wait=60.0) == {"epochs": 3}
+    assert asked == [0, 0, 0]
+
+
+def test_who_never_answers_is_not_awaited_for_ever() -> None:
+    server = Server(DONE)
+    server.answers = iter([["no_jobs", "no_reply"]] * 5)
+    assert run(server) == {"epochs": 3}
 
 
 def test_a_lost_session_is_made_again_and_the_dead_are_revived() -> None:

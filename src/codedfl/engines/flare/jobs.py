@@ -29,7 +29,7 @@ LOOK = 0.5
 """Seconds between looks at what is waited for; twice as many for a job, since looking takes time from it."""
 
 FINISHED, ABORTED = "FINISHED:", "FINISHED:ABORTED"
-LOST = "LOST"
+LOST, NO_REPLY = "LOST", "no_reply"
 
 
 @final
@@ -114,6 +114,17 @@ class Admin:
         """Who is connected to the server."""
         return {client.name for client in self._ask("get_system_info").client_info}
 
+    def all_answer(self) -> bool:
+        """Whether everyone who is listed as connected answers the server; FLARE lists the dead for a minute."""
+        try:
+            with _quiet():
+                self._session = self._session or self._connect(self._kits)
+                answers = self._session.get_client_job_status() or ()
+        except Exception:  # FLARE says no more if somebody does not answer in time
+            self.close()
+            return False
+        return all(one["status"] != NO_REPLY for one in answers)
+
     def server_start(self) -> float:
         """When the server was started."""
         return float(self._ask("get_system_info").server_info.start_time)
@@ -186,10 +197,10 @@ def run_job(
 ) -> Any:
     """Submit a job, watch it to its end and return what its entry point returned; submit it again if it was lost.
 
-    Each try waits up to ``wait`` seconds for all sites to be connected and goes on with those that are; the entry
+    Each try waits up to ``wait`` seconds for all sites to be there and goes on with those that are connected; the entry
     point finds them in ``connected``, and which try it is in ``attempt``. What the entry point raises is raised here,
-    unless it may pass (sites or devices are lost, or something went wrong that nobody had thought of) and has not been
-    raised before.
+    unless it may pass (sites or devices are lost, or something went wrong that nobody had thought of), has not been
+    raised before, and a try is left.
     """
     before = ""
     for attempt in range(1, tries + 1):
@@ -210,7 +221,7 @@ def run_job(
             return outcome["result"]
         why = str(outcome["error"])
         report(f"try {attempt} of {tries} failed: {why}")
-        if "kind" in outcome and (why == before or not _may_pass(outcome["kind"])):
+        if "kind" in outcome and (attempt == tries or why == before or not _may_pass(outcome["kind"])):
             raise (_kind(outcome["kind"]) or EngineError)(why)
         before = why
     raise EngineError(f"the job failed {tries} times, the last time because {before}")
@@ -233,7 +244,7 @@ def _gather(admin: Admin, job: Job, wait: float) -> list[str]:
     while True:
         admin.revive()
         connected = admin.sites()
-        if all(site in connected for site in job.sites) or time.monotonic() > until:
+        if (all(site in connected for site in job.sites) and admin.all_answer()) or time.monotonic() > until:
             break
         time.sleep(LOOK)
     if not any(site in connected for site in job.sites):

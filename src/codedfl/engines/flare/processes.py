@@ -31,7 +31,7 @@ RECORD = "process.json"
 CONSOLE = "console.txt"
 MODULES = "nvflare.private.fed.app."
 
-OUTCOME_WAIT = 5
+OUTCOME_WAIT = 1
 """Seconds that the server waits, after a job, for devices to say how it ended with them."""
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -58,15 +58,18 @@ def kits_of(kits: Kits) -> list[Path]:
     return [kits.server, *(kits.device(site) for site in kits.sites)]
 
 
-def start(kit: Path, threads: int | None = None) -> int:
-    """Start the process of a kit and return its number; ``threads`` is how many it may compute with."""
+def start(kit: Path, threads: int | None = None, *, through: Sequence[str] = ()) -> int:
+    """Start the process of a kit and return its number.
+
+    ``threads`` is how many it may compute with; ``through``: a command that turns into the one it is given.
+    """
     need_flare()
     kit = kit.resolve()
     if _members([kit])[kit]:
         raise EngineError(f"'{kit}' is running already; stop it first")
     command = _command(kit)
     write_policy(kit)
-    return launch(kit, command, threads)
+    return launch(kit, [*through, *command], threads)
 
 
 def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int:

@@ -1,0 +1,182 @@
+"""Faults on real processes: what a fleet on NVIDIA FLARE does when devices or the server are struck, row by row.
+
+    python -m benchmarks.faults
+
+A server and five devices run as processes of this machine, with mutual TLS. In each row something happens in the
+middle of a training: where sites can be held back, all are, until it has happened. ``sealed-coded`` has five workers
+of which any three are enough, so two are struck at once; of the others one is. Printed is what became of the run, and
+whether its model is that of virtual time to the last bit, in the end. Where a run stops, what was struck is put right
+and the same run goes on from its checkpoint. Without FLARE nothing is done.
+"""
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lab import HELD, Lab, Training
+from codedfl.engines.flare import need_flare
+from codedfl.errors import LostDevicesError, MissingExtraError
+from codedfl.scenario import Scenario
+
+EPOCHS, AT = 14, 5
+"""How many epochs, and in which of them something happens."""
+
+SHORT = 3.0
+"""Seconds of a pause that is short."""
+
+Strike = Callable[[Lab, Sequence[str], Training], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens, to the devices that are struck or to the server."""
+
+    name: str
+    strike: Strike | None = None
+    kind: str = ""
+    """What sites do of their own accord, instead of being struck."""
+    loses: bool = True
+    """Whether the devices are lost by it, or refused."""
+    server: bool = False
+    inside: bool = False
+    """Whether those with a network of their own are struck."""
+    revive: bool = False
+    """Whether what has died is started again meanwhile."""
+
+
+def killed(lab: Lab, sites: Sequence[str], _: Training) -> None:
+    """Kill all processes."""
+    lab.signal(signal.SIGKILL, sites, parent=True)
+
+
+def killed_at_work(lab: Lab, sites: Sequence[str], _: Training) -> None:
+    """Kill the processes that run for the job."""
+    lab.signal(signal.SIGKILL, sites, parent=False)
+
+
+def paused(lab: Lab, sites: Sequence[str], _: Training) -> None:
+    """Stop all processes."""
+    lab.signal(signal.SIGSTOP, sites, parent=True)
+
+
+def paused_shortly(lab: Lab, sites: Sequence[str], _: Training) -> None:
+    """Stop all processes, and let them go on."""
+    lab.signal(signal.SIGSTOP, sites, parent=True)
+    time.sleep(SHORT)
+    lab.signal(signal.SIGCONT, sites, parent=True)
+
+
+def cut_off(lab: Lab, sites: Sequence[str], _: Training) -> None:
+    """Cut the network."""
+    lab.cut()
+
+
+FAULTS = (
+    Fault("device killed", killed),
+    Fault("its job process killed", killed_at_work),
+    Fault("device paused for good", paused),
+    Fault(f"device paused for {SHORT:g} s", paused_shortly, loses=False),
+    Fault("device cut off", cut_off, inside=True),
+    Fault("device slow", kind="slow", loses=False),
+    Fault("device replies garbage", kind="garbage"),
+    Fault("device replies NaN", kind="nan"),
+    Fault("device replies twice", kind="twice", loses=False),
+    Fault("device replies to an old epoch", kind="old"),
+    Fault("server killed", killed, server=True, loses=False),
+    Fault("its job process killed", killed_at_work, server=True, loses=False),
+)
+
+ROWS = [
+    *((fault, scheme) for scheme in ("sealed-coded", "conventional") for fault in FAULTS),
+    *((fault, "sealed") for fault in FAULTS if fault.name in ("device killed", "server killed")),
+    (Fault("device killed, and started again", killed, revive=True), "conventional"),
+]
+
+
+def chosen(scheme: str) -> Scenario:
+    """The scenario of a row."""
+    return Scenario.from_table(
+        {
+            "scheme": scheme,
+            "data": {"source": "digits"},
+            "task": {"precision": "float64"},
+            "fleet": {"devices": [{"count": 5, "mac_rate": 25e6}]},
+            "training": {"epochs": EPOCHS, "learning_rate": 0.05},
+            "schemes": {"sealed-coded": {"workers": 5, "threshold": 3}},
+        }
+    )
+
+
+def main() -> dict[str, Any]:
+    """Go through all rows on one fleet."""
+    try:
+        need_flare()
+    except MissingExtraError as error:
+        print(f"  not done: {error}")
+        return {}
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="codedfl-faults-") as folder:
+        lab = Lab(Path(folder) / "lab", chosen("conventional"))
+        print(f"  5 devices; the network of two of them: {lab.kind_of_network}")
+        with lab.running():
+            for fault, scheme in ROWS:
+                began = time.monotonic()
+                happened, exact = row(lab, fault, chosen(scheme))
+                label, seconds = f"{scheme}: {fault.name}", time.monotonic() - began
+                print(f"  {label:<48} {'exact' if exact else 'NOT EXACT':<10} {seconds:5.0f} s", flush=True)
+                for line in happened:
+                    print(f"      {line}", flush=True)
+                results[label] = {"happened": happened, "exact": exact, "seconds": seconds}
+    right = sum(one["exact"] for one in results.values())
+    print(f"  {right} of {len(results)} rows end with the model of virtual time")
+    return results
+
+
+def row(lab: Lab, fault: Fault, scenario: Scenario) -> tuple[list[str], bool]:
+    """Do one row; return what happened, and whether the model is the right one."""
+    lab.put_right()
+    coded = scenario.scheme == "sealed-coded"
+    struck = list(lab.inside) if fault.inside else ["device-1", "device-2"]
+    struck = ["server"] if fault.server else struck if coded else struck[:1]
+    survives = coded or not fault.loses
+    run, happened = lab.new_run(), []
+    if fault.kind:
+        lab.tell({site: {"kind": fault.kind, "epoch": AT, "seconds": 0.5} for site in struck})
+    else:
+        lab.tell(dict.fromkeys(lab.kits.sites, HELD))
+        lab.go(AT - 1)
+    again = fault.server or fault.revive
+    training = lab.train(scenario, run, revive=again, tries=3 if again else 1)
+    if fault.strike is not None:
+        training.until_epoch(AT - 1)
+        fault.strike(lab, struck, training)
+        if fault.loses and coded:
+            training.until_lost(struck)
+        lab.go()
+    try:
+        happened.append(_in_words(training.result(), training.jobs))
+    except LostDevicesError as error:
+        happened.append(f"stops: {error}")
+        if survives:
+            return happened, False
+        lab.put_right()
+        training = lab.train(scenario, run, revive=False, tries=1)
+        happened.append("put right and begun again, it " + _in_words(training.result(), training.jobs))
+    return happened, lab.is_exact(scenario, run)
+
+
+def _in_words(summary: dict[str, Any], jobs: int) -> str:
+    facts = summary["deployment"]
+    lost = [f"{site} ({reason})" for site, reason in facts["lost"].items()]
+    words = f"ends after epoch {summary['epochs']}"
+    words += f" without {', '.join(lost)}" if lost else ", nobody lost"
+    words += f", {facts['refused']} answers refused" if facts["refused"] else ""
+    return words + (f", in job {jobs}" if jobs > 1 else "")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""A whole fleet on FLARE to try faults on: a server and devices as processes of this machine, with mutual TLS.
+
+Sites can be told to misbehave, to hold their answers back until they may go on, and are put right again. The last two
+devices are in a network of their own, which can be cut.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from benchmarks.networks import Namespace, network
+from codedfl.deployment import STATUS
+from codedfl.engines.flare import kits_of, reviver, start, status, stop, threads_each, write_site
+from codedfl.engines.flare.sites import read_site
+from codedfl.fleet import make_fleet, submit
+from codedfl.misbehaving import GO
+from codedfl.runs import execute
+from codedfl.scenario import Scenario
+
+__all__ = ["HELD", "Lab", "lab"]
+
+HELD = {"kind": "held"}
+HOST = "codedfl.misbehaving:make_host"
+FOR_EVER = 10**9
+BEAT, MISSES = 1.0, 6
+"""A site that lets six pings in turn go by, one a second, is gone."""
+
+
+@final
+class Lab:
+    """The fleet, what its sites are told, and how a run on it stands."""
+
+    def __init__(self, folder: Path, scenario: Scenario) -> None:
+        self.folder = folder
+        self._network = network()
+        self.kits = make_fleet(folder / "kits", scenario, host=self._network.host)
+        self.kind_of_network = "namespace" if isinstance(self._network, Namespace) else "forwarder"
+        self.inside = self.kits.sites[-2:]
+        for site in self.inside:
+            self._network.join(self.kits.device(site), self.kits.port)
+        self._proper = {site: read_site(self.kits.device(site)) for site in self.kits.sites}
+        for table in self._proper.values():
+            del table["folder"]
+        self._references: dict[str, Any] = {}
+        self._runs = 0
+
+    def tell(self, misbehaviour: Mapping[str, Mapping[str, Any]]) -> None:
+        """Let these sites misbehave so from the next job on, and all others not."""
+        for site, proper in self._proper.items():
+            own = {"host": HOST, "misbehaviour": dict(misbehaviour[site])} if site in misbehaviour else {}
+            write_site(self.kits.device(site), proper | own)
+
+    def go(self, epoch: int = FOR_EVER) -> None:
+        """Let sites that are held answer up to this epoch."""
+        for site in self.kits.sites:
+            scratch = self.kits.device(site) / f".{GO}"
+            scratch.write_text(str(epoch))
+            scratch.replace(self.kits.device(site) / GO)
+
+    def processes(self, site: str, *, parent: bool, jobs: bool = True) -> list[int]:
+        """The processes of a site, or of the server."""
+        (found,) = status([self.kits.server if site == "server" else self.kits.device(site)])
+        return [*([found.pid] if parent and found.pid else []), *(found.jobs if jobs else ())]
+
+    def signal(self, number: signal.Signals, sites: Sequence[str], *, parent: bool) -> None:
+        """Send a signal to all processes of sites, or only to those that run for jobs."""
+        for pid in [pid for site in sites for pid in self.processes(site, parent=parent)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def cut(self) -> None:
+        """Cut the network of the last two devices."""
+        self._network.cut()
+
+    def put_right(self) -> None:
+        """Let everything run again that does not, or not as it should."""
+        self._network.mend()
+        self.tell({})
+        ill = [one.kit for one in status(kits_of(self.kits)) if one.pid is None or _is_stopped(one.pid)]
+        stop(ill, grace=1.0)
+        for kit in ill:
+            self._start(kit)
+
+    def _start(self, kit: Path) -> None:
+        through = self._network.through if kit.name in self.inside else ()
+        start(kit, threads_each(kits_of(self.kits)), through=through)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Start everything, and end it whatever happens."""
+        try:
+            for kit in kits_of(self.kits):
+                self._start(kit)
+            yield
+        finally:
+            self._network.mend()
+            stop(kits_of(self.kits))
+            self._network.close()
+
+    def reference(self, scenario: Scenario) -> Any:
+        """The model of virtual time."""
+        name = scenario.id()
+        if name not in self._references:
+            self._references[name] = _model(execute(scenario, self.folder / "virtual" / name).path)
+        return self._references[name]
+
+    def is_exact(self, scenario: Scenario, run: Path) -> bool:
+        """Whether a run has ended with the model of virtual time, to the last bit."""
+        return bool(np.array_equal(_model(run), self.reference(scenario)))
+
+    def new_run(self) -> Path:
+        """A place for a run."""
+        self._runs += 1
+        return self.folder / "runs" / str(self._runs)
+
+    def train(self, scenario: Scenario, run: Path, *, revive: bool, tries: int = 3) -> "Training":
+        """Begin to train."""
+        (self.kits.server / STATUS).unlink(missing_ok=True)
+        return Training(self, scenario, run, revive=revive, tries=tries)
+
+
+@final
+class Training:
+    """A job that is being run, job after job until it succeeds or fails."""
+
+    def __init__(self, owner: Lab, scenario: Scenario, run: Path, *, revive: bool, tries: int) -> None:
+        self._status = owner.kits.server / STATUS
+        self.jobs = 0
+        again = reviver(kits_of(owner.kits)) if revive else lambda: None
+        self._pool = ThreadPoolExecutor(1)
+        self._future: Future[dict[str, Any]] = self._pool.submit(
+            submit,
+            owner.kits,
+            scenario,
+            run=run.resolve(),
+            beat=BEAT,
+            misses=MISSES,
+            tries=tries,
+            revive=again,
+            report=lambda text: self._note(text),
+        )
+
+    def _note(self, text: str) -> None:
+        self.jobs += text.startswith("submitted")
+
+    def until(self, reached: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until the board shows it; the training must not end before."""
+        while not reached(self._board()):
+            if self._future.done():
+                raise RuntimeError(f"the training ended early: {self._future.exception() or self._future.result()}")
+            time.sleep(0.1)
+
+    def until_epoch(self, epoch: int) -> None:
+        """Wait until an epoch is over."""
+        self.until(lambda board: board.get("done", 0) >= epoch)
+
+    def until_lost(self, sites: Sequence[str]) -> None:
+        """Wait until the board shows that these sites are lost."""
+        self.until(
+            lambda board: set(sites) <= {row["site"] for row in board.get("devices", ()) if row["state"] == "lost"}
+        )
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the end, and return the summary, or raise what stopped the training."""
+        try:
+            summary: dict[str, Any] = self._future.result()["summary"]
+            return summary
+        finally:
+            self._pool.shutdown()
+
+    def _board(self) -> dict[str, Any]:
+        try:
+            board: dict[str, Any] = json.loads(self._status.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return board
+
+
+def lab(folder: Path, scenario: Scenario) -> Lab:
+    """Make a lab in an empty folder."""
+    return Lab(folder, scenario)
+
+
+def _model(run: Path) -> Any:
+    with np.load(run / "model.npz") as arrays:
+        return arrays["theta"]
+
+
+def _is_stopped(pid: int) -> bool:
+    import psutil
+
+    with contextlib.suppress(psutil.Error):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return True
