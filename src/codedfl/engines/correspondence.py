@@ -133,19 +133,30 @@ class Correspondence:
             if delivered is None and until is not None and self.clock() >= until:
                 return None
 
-    def everyone(self, questions: Mapping[int, Question]) -> dict[int, Heard]:
-        """Ask several devices and wait for all; who is not in the result is lost."""
-        tags = {
-            self.ask(device, question)[0]: device for device, question in questions.items() if device not in self.lost
-        }
+    def everyone(
+        self, questions: Mapping[int, Question], *, if_one_fails: Mapping[int, Question] | None = None
+    ) -> dict[int, Heard]:
+        """Ask several devices and wait for all; who is not in the result is lost.
+
+        As soon as one of them is lost or answers with an error, the questions ``if_one_fails`` are put as well, for
+        others that wait for it.
+        """
+        asked = [device for device in questions if device not in self.lost]
+        tags = {self.ask(device, questions[device])[0] for device in asked}
+        further: set[int] = set()
         answers: dict[int, Heard] = {}
         others: list[Heard] = []
-        while any(tag in self._open for tag in tags):
-            heard = self.hear(None)
+        while any(tag in self._open for tag in tags | further):
+            heard = self.hear(None if if_one_fails is None else self.clock() + self._patience / 4)
             if heard is not None and heard.tag in tags:
                 answers[heard.device] = heard
-            elif heard is not None:
+            elif heard is not None and heard.tag not in further:
                 others.append(heard)
+            failed = heard is not None and heard.frame.kind == "error"
+            if if_one_fails is not None and (failed or any(device in self.lost for device in asked)):
+                there = [device for device in if_one_fails if device not in self.lost]
+                further = {self.ask(device, if_one_fails[device])[0] for device in there}
+                if_one_fails = None
         self._early.extend(others)
         return answers
 

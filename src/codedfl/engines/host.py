@@ -18,9 +18,10 @@ import numpy as np
 
 from codedfl import schemes
 from codedfl.engines.carrier import Host, Peers
-from codedfl.engines.emulation import Emulation
+from codedfl.engines.emulation import Emulation, Errand, Occasion
 from codedfl.engines.envelopes import DeviceKey, Envelopes, Member
-from codedfl.engines.parcels import Inbox, Parcel, deliver, refusal, taken
+from codedfl.engines.parcels import Inbox, Parcel, Travel, deliver, refusal, taken
+from codedfl.engines.reception import Reception
 from codedfl.engines.turns import Superseded, Turns
 from codedfl.engines.wire import Frame, decode, encode, gathered, scattered
 from codedfl.errors import CodedflError, DataError, EngineError, UsageError
@@ -63,6 +64,19 @@ class Site:
     schemes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """A parcel that the server wants sent: to a site or to itself, and which of those to that site it is."""
+
+    number: int
+    site: str | None
+    relayed: bool
+    turn: int | None
+
+    def travel(self, occasion: dict[str, Any], errand: Errand) -> Travel:
+        return Travel(Occasion.from_table(occasion), self.turn, self.relayed, errand.tries(self.number), errand.rate)
+
+
 class _Run:
     """What a site knows of the session it is in."""
 
@@ -73,10 +87,21 @@ class _Run:
         self.own = own
         self.turns = Turns()
         self.inbox = Inbox()
-        self.taking = threading.Lock()
+        self.reception = Reception()
         self.device: Device | None = None
         self.slow: Emulation | None = None
         self.envelopes: Envelopes | None = None
+
+    def close(self) -> None:
+        """Drop what is going on."""
+        self.turns.close()
+        self.reception.close()
+
+    def errand(self, occasion: dict[str, Any] | None) -> Errand | None:
+        """Return the emulated part in an exchange of parcels, if one is told and if any is emulated."""
+        if self.slow is None or occasion is None:
+            return None
+        return self.slow.errand(Occasion.from_table(occasion))
 
     @property
     def prepared(self) -> Device:
@@ -141,8 +166,7 @@ class DeviceHost(Host):
         try:
             run = self._current()
             parcel = Parcel.from_bytes(run.closing.open(sender, payload))
-            if run.slow is not None and not parcel.free:
-                self._receive(run, run.slow, parcel)
+            self._receive(run, parcel)
             run.inbox.put(sender, parcel)
         except (CodedflError, Superseded) as error:
             return refusal(str(error) or "the run is over")
@@ -153,7 +177,7 @@ class DeviceHost(Host):
         with self._lock:
             run, self._run, self._loaded = self._run, None, None
         if run is not None:
-            run.turns.close()
+            run.close()
 
     def _current(self) -> _Run:
         with self._lock:
@@ -187,7 +211,7 @@ class DeviceHost(Host):
         with self._lock:
             before, self._run = self._run, run
         if before is not None:
-            before.turns.close()
+            before.close()
         facts = schemes.describe(scenario, holding.shard)
         shown = {"public": own.public.hex(), "nonce": own.nonce.hex()} if own else {"public": None, "nonce": None}
         return Frame(
@@ -264,47 +288,61 @@ class DeviceHost(Host):
 
     def _export(self, run: _Run, frame: Frame) -> Frame:
         """Prepare all parcels of a stage, then send them one after the other; those for the server go back to it."""
-        stage, number, free = int(frame.fields["stage"]), int(frame.fields["number"]), bool(frame.fields["free"])
-        wanted = [(int(which), site, bool(relayed)) for which, site, relayed in frame.fields["parcels"]]
-        grants = scattered(frame.arrays, [which for which, _, _ in wanted])
-        slow, device = None if free else run.slow, run.sharing
-        closing = run.closing if any(site is not None for _, site, _ in wanted) else None
+        stage, number = int(frame.fields["stage"]), int(frame.fields["number"])
+        wanted = [_Wanted(*entry) for entry in frame.fields["parcels"]]
+        grants = scattered(frame.arrays, [each.number for each in wanted])
+        errand, device = run.errand(frame.fields["occasion"]), run.sharing
+        closing = run.closing if any(each.site is not None for each in wanted) else None
         parcels: dict[int, Any] = {}
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
             began = time.perf_counter()
-            for which, _, _ in wanted:
+            for each in wanted:
                 work = Work()
-                parcels[which] = device.export(grants[which], work)
+                parcels[each.number] = device.export(grants[each.number], work)
                 macs.append(work.macs)
-            if slow is not None:
+            if errand is not None:
                 bits = sum(message_bits(grant) for grant in grants.values())
-                spent = time.perf_counter() - began
-                seconds = slow.download(bits, stage, 0) + slow.work(sum(macs), stage, 1) - spent
+                seconds = errand.prepare(bits, sum(macs)) - (time.perf_counter() - began)
                 run.turns.sleep(seconds, number, droppable=False)
             working = time.perf_counter() - began
-        for which, site, relayed in wanted:
-            bits = message_bits(parcels[which])
-            if slow is not None and (site is None or relayed):
-                run.turns.sleep(slow.upload(bits, stage, 2, which), number, droppable=False)
-            if site is not None and closing is not None:
-                parcel = Parcel(stage, which, parcels[which], relayed=relayed, free=slow is None)
-                reason = deliver(self._peers, closing, site, parcel)
+        for each in wanted:
+            contents = parcels[each.number]
+            if errand is not None and (each.site is None or each.relayed):
+                run.turns.sleep(errand.upload(message_bits(contents), each.number), number, droppable=False)
+            if each.site is not None and closing is not None:
+                travel = None if errand is None else each.travel(frame.fields["occasion"], errand)
+                reason = deliver(self._peers, closing, each.site, Parcel(stage, each.number, contents, travel))
                 if reason is not None:
-                    return Frame("error", {"reason": f"it could not send to {site}: {reason}", "unreached": site})
-        bits_sent = [message_bits(parcels[which]) for which, _, _ in wanted]
-        uploads = {which: parcels[which] for which, site, _ in wanted if site is None}
+                    return Frame(
+                        "error", {"reason": f"it could not send to {each.site}: {reason}", "unreached": each.site}
+                    )
+        bits_sent = [message_bits(parcels[each.number]) for each in wanted]
+        uploads = {each.number: parcels[each.number] for each in wanted if each.site is None}
         return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, gathered(uploads))
 
-    def _receive(self, run: _Run, slow: Emulation, parcel: Parcel) -> None:
-        """Let a parcel take its time on the link; one comes after the other."""
-        seconds = slow.download if parcel.relayed else slow.parcel
-        with run.taking:
-            run.turns.sleep(seconds(message_bits(parcel.contents), parcel.stage, 3, parcel.number), 0, droppable=False)
+    def _receive(self, run: _Run, parcel: Parcel) -> None:
+        """Let a parcel take its time on the link, where that is emulated."""
+        travel, bits = parcel.travel, message_bits(parcel.contents)
+        if travel is None or run.slow is None:
+            return
+        errand = run.slow.errand(travel.occasion)
+        if travel.relayed:
+            seconds = errand.download(bits, parcel.number)
+        else:
+            seconds = errand.parcel(bits, travel.tries, travel.rate)
+        if travel.turn is None:
+            run.reception.alone(parcel.stage, seconds)
+        else:
+            run.reception.in_turn(parcel.stage, travel.turn, seconds, wait=not travel.relayed)
 
     def _absorb(self, run: _Run, frame: Frame) -> Frame:
         """Take in the parcels of a stage, in the order that the server says."""
-        stage, number = int(frame.fields["stage"]), int(frame.fields["number"])
+        stage, number, errand = (
+            int(frame.fields["stage"]),
+            int(frame.fields["number"]),
+            run.errand(frame.fields["occasion"]),
+        )
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
             messages = run.inbox.take(stage, [(int(which), str(sender)) for which, sender in frame.fields["parcels"]])
@@ -313,8 +351,8 @@ class DeviceHost(Host):
                 work = Work()
                 run.sharing.absorb(message, work)
                 macs.append(work.macs)
-            if run.slow is not None and not frame.fields["free"]:
-                seconds = run.slow.work(sum(macs), stage, 4) - (time.perf_counter() - began)
+            if errand is not None:  # it began with the last parcel, not when all others had theirs, too
+                seconds = run.reception.over(stage) + errand.absorb(sum(macs)) - time.monotonic()
                 run.turns.sleep(seconds, number, droppable=False)
             working = time.perf_counter() - began
         return Frame("answer", {"macs": macs, "working_seconds": working})
@@ -323,10 +361,11 @@ class DeviceHost(Host):
         """Forget the parcels of a stage that will not be finished, or the whole run."""
         stage = frame.fields["stage"]
         if stage is not None:
+            run.reception.release(int(stage))
             run.inbox.drop(int(stage))
             return Frame("answer")
         with self._lock:
             if self._run is run:
                 self._run, self._loaded = None, None
-        run.turns.close()
+        run.close()
         return Frame("answer")
