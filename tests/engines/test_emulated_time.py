@@ -1,4 +1,4 @@
-"""An emulated run takes as long as virtual time says, epoch by epoch: a law of its sleeps, with no clock to wait for."""
+"""An emulated run takes as long as virtual time says, epoch by epoch: a law of its sleeps, with no clock to wait on."""
 
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ def unlike(name: str, **changes: Any) -> Scenario:
 def roundings(run: Run) -> int:
     """No path to the last time has more additions than eight for every question and every parcel there was."""
     asked = pyarrow.parquet.read_table(run.path / "devices.parquet").num_rows
-    pairs = run.scenario.fleet.size ** 2
+    pairs = run.scenario.fleet.size**2
     return 8 * (asked + 3 * pairs + run.summary.get("handovers", 0))
 
 

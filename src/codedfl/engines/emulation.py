@@ -119,7 +119,9 @@ class Emulation:
         self.links = links
 
     @classmethod
-    def of_scenario(cls, scenario: Scenario, device: int, *, time_scale: float = 1.0, links: bool = True) -> "Emulation":
+    def of_scenario(
+        cls, scenario: Scenario, device: int, *, time_scale: float = 1.0, links: bool = True
+    ) -> "Emulation":
         """Return one of the devices that a scenario describes, in its own timing draw."""
         timing, delays = scenario.timing, DelayModel.create(scenario.fleet, scenario.links)
         return cls(delays, device, seed=timing.seed, draw=timing.draw, time_scale=time_scale, links=links)
