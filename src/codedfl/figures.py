@@ -279,50 +279,47 @@ def measured_against_predicted(pairs: Sequence[Pair], *, limit: float, metric: s
     figure = _figure(10, 4.4)
     times, curves = figure.subplots(1, 2)
     ends = [end for pair in pairs for end in pair.ends]
-    span = np.array([min(ends) / 1.6, max(ends) * 1.6])
-    times.fill_between(span, span * (1 - limit), span * (1 + limit), color="0.85", label=f"within {100 * limit:g}%")
-    times.plot(span, span, color="0.4", linewidth=0.8)
-    for number, pair in enumerate(pairs):
-        style: dict[str, Any] = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKS[number % len(_MARKS)]}
-        predicted, measured = pair.ends
-        low, high = np.quantile(np.concatenate([run.timings[:, -1] for run in pair.predicted.repeats]), [0.025, 0.975])
-        times.plot([low, high], [measured] * 2, color=style["color"], linewidth=3, alpha=0.35)
-        times.plot(predicted, measured, linestyle="none", markersize=7, label=pair.label, **style)
-        curves.step(
-            pair.predicted.epochs["time"],
-            pair.predicted.epochs["accuracy"],
-            where="post",
-            color=style["color"],
-            linewidth=1.2,
-        )
-        curves.plot(
-            pair.measured.epochs["time"],
-            pair.measured.epochs["accuracy"],
-            linestyle="none",
-            markersize=5,
-            markerfacecolor="none",
-            label=pair.label,
-            **style,
-        )
-    times.set(xscale="log", yscale="log", xlim=span, ylim=span)
-    ticks = [tick for tick in _TICKS if span[0] <= tick <= span[1]]
-    _plain_ticks(times.xaxis, ticks)
-    _plain_ticks(times.yaxis, ticks)
-    times.set_xlabel("predicted training time in seconds (logarithmic);\nmark: own draw, bar: 95% of draws")
-    times.set_ylabel("measured training time in seconds (logarithmic)")
-    times.legend(fontsize=8, loc="upper left")
-    curves.set_xlabel("training time in seconds (logarithmic);\nline: predicted in the own draw, marks: measured")
-    curves.set_ylabel("test accuracy" if metric == "accuracy" else "R² on the test set")
-    curves.set_xscale("log")
-    scores = np.concatenate([pair.predicted.epochs["accuracy"] for pair in pairs])
-    curves.set_ylim(min(0.5, float(scores.max()) - 0.3), min(1.0, float(scores.max()) + 0.04))
+    _ends_panel(times, pairs, limit, (min(ends) / 1.6, max(ends) * 1.6))
     second = min(float(run.epochs["time"][:2].max()) for pair in pairs for run in (pair.predicted, pair.measured))
-    curves.set_xlim(second / 2, max(ends) * 1.3)
-    curves.legend(fontsize=8, loc="lower right")
+    _pairs_panel(curves, pairs, (second / 2, max(ends) * 1.3))
+    curves.set_ylabel("test accuracy" if metric == "accuracy" else "R² on the test set")
     for axes in (times, curves):
         axes.grid(visible=True, which="major", color="0.9")
         axes.set_axisbelow(True)
     return figure
+
+
+def _ends_panel(axes: "Axes", pairs: Sequence[Pair], limit: float, span: tuple[float, float]) -> None:
+    both = np.array(span)
+    axes.fill_between(both, both * (1 - limit), both * (1 + limit), color="0.85", label=f"within {100 * limit:g}%")
+    axes.plot(both, both, color="0.4", linewidth=0.8)
+    for pair, style in zip(pairs, _pair_styles(), strict=False):
+        predicted, measured = pair.ends
+        draws = np.concatenate([run.timings[:, -1] for run in pair.predicted.repeats])
+        axes.plot(np.quantile(draws, [0.025, 0.975]), [measured] * 2, color=style["color"], linewidth=3, alpha=0.35)
+        axes.plot(predicted, measured, linestyle="none", markersize=7, label=pair.label, **style)
+    axes.set(xscale="log", yscale="log", xlim=span, ylim=span)
+    for axis in (axes.xaxis, axes.yaxis):
+        _plain_ticks(axis, [tick for tick in _TICKS if span[0] <= tick <= span[1]])
+    axes.set_xlabel("predicted training time in seconds (logarithmic);\nmark: the run's own draw, bar: 95% of draws")
+    axes.set_ylabel("measured training time in seconds (logarithmic)")
+    axes.legend(fontsize=8, loc="upper left")
+
+
+def _pairs_panel(axes: "Axes", pairs: Sequence[Pair], span: tuple[float, float]) -> None:
+    for pair, style in zip(pairs, _pair_styles(), strict=False):
+        line, marks = ((run.epochs["time"], run.epochs["accuracy"]) for run in (pair.predicted, pair.measured))
+        axes.step(*line, where="post", color=style["color"], linewidth=1.2)
+        axes.plot(*marks, linestyle="none", markersize=5, markerfacecolor="none", label=pair.label, **style)
+    best = max(float(pair.predicted.epochs["accuracy"].max()) for pair in pairs)
+    axes.set(xscale="log", xlim=span, ylim=(min(0.5, best - 0.3), min(1.0, best + 0.04)))
+    _plain_ticks(axes.xaxis, [tick for tick in _TICKS if span[0] <= tick <= span[1]])
+    axes.set_xlabel("training time in seconds (logarithmic);\nline: predicted in the run's own draw, marks: measured")
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _pair_styles() -> Iterator[dict[str, Any]]:
+    return ({"color": colour, "marker": mark} for colour, mark in cycle(zip(_COLOURS, _MARKS, strict=True)))
 
 
 def _inside(axes: "Axes", height: float) -> bool:
