@@ -73,8 +73,8 @@ def main(folder: Path = FOLDER) -> dict[str, Any]:
     show("predicting all", time.monotonic() - began, unit="s")
     real = measurements(chosen, folder / "measured")
     show("predicting and measuring all", time.monotonic() - began, unit="s")
-    results = {scheme: compared(predicted[scheme], real[scheme]) for scheme in SCALES}
-    report(results)
+    results = {scheme: compared(predicted[scheme], real[scheme], SCALES[scheme]) for scheme in SCALES}
+    report(results, LIMIT)
     pairs = [Pair(scheme, predicted[scheme], real[scheme]) for scheme in SCALES]
     save(measured_against_predicted(pairs, limit=LIMIT), folder / "prediction.png")
     print(f"  figure: {folder / 'prediction.png'}")
@@ -106,11 +106,11 @@ def measured(kits: Kits, wanted: Scenario, place: Path) -> Run:
     return train(kits, wanted, run=place, time_scale=scale, tries=1)
 
 
-def compared(predicted: Run, real: Run) -> dict[str, Any]:
+def compared(predicted: Run, real: Run, scale: float) -> dict[str, Any]:
     """Hold a measured run against its prediction."""
     own, taken = (float(run.epochs["time"][-1]) for run in (predicted, real))
     draws = band(np.concatenate([run.timings[:, -1] for run in predicted.repeats]).astype(np.float64))
-    scale, epochs = SCALES[real.scenario.scheme], real.summary["epochs"]
+    epochs = real.summary["epochs"]
     return {
         "time_scale": scale,
         "epochs": epochs,
@@ -129,7 +129,7 @@ def compared(predicted: Run, real: Run) -> dict[str, Any]:
     }
 
 
-def report(results: dict[str, dict[str, Any]]) -> None:
+def report(results: dict[str, dict[str, Any]], limit: float) -> None:
     """Print what was found: seconds of the scenario, but for those that are said to be real."""
     columns = ("epochs", "own draw", "mean", "95% of draws", "measured", "/ own", "/ mean", "hand-overs", "accuracy")
     print(f"  {'scheme':<14}" + "".join(f"{name:>13}" for name in (*columns, "and gap", "real s", "ms an epoch")))
@@ -150,7 +150,7 @@ def report(results: dict[str, dict[str, Any]]) -> None:
         )
         print(f"  {scheme:<14}" + "".join(f"{cell:>13}" for cell in cells))
     for scheme, row in results.items():
-        show(f"{scheme}: measured beside predicted, own draw", abs(row["measured_over_predicted"] - 1), LIMIT)
+        show(f"{scheme}: measured beside predicted, own draw", abs(row["measured_over_predicted"] - 1), limit)
         show(f"{scheme}: measured beside predicted, mean of draws", abs(row["measured_over_mean"] - 1))
 
 

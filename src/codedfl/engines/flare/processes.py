@@ -13,10 +13,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, final
 
 from codedfl.engines.flare.kits import Kits, write_private
@@ -58,15 +58,18 @@ def kits_of(kits: Kits) -> list[Path]:
     return [kits.server, *(kits.device(site) for site in kits.sites)]
 
 
-def start(kit: Path, threads: int | None = None) -> int:
-    """Start the process of a kit and return its number; ``threads`` is how many it may compute with."""
+def start(kit: Path, threads: int | None = None, prefix: Sequence[str] = ()) -> int:
+    """Start the process of a kit and return its number; ``threads`` is how many it may compute with.
+
+    ``prefix`` is a command that runs another in a place of its own, and becomes it.
+    """
     need_flare()
     kit = kit.resolve()
     if _members([kit])[kit]:
         raise EngineError(f"'{kit}' is running already; stop it first")
     command = _command(kit)
     write_policy(kit)
-    return launch(kit, command, threads)
+    return launch(kit, [*prefix, *command], threads)
 
 
 def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int:
@@ -119,18 +122,23 @@ def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
 
 
 @contextlib.contextmanager
-def running(kits: Sequence[Path]) -> Iterator[None]:
-    """Start kits, and stop them whatever happens, also if this command is told to end; they share the processors."""
+def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]] = MappingProxyType({})) -> Iterator[None]:
+    """Start kits, and stop them whatever happens, also if this command is told to end; they share the processors.
+
+    ``prefixes`` are those of their commands.
+    """
     with _told_to_end_is_an_error():
         try:
             for kit in kits:
-                start(kit, threads_each(kits))
+                start(kit, threads_each(kits), prefixes.get(kit, ()))
             yield
         finally:
             stop(kits)
 
 
-def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
+def reviver(
+    kits: Sequence[Path], most: int = 3, prefixes: Mapping[Path, Sequence[str]] = MappingProxyType({})
+) -> Callable[[], None]:
     """Make a function that starts again those kits whose process has died, each at most ``most`` times."""
     times = dict.fromkeys(kits, 0)
 
@@ -142,7 +150,7 @@ def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
             if times[kit] > most:
                 raise EngineError(f"the process of '{kit}' keeps dying; {_last_words(kit)}")
             stop([kit])
-            start(kit, threads_each(kits))
+            start(kit, threads_each(kits), prefixes.get(kit, ()))
 
     return revive
 
