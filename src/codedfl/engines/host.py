@@ -99,7 +99,10 @@ class DeviceHost(Host):
             run = self._current()
             parcel = Parcel.from_bytes(run.envelopes.open(sender, payload))
             self._receive(run, parcel)
-            run.inbox.put(sender, parcel)
+            if not run.reception.released(
+                parcel.stage
+            ):  # else nobody needs it any more, which is not its sender's fault
+                run.inbox.put(sender, parcel)
         except Superseded:
             return refusal("the run is over")
         except CodedflError as error:

@@ -78,6 +78,11 @@ class Reception:
             self._links.pop(stage, None)
             self._changed.notify_all()
 
+    def released(self, stage: int) -> bool:
+        """Tell whether a stage has been given up."""
+        with self._changed:
+            return stage in self._released
+
     def close(self) -> None:
         """Let nobody wait any more."""
         with self._changed:
