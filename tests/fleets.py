@@ -24,7 +24,7 @@ class InProcessFleet:
     """A carrier, and what its hosts are made of."""
 
     carrier: InProcessCarrier
-    clock: StillClock
+    clock: Callable[[], float]
     sites: tuple[str, ...]
     keys: dict[str, DeviceKey]
     faults: Faults
@@ -43,21 +43,23 @@ def fleet(
     *,
     slow: Callable[[Scenario, int], Emulation] | None = None,
     pins: Callable[[str, dict[str, str]], dict[str, str] | None] = lambda site, all_pins: all_pins,
+    clock: Callable[[], float] | None = None,
 ) -> Iterator[InProcessFleet]:
     """One site for each shard, with keys that all have pinned unless told otherwise.
 
-    Patience runs out on a clock that stands still while anybody works, so that a slow machine loses no site.
+    Patience runs out on a clock that stands still while anybody works, so that a slow machine loses no site; or on a
+    ``clock`` on which the sites sleep.
     """
     sites = tuple(site_name(device) for device in range(len(given.shards)))
     keys = {site: DeviceKey() for site in sites}
     known = {site: key.fingerprint for site, key in keys.items()}
-    faults, recording, clock = Faults(), Recording(), StillClock()
-    carrier = InProcessCarrier(faults, recording, clock)
+    faults, recording, still = Faults(), Recording(), StillClock()
+    carrier = InProcessCarrier(faults, recording, still if clock is None else None)
     for site, shard in zip(sites, given.shards, strict=True):
         holding = Holding(shard, given.kind, CLASSES[: given.shape[1]] if given.kind == "classification" else ())
         own = Site(site, lambda scenario, holding=holding: holding, keys[site], pins(site, known))
         carrier.attach(site, DeviceHost(own, carrier.peers(site), slow))
     try:
-        yield InProcessFleet(carrier, clock, sites, keys, faults, recording, given)
+        yield InProcessFleet(carrier, clock or still, sites, keys, faults, recording, given)
     finally:
         carrier.close()

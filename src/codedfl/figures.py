@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Curve",
+    "Pair",
     "accuracy_against_time",
+    "measured_against_predicted",
     "save",
     "speedup_against_delta",
     "time_against_setting",
@@ -33,6 +35,8 @@ _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 _VERDICTS = {"holds": ("#0072B2", "o"), "not encrypted": ("#E69F00", "s"), "broken": ("#D55E00", "X")}
 _OTHER_VERDICTS = (("#009E73", "D"), ("#CC79A7", "^"), ("#56B4E9", "v"), ("#000000", "P"))
 """Colours and marks of what is known of a scheme's secrecy; either tells them apart."""
+_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+_TICKS = tuple(step * 10.0**power for power in range(-3, 7) for step in (1, 2, 5))
 _NOTHING = 1e-300
 """Stands for zero on a logarithmic axis."""
 _ROWS = 200
@@ -254,6 +258,68 @@ def _time_legend(styles: Mapping[str, tuple[str, str]], targets: Sequence[str], 
         for target, face in zip(targets, faces, strict=True)
     ]
     return [*marks, *fills]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A run in virtual time and the same scenario on real processes, under a label."""
+
+    label: str
+    predicted: Run
+    measured: Run
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """When the training ends: as predicted in the run's own draw, and as measured."""
+        return float(self.predicted.epochs["time"][-1]), float(self.measured.epochs["time"][-1])
+
+
+def measured_against_predicted(pairs: Sequence[Pair], *, limit: float, metric: str = "accuracy") -> "Figure":
+    """Draw measured against predicted training times with a band of ``limit`` either way, and both in time."""
+    figure = _figure(10, 4.4)
+    times, curves = figure.subplots(1, 2)
+    ends = [end for pair in pairs for end in pair.ends]
+    _ends_panel(times, pairs, limit, (min(ends) / 1.6, max(ends) * 1.6))
+    second = min(float(run.epochs["time"][:2].max()) for pair in pairs for run in (pair.predicted, pair.measured))
+    _pairs_panel(curves, pairs, (second / 2, max(ends) * 1.3))
+    curves.set_ylabel("test accuracy" if metric == "accuracy" else "R² on the test set")
+    for axes in (times, curves):
+        axes.grid(visible=True, which="major", color="0.9")
+        axes.set_axisbelow(True)
+    return figure
+
+
+def _ends_panel(axes: "Axes", pairs: Sequence[Pair], limit: float, span: tuple[float, float]) -> None:
+    both = np.array(span)
+    axes.fill_between(both, both * (1 - limit), both * (1 + limit), color="0.85", label=f"within {100 * limit:g}%")
+    axes.plot(both, both, color="0.4", linewidth=0.8)
+    for pair, style in zip(pairs, _pair_styles(), strict=False):
+        predicted, measured = pair.ends
+        draws = np.concatenate([run.timings[:, -1] for run in pair.predicted.repeats])
+        axes.plot(np.quantile(draws, [0.025, 0.975]), [measured] * 2, color=style["color"], linewidth=3, alpha=0.35)
+        axes.plot(predicted, measured, linestyle="none", markersize=7, label=pair.label, **style)
+    axes.set(xscale="log", yscale="log", xlim=span, ylim=span)
+    for axis in (axes.xaxis, axes.yaxis):
+        _plain_ticks(axis, [tick for tick in _TICKS if span[0] <= tick <= span[1]])
+    axes.set_xlabel("predicted training time in seconds (logarithmic);\nmark: the run's own draw, bar: 95% of draws")
+    axes.set_ylabel("measured training time in seconds (logarithmic)")
+    axes.legend(fontsize=8, loc="upper left")
+
+
+def _pairs_panel(axes: "Axes", pairs: Sequence[Pair], span: tuple[float, float]) -> None:
+    for pair, style in zip(pairs, _pair_styles(), strict=False):
+        line, marks = ((run.epochs["time"], run.epochs["accuracy"]) for run in (pair.predicted, pair.measured))
+        axes.step(*line, where="post", color=style["color"], linewidth=1.2)
+        axes.plot(*marks, linestyle="none", markersize=5, markerfacecolor="none", label=pair.label, **style)
+    best = max(float(pair.predicted.epochs["accuracy"].max()) for pair in pairs)
+    axes.set(xscale="log", xlim=span, ylim=(min(0.5, best - 0.3), min(1.0, best + 0.04)))
+    _plain_ticks(axes.xaxis, [tick for tick in _TICKS if span[0] <= tick <= span[1]])
+    axes.set_xlabel("training time in seconds (logarithmic);\nline: predicted in the run's own draw, marks: measured")
+    axes.legend(fontsize=8, loc="lower right")
+
+
+def _pair_styles() -> Iterator[dict[str, Any]]:
+    return ({"color": colour, "marker": mark} for colour, mark in cycle(zip(_COLOURS, _MARKS, strict=True)))
 
 
 def _inside(axes: "Axes", height: float) -> bool:

@@ -69,8 +69,12 @@ def make_fleet(
     port: int | None = None,
     own_keys: bool = False,
     time_scale: float | None = None,
+    slow_links: bool = True,
 ) -> Kits:
-    """Make the start-up kits of a scenario's fleet; with ``time_scale`` sites are as slow as the scenario says."""
+    """Make the start-up kits of a scenario's fleet; with ``time_scale`` sites are as slow as the scenario says.
+
+    Without ``slow_links`` only their computing is.
+    """
     names = site_names(scenario.fleet.size) if sites is None else tuple(sites)
     if len(names) != scenario.fleet.size:
         raise UsageError(
@@ -83,7 +87,7 @@ def make_fleet(
         others = {other: shown for other, shown in prints.items() if other != name}
         settings[name] = {"host": HOST, "key": KEY, "data": _data(scenario, part, len(names)), "peers": others}
         if time_scale is not None:
-            settings[name]["emulation"] = {"time_scale": time_scale}
+            settings[name]["emulation"] = {"time_scale": time_scale, "links": slow_links}
     kits = make_kits(folder, names, host=host, port=port, settings=settings)
     for name, key in keys.items():
         key.write(kits.device(name) / KEY)

@@ -79,9 +79,13 @@ class SiteData(Settings, table="data"):
 
 
 class SiteEmulation(Settings, table="emulation"):
-    """Slowness: with ``mac_rate`` that of a device of these rates, without it that which the scenario declares."""
+    """Slowness: with ``mac_rate`` that of a device of these rates, without it that which the scenario declares.
+
+    ``links = false``: only computing is slowed, because the network is slow by itself.
+    """
 
     time_scale: float = setting(default=1.0, above=0)
+    links: bool = setting(default=True)
     seed: int = setting(default=0, low=0)
     mac_rate: float | None = setting(default=None, low=1)
     setup_ratio: float = setting(default=0.5, low=0)
@@ -95,11 +99,11 @@ class SiteEmulation(Settings, table="emulation"):
     def of(self, scenario: Scenario, device: int) -> Emulation:
         """Return the emulation of a device of a scenario."""
         if self.mac_rate is None:
-            return Emulation.of_scenario(scenario, device, time_scale=self.time_scale)
+            return Emulation.of_scenario(scenario, device, time_scale=self.time_scale, links=self.links)
         group = DeviceGroup(mac_rate=self.mac_rate, setup_ratio=self.setup_ratio, setup_seconds=self.setup_seconds)
         names = ("down_rate", "up_rate", "d2d_rate", "overhead", "loss")
-        links = Links(**{name: getattr(self, name) for name in names})
-        return Emulation.alone(group, links, seed=self.seed, time_scale=self.time_scale)
+        rates = Links(**{name: getattr(self, name) for name in names})
+        return Emulation.alone(group, rates, seed=self.seed, time_scale=self.time_scale, links=self.links)
 
 
 class SiteSettings(Settings):

@@ -176,7 +176,7 @@ def test_without_a_key_no_parcels_are_exchanged() -> None:
     asker = Asker(host(), "sealed")
     asker.begin()
     grant = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
-    answer = asker.ask("export", grant, stage=1, free=True, parcels=[[0, "device-2", False]])
+    answer = asker.ask("export", grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
     assert "has no key" in reason(answer)
     assert decode(asker.host.handle_peer("device-2", b"")).kind == "refused"
 
@@ -189,7 +189,7 @@ def test_a_recipient_that_does_not_answer_is_named() -> None:
     members = {"device-1": [told.fields["public"], told.fields["nonce"]], "device-2": [other.public.hex(), "00" * 16]}
     asker.prepare(told, members=members)
     grant = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
-    answer = asker.ask("export", grant, stage=1, free=True, parcels=[[0, "device-2", False]])
+    answer = asker.ask("export", grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
     assert "could not send to device-2" in reason(answer)
     assert answer.fields["unreached"] == "device-2"
 
@@ -197,13 +197,13 @@ def test_a_recipient_that_does_not_answer_is_named() -> None:
 def test_a_scheme_without_parcels_exports_none() -> None:
     asker = Asker(host())
     asker.begin()
-    assert "exchange no parcels" in reason(asker.ask("export", stage=1, free=True, parcels=[[0, None, False]]))
+    assert "exchange no parcels" in reason(asker.ask("export", stage=1, occasion=None, parcels=[[0, None, False, 0]]))
 
 
 def test_absorbing_what_has_not_come_changes_nothing() -> None:
     asker = Asker(host(), "sealed")
     asker.begin()
-    assert "has not come" in reason(asker.ask("absorb", stage=1, free=True, parcels=[[0, "device-2"]]))
+    assert "has not come" in reason(asker.ask("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]]))
     assert asker.ask("forget", stage=1).kind == "answer"
 
 

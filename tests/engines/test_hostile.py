@@ -56,8 +56,8 @@ class Pair:
 QUESTIONS: dict[str, dict[str, Any]] = {
     "describe": {"scenario": ""},
     "reply": {"epoch": 1, "question": 0, "standing": False, "offline": False},
-    "export": {"stage": 1, "free": True, "parcels": [[0, "device-2", False]]},
-    "absorb": {"stage": 1, "free": True, "parcels": [[0, "device-2"]]},
+    "export": {"stage": 1, "occasion": None, "parcels": [[0, "device-2", False, None]]},
+    "absorb": {"stage": 1, "occasion": None, "parcels": [[0, "device-2"]]},
     "forget": {"stage": 1},
     "prepare": {
         "run": "r",
@@ -117,7 +117,7 @@ def test_a_question_that_comes_twice_is_done_once() -> None:
     question = pair.asker.round(2)
     assert [decode(pair.host.handle(question)).kind for _ in range(3)] == ["error", "repeated", "repeated"]
     assert pair.bring(pair.closed()).kind == "taken"
-    absorb = pair.asker.payload("absorb", stage=1, free=True, parcels=[[0, "device-2"]])
+    absorb = pair.asker.payload("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]])
     assert [decode(pair.host.handle(absorb)).kind for _ in range(2)] == ["answer", "repeated"]
 
 
@@ -138,7 +138,7 @@ def test_a_server_that_prepares_anew_cannot_have_old_parcels_taken_again() -> No
     pair = Pair()
     parcel = pair.closed()
     assert pair.bring(parcel).kind == "taken"
-    assert pair.asker.ask("absorb", stage=1, free=True, parcels=[[0, "device-2"]]).kind == "answer"
+    assert pair.asker.ask("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]]).kind == "answer"
     assert "prepared for this session before" in reason(pair.asker.prepare(pair.told, members=pair.members))
     refusal = pair.bring(parcel)
     assert (refusal.kind, "has come before" in refusal.fields["reason"]) == ("refused", True)
@@ -156,7 +156,7 @@ def test_parcels_of_a_session_before_are_refused() -> None:
 def test_a_server_is_not_sent_what_goes_to_devices(tmp_path: Path) -> None:
     """It knows the pads of ``sealed``: an uploaded parcel would be the data themselves."""
     pair = Pair()
-    answer = pair.asker.ask("export", GRANT, stage=1, free=True, parcels=[[0, None, False]])
+    answer = pair.asker.ask("export", GRANT, stage=1, occasion=None, parcels=[[0, None, False, None]])
     assert "to each other only" in reason(answer)
     assert not answer.arrays
     assert [name for name, scheme in SCHEMES.items() if scheme.uploads] == ["parity"]
@@ -206,13 +206,13 @@ def test_a_peer_cannot_fill_the_memory(limit: dict[str, int], monkeypatch: pytes
 @pytest.mark.parametrize(
     "frame",
     [
-        Frame("answer", {"stage": 1, "number": 0, "relayed": False, "free": True}),
-        Frame("parcel", {"stage": -1, "number": 0, "relayed": False, "free": True}),
-        Frame("parcel", {"stage": "1", "number": 0, "relayed": False, "free": True}),
-        Frame("parcel", {"stage": 1, "number": 10**40, "relayed": False, "free": True}),
-        Frame("parcel", {"stage": 1, "number": 0, "relayed": 0, "free": True}),
+        Frame("answer", {"stage": 1, "number": 0, "travel": None}),
+        Frame("parcel", {"stage": -1, "number": 0, "travel": None}),
+        Frame("parcel", {"stage": "1", "number": 0, "travel": None}),
+        Frame("parcel", {"stage": 1, "number": 10**40, "travel": None}),
+        Frame("parcel", {"stage": 1, "number": 0, "travel": 0}),
         Frame("parcel", {"stage": 1}),
-        Frame("parcel", {"stage": 1, "number": 0, "relayed": False, "free": True}, {"x": np.array([np.nan])}),
+        Frame("parcel", {"stage": 1, "number": 0, "travel": None}, {"x": np.array([np.nan])}),
     ],
     ids=str,
 )

@@ -3,7 +3,14 @@
 from codedfl.delays.clock import VirtualClock
 from codedfl.delays.load_allocation import Allocation, ReplyChances, allocate
 from codedfl.delays.model import Chance, DelayModel, RoundCosts, Step, TransferChance, TransferCosts
-from codedfl.delays.stages import stage_seconds, stage_steps
+from codedfl.delays.stages import (
+    StageChance,
+    grant_seconds,
+    relay_tries,
+    stage_chance,
+    stage_seconds,
+    stage_steps,
+)
 
 __all__ = [
     "Allocation",
@@ -11,11 +18,15 @@ __all__ = [
     "DelayModel",
     "ReplyChances",
     "RoundCosts",
+    "StageChance",
     "Step",
     "TransferChance",
     "TransferCosts",
     "VirtualClock",
     "allocate",
+    "grant_seconds",
+    "relay_tries",
+    "stage_chance",
     "stage_seconds",
     "stage_steps",
 ]

@@ -209,7 +209,7 @@ class DelayModel:
             free[costs.recipient] = max(end, free.get(costs.recipient, 0.0))
             sums[costs.recipient] = sums.get(costs.recipient, 0) + costs.absorb_macs
         for recipient, macs in sums.items():
-            seconds = self._work_seconds(recipient, macs, float(chance.absorb_setup[row, recipient]))
+            seconds = self.work_seconds(recipient, macs, float(chance.absorb_setup[row, recipient]))
             steps.append(Step(recipient, "absorb", None, free[recipient], free[recipient] + seconds, 0))
         return steps
 
@@ -217,14 +217,15 @@ class DelayModel:
         sender = costs.sender
         tries = float(chance.grant_tries[row, sender])
         granted = tries * costs.grant_bits * (1 + self.overhead) / self.down_rate[sender]
-        work = self._work_seconds(sender, costs.export_macs, float(chance.export_setup[row, sender]))
+        work = self.work_seconds(sender, costs.export_macs, float(chance.export_setup[row, sender]))
         steps = [
             Step(sender, "grant", None, 0.0, granted, costs.grant_bits),
             Step(sender, "encrypt", None, granted, granted + work, 0),
         ]
         return [step for step in steps if step.end > step.begin]
 
-    def _work_seconds(self, device: int, macs: int, setup: float) -> float:
+    def work_seconds(self, device: int, macs: int, setup: float) -> float:
+        """Return how long a device computes, given its setup time in units of the mean."""
         if macs == 0:
             return 0.0
         work = macs / self.mac_rate[device]

@@ -7,18 +7,51 @@ everything it has to send; a recipient works through what it received when the l
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from codedfl.delays.model import DelayModel, Step, TransferCosts
 
-__all__ = ["stage_seconds", "stage_steps"]
+__all__ = ["StageChance", "grant_seconds", "relay_tries", "stage_chance", "stage_seconds", "stage_steps"]
 
 _FIRST_STREAM = 16
 """Streams of random numbers below this belong to epochs and hand-overs."""
 _RELAYED = 1 << 30
 """Streams from this on belong to the way down of what is relayed, one a stage."""
+
+
+@dataclass(frozen=True, eq=False)
+class StageChance:
+    """Random part of a stage: setup of each device's work, and tries of each parcel."""
+
+    export_setup: Float[np.ndarray, "draws n"]
+    parcel_tries: Float[np.ndarray, "draws m"]
+    absorb_setup: Float[np.ndarray, "draws n"]
+
+
+def stage_chance(
+    delays: DelayModel, stage: int, senders: Int[np.ndarray, "m"], *, seed: int, first: int, draws: int
+) -> StageChance:
+    """Draw the random part of a stage with parcels of these senders, for ``draws`` draws from number ``first`` on.
+
+    Every parcel has numbers of its own: who sends the others does not matter.
+    """
+    export, absorb = (_setup(delays, seed, stage, stream, first, draws) for stream in range(2))
+    return StageChance(export, _tries(delays, senders, seed, _stream(stage, 2), first, draws), absorb)
+
+
+def relay_tries(
+    delays: DelayModel, stage: int, recipients: Int[np.ndarray, "m"], *, seed: int, first: int, draws: int
+) -> Float[np.ndarray, "draws m"]:
+    """Draw how often the server sends each parcel of a stage down, if it relays it."""
+    return _tries(delays, recipients, seed, _RELAYED + stage, first, draws)
+
+
+def grant_seconds(delays: DelayModel, bits: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Return how long each sender of a stage waits for its grants; they are so short that tries do not matter."""
+    return np.asarray(bits * (1 + delays.overhead) / delays.down_rate / (1 - delays.loss))
 
 
 def stage_seconds(
@@ -47,18 +80,19 @@ def _lay_out(
 ) -> tuple[list[Draws], list[Draws], Draws]:
     """Return when each parcel begins and ends, and when the stage is over."""
     n = delays.devices
-    export, absorb = (_setup(delays, seed, stage, stream, first, draws) for stream in range(2))
     senders = np.array([costs.sender for costs in transfers], dtype=np.int64)
     recipients = np.array([max(costs.recipient, 0) for costs in transfers], dtype=np.int64)
-    tries = _tries(delays, senders, seed, _stream(stage, 2), first, draws)
-    relayed = any(costs.relayed for costs in transfers)
-    again = _tries(delays, recipients, seed, _RELAYED + stage, first, draws) if relayed else tries
-    prepared, received = np.zeros(n), np.zeros(n)
+    chance = stage_chance(delays, stage, senders, seed=seed, first=first, draws=draws)
+    tries = again = chance.parcel_tries
+    if any(costs.relayed for costs in transfers):
+        again = relay_tries(delays, stage, recipients, seed=seed, first=first, draws=draws)
+    prepared, received, granted = np.zeros(n), np.zeros(n), np.zeros(n)
     for costs in transfers:
         prepared[costs.sender] += costs.export_macs
+        granted[costs.sender] += costs.grant_bits
         if not costs.uploaded:
             received[costs.recipient] += costs.absorb_macs
-    sending = _work(delays, prepared, export) + _grants(delays, transfers)
+    sending = _work(delays, prepared, chance.export_setup) + grant_seconds(delays, granted)
     taking = np.zeros((draws, n))
     begins: list[Draws] = []
     ends: list[Draws] = []
@@ -66,7 +100,7 @@ def _lay_out(
         begin, end = _send(delays, costs, tries[:, number], again[:, number], sending, taking)
         begins.append(begin)
         ends.append(end)
-    finished = np.maximum(taking + _work(delays, received, absorb), sending)
+    finished = np.maximum(taking + _work(delays, received, chance.absorb_setup), sending)
     return begins, ends, np.asarray(finished.max(axis=1, initial=0.0))
 
 
@@ -118,11 +152,3 @@ def _work(
     work = macs / delays.mac_rate
     mean_setup = np.where(macs > 0, delays.setup_ratio * work + delays.setup_seconds, 0.0)
     return np.asarray(work + setup * mean_setup)
-
-
-def _grants(delays: DelayModel, transfers: Sequence[TransferCosts]) -> Float[np.ndarray, "n"]:
-    """Return how long each sender waits for its grants; they are so short that tries do not matter."""
-    bits = np.zeros(delays.devices)
-    for costs in transfers:
-        bits[costs.sender] += costs.grant_bits
-    return np.asarray(bits * (1 + delays.overhead) / delays.down_rate / (1 - delays.loss))

@@ -145,17 +145,28 @@ class Correspondence:
             if delivered is None and until is not None and self.clock() >= until:
                 return None
 
-    def everyone(self, questions: Mapping[int, Question]) -> dict[int, Heard]:
-        """Ask several devices and wait for all; who is not in the result is lost."""
-        tags = {
-            self.ask(device, question)[0]: device for device, question in questions.items() if device not in self.lost
-        }
+    def everyone(
+        self, questions: Mapping[int, Question], *, if_one_fails: Mapping[int, Question] | None = None
+    ) -> dict[int, Heard]:
+        """Ask several devices and wait for all; who is not in the result is lost.
+
+        As soon as one of them is lost or answers with an error, the questions ``if_one_fails`` are put as well, for
+        others that wait for it.
+        """
+        asked = [device for device in questions if device not in self.lost]
+        tags = {self.ask(device, questions[device])[0] for device in asked}
+        further: set[int] = set()
         found: list[Heard] = []
-        while any(tag in self._open for tag in tags):
-            heard = self.hear(None)
+        while any(tag in self._open for tag in tags | further):
+            heard = self.hear(None if if_one_fails is None else self.clock() + self._patience / 4)
             found += [] if heard is None else [heard]
+            failed = heard is not None and heard.frame.kind == "error"
+            if if_one_fails is not None and (failed or any(device in self.lost for device in asked)):
+                there = [device for device in if_one_fails if device not in self.lost]
+                further = {self.ask(device, if_one_fails[device])[0] for device in there}
+                if_one_fails = None
         found += self._early
-        self._early = deque(heard for heard in found if heard.tag not in tags)
+        self._early = deque(heard for heard in found if heard.tag not in tags | further)
         return {heard.device: heard for heard in found if heard.tag in tags}
 
     def farewell(self) -> None:

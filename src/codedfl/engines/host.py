@@ -11,14 +11,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, final
 
 from codedfl import schemes
 from codedfl.engines import fields
 from codedfl.engines.carrier import Host, Peers
-from codedfl.engines.emulation import Emulation
-from codedfl.engines.parcels import Parcel, deliver, refusal, taken
+from codedfl.engines.emulation import Emulation, Errand, Occasion
+from codedfl.engines.parcels import Parcel, Travel, deliver, refusal, taken
 from codedfl.engines.session import Emulate, Holding, Session, Site
 from codedfl.engines.turns import Repeated, Superseded
 from codedfl.engines.wire import Frame, decode, encode, gathered, scattered
@@ -35,6 +36,20 @@ _LONGEST = 64
 """So long is the name of a session at most."""
 
 _log = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True)
+class _Wanted:
+    """A parcel that the server wants sent: to a site or to itself, and which of those to that site it is."""
+
+    number: int
+    site: str | None
+    relayed: bool
+    turn: int | None
+
+    def travel(self, occasion: Occasion, errand: Errand) -> Travel:
+        return Travel(occasion, self.turn, self.relayed, errand.tries(self.number), errand.rate)
 
 
 @final
@@ -83,8 +98,7 @@ class DeviceHost(Host):
         try:
             run = self._current()
             parcel = Parcel.from_bytes(run.envelopes.open(sender, payload))
-            if run.slow is not None and not parcel.free:
-                self._receive(run, run.slow, parcel)
+            self._receive(run, parcel)
             run.inbox.put(sender, parcel)
         except Superseded:
             return refusal("the run is over")
@@ -100,7 +114,7 @@ class DeviceHost(Host):
         with self._lock:
             run, self._run, self._loaded = self._run, None, None
         if run is not None:
-            run.turns.close()
+            run.close()
 
     def _current(self) -> Session:
         with self._lock:
@@ -141,7 +155,7 @@ class DeviceHost(Host):
         with self._lock:
             before, self._run = self._run, run
         if before is not None:
-            before.turns.close()
+            before.close()
         own = run.own
         shown = {"public": own.public.hex(), "nonce": own.nonce.hex()} if own else {"public": None, "nonce": None}
         told = {**vars(facts), "dtype": facts.dtype.name, "kind": holding.kind, "classes": list(holding.classes)}
@@ -189,50 +203,62 @@ class DeviceHost(Host):
     def _export(self, run: Session, frame: Frame) -> Frame:
         """Prepare all parcels of a stage, then send them one after the other; those for the server go back to it."""
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        wanted = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,)])
-        slow, device = None if fields.flag(frame.fields, "free") else run.slow, run.sharing
-        if not run.uploads and any(site is None for _, site, _ in wanted):
+        rows = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
+        wanted = [_Wanted(*row) for row in rows]
+        occasion, device = _occasion(frame), run.sharing
+        errand = run.errand(occasion)
+        if not run.uploads and any(each.site is None for each in wanted):
             raise EngineError("devices of this scheme send parcels to each other only; check what the server does")
-        grants = scattered(frame.arrays, [which for which, _, _ in wanted])
-        closing = run.envelopes if any(site is not None for _, site, _ in wanted) else None
+        grants = scattered(frame.arrays, [each.number for each in wanted])
+        closing = run.envelopes if any(each.site is not None for each in wanted) else None
         parcels: dict[int, Any] = {}
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
             began = time.perf_counter()
-            for which, _, _ in wanted:
+            for each in wanted:
                 work = Work()
-                parcels[which] = device.export(grants[which], work)
+                parcels[each.number] = device.export(grants[each.number], work)
                 macs.append(work.macs)
-            if slow is not None:
+            if errand is not None:
                 bits = sum(message_bits(grant) for grant in grants.values())
-                spent = time.perf_counter() - began
-                seconds = slow.download(bits, stage, 0) + slow.work(sum(macs), stage, 1) - spent
+                seconds = errand.prepare(bits, sum(macs)) - (time.perf_counter() - began)
                 run.turns.sleep(seconds, number, droppable=False)
             working = time.perf_counter() - began
-        for which, site, relayed in wanted:
-            bits = message_bits(parcels[which])
-            if slow is not None and (site is None or relayed):
-                run.turns.sleep(slow.upload(bits, stage, 2, which), number, droppable=False)
-            if site is not None and closing is not None:
-                parcel = Parcel(stage, which, parcels[which], relayed=relayed, free=slow is None)
-                reason = deliver(self._peers, closing, site, parcel)
+        for each in wanted:
+            contents = parcels[each.number]
+            if errand is not None and (each.site is None or each.relayed):
+                run.turns.sleep(errand.upload(message_bits(contents), each.number), number, droppable=False)
+            if each.site is not None and closing is not None:
+                travel = None if errand is None or occasion is None else each.travel(occasion, errand)
+                reason = deliver(self._peers, closing, each.site, Parcel(stage, each.number, contents, travel))
                 if reason is not None:
-                    return Frame("error", {"reason": f"it could not send to {site}: {reason}", "unreached": site})
-        bits_sent = [message_bits(parcels[which]) for which, _, _ in wanted]
-        uploads = {which: parcels[which] for which, site, _ in wanted if site is None}
+                    return Frame(
+                        "error", {"reason": f"it could not send to {each.site}: {reason}", "unreached": each.site}
+                    )
+        bits_sent = [message_bits(parcels[each.number]) for each in wanted]
+        uploads = {each.number: parcels[each.number] for each in wanted if each.site is None}
         return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, gathered(uploads))
 
-    def _receive(self, run: Session, slow: Emulation, parcel: Parcel) -> None:
-        """Let a parcel take its time on the link; one comes after the other."""
-        seconds = slow.download if parcel.relayed else slow.parcel
-        with run.taking:
-            run.turns.sleep(seconds(message_bits(parcel.contents), parcel.stage, 3, parcel.number), 0, droppable=False)
+    def _receive(self, run: Session, parcel: Parcel) -> None:
+        """Let a parcel take its time on the link, where that is emulated."""
+        travel, bits = parcel.travel, message_bits(parcel.contents)
+        if travel is None or run.slow is None:
+            return
+        errand = run.slow.errand(travel.occasion)
+        if travel.relayed:
+            seconds = errand.download(bits, parcel.number)
+        else:
+            seconds = errand.parcel(bits, travel.tries, travel.rate)
+        if travel.turn is None:
+            run.reception.alone(parcel.stage, seconds)
+        else:
+            run.reception.in_turn(parcel.stage, travel.turn, seconds, wait=not travel.relayed)
 
     def _absorb(self, run: Session, frame: Frame) -> Frame:
         """Take in the parcels of a stage, in the order that the server says."""
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        slow = None if fields.flag(frame.fields, "free") else run.slow
         wanted = [(which, sender) for which, sender in fields.rows(frame.fields, "parcels", [(int,), (str,)])]
+        errand = run.errand(_occasion(frame))
         macs: list[int] = []
         with run.turns.turn(number, droppable=False):
             messages = run.inbox.take(stage, wanted)
@@ -241,8 +267,8 @@ class DeviceHost(Host):
                 work = Work()
                 run.sharing.absorb(message, work)
                 macs.append(work.macs)
-            if slow is not None:
-                seconds = slow.work(sum(macs), stage, 4) - (time.perf_counter() - began)
+            if errand is not None:  # it began with the last parcel, not when all others had theirs, too
+                seconds = run.reception.over(stage) + errand.absorb(sum(macs)) - time.monotonic()
                 run.turns.sleep(seconds, number, droppable=False)
             working = time.perf_counter() - began
         return Frame("answer", {"macs": macs, "working_seconds": working})
@@ -250,13 +276,21 @@ class DeviceHost(Host):
     def _forget(self, run: Session, frame: Frame) -> Frame:
         """Forget the parcels of a stage that will not be finished, or the whole run."""
         if frame.fields.get("stage", 0) is not None:
-            run.inbox.drop(fields.count(frame.fields, "stage"))
+            stage = fields.count(frame.fields, "stage")
+            run.reception.release(stage)
+            run.inbox.drop(stage)
             return Frame("answer")
         with self._lock:
             if self._run is run:
                 self._run, self._loaded = None, None
-        run.turns.close()
+        run.close()
         return Frame("answer")
+
+
+def _occasion(frame: Frame) -> Occasion | None:
+    """Return when parcels are sent, where that is to take emulated time."""
+    table = frame.fields.get("occasion")
+    return None if table is None else Occasion.from_table(table)
 
 
 def _echo(frame: Frame) -> dict[str, Any]:

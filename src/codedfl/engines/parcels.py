@@ -1,55 +1,88 @@
 """A device's parcels to other devices: closed, sent, kept until the server says that all have arrived, and taken in."""
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from codedfl.engines import fields
 from codedfl.engines.carrier import Peers
+from codedfl.engines.emulation import Occasion
 from codedfl.engines.envelopes import Envelopes
 from codedfl.engines.wire import LARGEST_FRAME, Frame, decode, encode
 from codedfl.errors import EngineError, ParcelError
 from codedfl.schemes.messages import Message, message_bits
 
-__all__ = ["Inbox", "Parcel", "deliver", "refusal", "taken"]
+__all__ = ["Inbox", "Parcel", "Travel", "deliver", "refusal", "taken"]
 
 _ATTEMPTS = 2
 _MOST_PARCELS = 256
 _MOST_BYTES = LARGEST_FRAME
+_NO_PARCEL = "what a device sent is no parcel of a stage; check that versions agree"
 _PARCEL, _TAKEN, _REFUSED = "parcel", "taken", "refused"
 
 
 @final
 @dataclass(frozen=True)
+class Travel:
+    """How a parcel travels where links are emulated: so often at the sender's rate, and in turn unless it goes alone.
+
+    What is ``relayed`` comes to the recipient by the server's link.
+    """
+
+    occasion: Occasion
+    turn: int | None
+    relayed: bool
+    tries: float
+    rate: float
+
+    def to_table(self) -> dict[str, Any]:
+        """Write it as plain values."""
+        return vars(self) | {"occasion": self.occasion.to_table()}
+
+    @classmethod
+    def from_table(cls, table: Any) -> "Travel":
+        """Read what another device wrote."""
+        names = ("turn", "relayed", "tries", "rate")
+        if not isinstance(table, dict) or table.keys() != {"occasion", *names}:
+            raise EngineError(_NO_PARCEL)
+        turn, relayed, tries, rate = (table[name] for name in names)
+        sound = type(relayed) is bool and (turn is None or (type(turn) is int and turn >= 0))
+        if not sound or not all(type(value) is float and 0 < value < math.inf for value in (tries, rate)):
+            raise EngineError(_NO_PARCEL)
+        return cls(Occasion.from_table(table["occasion"]), turn, relayed, tries, rate)
+
+
+@final
+@dataclass(frozen=True)
 class Parcel:
-    """A numbered parcel of a stage. What is ``relayed`` goes by the server's links, and what is ``free`` by none."""
+    """A numbered parcel of a stage; it takes time to ``travel`` only where that is emulated."""
 
     stage: int
     number: int
     contents: Message = field(repr=False)
-    relayed: bool = False
-    free: bool = False
+    travel: Travel | None = None
 
     def to_bytes(self) -> bytes:
         """Write the parcel, not yet closed."""
-        values = {"stage": self.stage, "number": self.number, "relayed": self.relayed, "free": self.free}
-        return encode(Frame(_PARCEL, values, self.contents))
+        travel = None if self.travel is None else self.travel.to_table()
+        return encode(Frame(_PARCEL, {"stage": self.stage, "number": self.number, "travel": travel}, self.contents))
 
     @classmethod
     def from_bytes(cls, text: bytes) -> "Parcel":
         """Read an opened parcel; one with numbers that are not finite is refused while its sender still has them."""
         frame = decode(text)
         if frame.kind != _PARCEL:
-            raise EngineError("what a device sent is no parcel of a stage; check that versions agree")
+            raise EngineError(_NO_PARCEL)
         for name, array in frame.arrays.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise EngineError(f"array '{name}' of a parcel holds numbers that are not finite; check the data")
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        relayed, free = fields.flag(frame.fields, "relayed"), fields.flag(frame.fields, "free")
-        return cls(stage, number, frame.arrays, relayed, free)
+        travel = frame.fields.get("travel")
+        return cls(stage, number, frame.arrays, None if travel is None else Travel.from_table(travel))
 
 
 def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel) -> str | None:

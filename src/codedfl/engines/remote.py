@@ -11,6 +11,7 @@ from codedfl.delays import RoundCosts, TransferCosts
 from codedfl.engines.board import Board
 from codedfl.engines.contract import Answer, Engine, Placed, Receive, Reply
 from codedfl.engines.correspondence import Correspondence, Heard, Question
+from codedfl.engines.emulation import Occasion
 from codedfl.engines.stages import Stages
 from codedfl.errors import LostDevicesError
 from codedfl.schemes.contract import Message, Round, Transfer, message_bits
@@ -131,7 +132,8 @@ class RemoteEngine(Engine):
 
     def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
         """Let devices hand over; if one of them is gone, so are data, and the run cannot go on."""
-        placed = self._stages.carry(transfers, _nobody, free=False)
+        occasion = Occasion(epoch=epoch, parcels=len(transfers))
+        placed = self._stages.carry(transfers, _nobody, occasion, parallel=parallel)
         if placed.lost:
             raise LostDevicesError(
                 f"{self._names(placed.lost)} got lost in a hand-over after epoch {epoch}; let the run go on from its "
@@ -142,13 +144,13 @@ class RemoteEngine(Engine):
 
     def place(self, stage: int, transfers: Sequence[Transfer], receive: Receive) -> Placed:
         """Let devices send to each other; if one of them is gone, nothing is taken in."""
-        placed = self._stages.carry(transfers, receive, free=False)
+        placed = self._stages.carry(transfers, receive, Occasion(stage=stage, parcels=len(transfers)))
         self._note(() if placed.lost else transfers, handed_over=False)
         return placed
 
     def replay(self, transfers: Sequence[Transfer], receive: Receive | None = None) -> None:
         """Let devices send again what they had sent."""
-        placed = self._stages.carry(transfers, receive or _nobody, free=True)
+        placed = self._stages.carry(transfers, receive or _nobody)
         if placed.lost:
             raise LostDevicesError(
                 f"{self._names(placed.lost)} cannot be reached, and a run that goes on needs again what they had sent; "

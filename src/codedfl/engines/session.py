@@ -9,9 +9,10 @@ import numpy as np
 
 from codedfl import schemes
 from codedfl.engines import fields
-from codedfl.engines.emulation import Emulation
+from codedfl.engines.emulation import Emulation, Errand, Occasion
 from codedfl.engines.envelopes import DeviceKey, Envelopes, Member
 from codedfl.engines.parcels import Inbox
+from codedfl.engines.reception import Reception
 from codedfl.engines.turns import Turns
 from codedfl.errors import DataError, EngineError, UsageError
 from codedfl.scenario import Scenario
@@ -68,7 +69,7 @@ class Session:
         self.own = None if site.key is None else Member.of(site.key)
         self.turns = Turns()
         self.inbox = Inbox()
-        self.taking = threading.Lock()
+        self.reception = Reception()
         self.slow: Emulation | None = None
         self.uploads = False
         self._site = site
@@ -147,6 +148,15 @@ class Session:
             largest_target=fields.real(told, "largest_target"),
             delays=schemes.known_delays(self.scenario),
         )
+
+    def errand(self, occasion: Occasion | None) -> Errand | None:
+        """Return the emulated part in an exchange of parcels, if one is told and if any is emulated."""
+        return None if self.slow is None or occasion is None else self.slow.errand(occasion)
+
+    def close(self) -> None:
+        """Drop what is going on."""
+        self.turns.close()
+        self.reception.close()
 
     def take_up(self, device: Device) -> None:
         """Keep the device that the scheme has made."""

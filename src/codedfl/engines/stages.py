@@ -10,6 +10,7 @@ from typing import Any, final
 from codedfl.delays import TransferCosts
 from codedfl.engines.contract import Placed, Receive
 from codedfl.engines.correspondence import Correspondence, Question
+from codedfl.engines.emulation import Occasion
 from codedfl.engines.fields import words
 from codedfl.engines.wire import gathered, scattered
 from codedfl.errors import EngineError, LostDevicesError
@@ -26,13 +27,21 @@ class Stages:
         self._letters = letters
         self._number = 0
 
-    def carry(self, transfers: Sequence[Transfer], receive: Receive, *, free: bool) -> Placed:
+    def carry(
+        self,
+        transfers: Sequence[Transfer],
+        receive: Receive,
+        occasion: Occasion | None = None,
+        *,
+        parallel: bool = False,
+    ) -> Placed:
         """Do a stage; return what it cost, or who was missing so that nothing of it was taken in.
 
-        ``free``: sites that emulate slow links let it take no time.
+        Without an ``occasion`` it takes no time at sites that emulate slowness; with ``parallel`` recipients take
+        parcels at once there.
         """
         self._number += 1
-        stage = _Stage(self._letters, self._number, transfers, free=free)
+        stage = _Stage(self._letters, self._number, transfers, occasion, parallel=parallel)
         if stage.missing or not stage.export():
             stage.forget()
             return Placed([], stage.missing)
@@ -56,10 +65,19 @@ class Stages:
 
 
 class _Stage:
-    def __init__(self, letters: Correspondence, number: int, transfers: Sequence[Transfer], *, free: bool) -> None:
+    def __init__(
+        self,
+        letters: Correspondence,
+        number: int,
+        transfers: Sequence[Transfer],
+        occasion: Occasion | None,
+        *,
+        parallel: bool,
+    ) -> None:
         self._letters = letters
-        self._fields = {"stage": number, "free": free}
+        self._fields = {"stage": number, "occasion": None if occasion is None else occasion.to_table()}
         self._transfers = transfers
+        self._turns = _turns(transfers, parallel=parallel)
         self._sent: dict[int, tuple[int, int]] = {}
         self._taken: dict[int, int] = {}
         self.uploads: dict[int, dict[str, Any]] = {}
@@ -76,7 +94,11 @@ class _Stage:
         work: dict[int, list[int]] = {}
         for number, transfer in enumerate(self._transfers):
             work.setdefault(transfer.sender, []).append(number)
-        answers = self._letters.everyone({device: self._outgoing(numbers) for device, numbers in work.items()})
+        # sites may wait for parcels of others in emulated time: if one fails, nobody must wait for it
+        answers = self._letters.everyone(
+            {device: self._outgoing(numbers) for device, numbers in work.items()},
+            if_one_fails=dict.fromkeys(self._parties, self._forgetting),
+        )
         failed: dict[int, str] = {}
         for device, heard in answers.items():
             if heard.frame.kind != "answer":
@@ -97,7 +119,12 @@ class _Stage:
         chosen = {number: self._transfers[number] for number in numbers}
         sites = self._letters.sites
         parcels = [
-            [number, None if transfer.recipient == SERVER else sites[transfer.recipient], transfer.relayed]
+            [
+                number,
+                None if transfer.recipient == SERVER else sites[transfer.recipient],
+                transfer.relayed,
+                self._turns[number],
+            ]
             for number, transfer in chosen.items()
         ]
         grants = {number: transfer.grant for number, transfer in chosen.items()}
@@ -134,8 +161,11 @@ class _Stage:
 
     def forget(self) -> None:
         """Let all who are there drop what has come; who does not answer is lost."""
-        question = Question("forget", self._fields)
-        self._letters.everyone(dict.fromkeys(self._parties, question))
+        self._letters.everyone(dict.fromkeys(self._parties, self._forgetting))
+
+    @property
+    def _forgetting(self) -> Question:
+        return Question("forget", {"stage": self._fields["stage"]})
 
     def costs(self, number: int) -> TransferCosts:
         """Return what a transfer took, as its parties say."""
@@ -149,3 +179,13 @@ class _Stage:
             absorb_macs=self._taken.get(number, 0),
             relayed=transfer.relayed,
         )
+
+
+def _turns(transfers: Sequence[Transfer], *, parallel: bool) -> list[int | None]:
+    """Return of each parcel the place among those to its recipient; none where they come at once."""
+    count: dict[int, int] = {}
+    turns: list[int | None] = []
+    for transfer in transfers:
+        turns.append(None if parallel else count.get(transfer.recipient, 0))
+        count[transfer.recipient] = count.get(transfer.recipient, 0) + 1
+    return turns

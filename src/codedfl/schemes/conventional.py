@@ -50,6 +50,8 @@ class GradientDevice(Device):
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
+        if shard.compact:
+            _ = shard.gram, shard.moments  # known from here on, so that no first question waits for them
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Answer with the sum of the gradients of all own data points."""

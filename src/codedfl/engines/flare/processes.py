@@ -13,10 +13,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 from typing import Any, final
 
 from codedfl.engines.flare.kits import Kits, write_private
@@ -122,18 +122,23 @@ def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
 
 
 @contextlib.contextmanager
-def running(kits: Sequence[Path]) -> Iterator[None]:
-    """Start kits, and stop them whatever happens, also if this command is told to end; they share the processors."""
+def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]] = MappingProxyType({})) -> Iterator[None]:
+    """Start kits, and stop them whatever happens, also if this command is told to end; they share the processors.
+
+    ``prefixes`` are those of their commands.
+    """
     with _told_to_end_is_an_error():
         try:
             for kit in kits:
-                start(kit, threads_each(kits))
+                start(kit, threads_each(kits), through=prefixes.get(kit, ()))
             yield
         finally:
             stop(kits)
 
 
-def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
+def reviver(
+    kits: Sequence[Path], most: int = 3, prefixes: Mapping[Path, Sequence[str]] = MappingProxyType({})
+) -> Callable[[], None]:
     """Make a function that starts again those kits whose process has died, each at most ``most`` times."""
     times = dict.fromkeys(kits, 0)
 
@@ -145,7 +150,7 @@ def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
             if times[kit] > most:
                 raise EngineError(f"the process of '{kit}' keeps dying; {_last_words(kit)}")
             stop([kit])
-            start(kit, threads_each(kits))
+            start(kit, threads_each(kits), through=prefixes.get(kit, ()))
 
     return revive
 

@@ -1,0 +1,158 @@
+"""Prediction against reality: an emulated fleet of real processes beside what virtual time says of the same scenario.
+
+    python -m benchmarks.emulated_fleet [FOLDER]
+
+A server and six devices of three speed classes run as FLARE processes of this machine. Devices compute for real and
+sleep for the rest of what the delay model says they take; messages and parcels really go through FLARE. Measured is
+the wall clock, FLARE and computing included, divided by the time scale. Predicted is virtual time: in the run's own
+timing draw, whose random numbers the emulated devices meet too, and as the mean over draws, which is what `codedfl
+plan` says before anything runs. The figure goes to FOLDER (out/emulated-fleet); without FLARE nothing is measured.
+"""
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.measure import show
+from codedfl.compare import SharedProblem
+from codedfl.engines.flare.kits import Kits, write_site
+from codedfl.engines.flare.names import need_flare
+from codedfl.engines.flare.processes import kits_of, running
+from codedfl.engines.flare.sites import read_site
+from codedfl.errors import MissingExtraError
+from codedfl.figures import Pair, measured_against_predicted, save
+from codedfl.fleet import make_fleet, train
+from codedfl.progress import silent
+from codedfl.runs import Run, execute
+from codedfl.scenario import Scenario, load
+from codedfl.timing import band
+
+FOLDER = Path("out/emulated-fleet")
+LIMIT = 0.15
+CLASSES = (8e6, 4e6, 2e6)
+"""Multiplications a second of two devices each; replies take about 5, 10 and 20 seconds, and setup."""
+EPOCHS = 15
+SCALES = {"conventional": 0.15, "drop-slowest": 0.2, "code-based": 0.25, "sealed": 0.35, "sealed-coded": 0.7}
+"""Real seconds for each of the scenario's, so that all trainings take a minute or two: the quicker a scheme, the more
+what FLARE and computing take would count beside what is emulated."""
+SOLVERS = {"drop-slowest": "nesterov"}
+"""Conjugate gradients need gradients of all data, which not every scheme gives."""
+OPTIONS: dict[str, dict[str, Any]] = {"drop-slowest": {"schemes.drop-slowest.wait_for": 4}}
+
+
+def scenario(scheme: str) -> Scenario:
+    """Return the paper's task and links, with a fleet that fits this machine."""
+    common = {
+        "scheme": scheme,
+        "name": "emulated-fleet",
+        "fleet.devices": [{"count": 2, "mac_rate": rate} for rate in CLASSES],
+        "training.epochs": EPOCHS,
+        "training.solver": SOLVERS.get(scheme, "conjugate-gradients"),
+    }
+    return load("paper").with_settings(common | OPTIONS.get(scheme, {}))
+
+
+def main(folder: Path = FOLDER) -> dict[str, Any]:
+    """Predict all, then measure all with the same processes."""
+    try:
+        need_flare()
+    except MissingExtraError as error:
+        print(f"  not measured: {error}")
+        return {}
+    chosen = {scheme: scenario(scheme) for scheme in SCALES}
+    for name in ("predicted", "measured"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    began = time.monotonic()
+    predicted = predictions(chosen, folder / "predicted")
+    show("predicting all", time.monotonic() - began, unit="s")
+    real = measurements(chosen, folder / "measured")
+    show("predicting and measuring all", time.monotonic() - began, unit="s")
+    results = {scheme: compared(predicted[scheme], real[scheme], SCALES[scheme]) for scheme in SCALES}
+    report(results, LIMIT)
+    pairs = [Pair(scheme, predicted[scheme], real[scheme]) for scheme in SCALES]
+    save(measured_against_predicted(pairs, limit=LIMIT), folder / "prediction.png")
+    print(f"  figure: {folder / 'prediction.png'}")
+    return {"classes": CLASSES, **results}
+
+
+def predictions(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
+    """Run all in virtual time, with one thread as the processes have, so that models can be the same."""
+    shared = SharedProblem(silent)
+    with threadpool_limits(1):
+        return {name: execute(each, folder / name, problem=shared.get(each)) for name, each in chosen.items()}
+
+
+def measurements(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
+    """Run all on processes of this machine, which stay while one training follows the other."""
+    with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as place:
+        kits = make_fleet(Path(place) / "kits", next(iter(chosen.values())))
+        with running(kits_of(kits)):
+            return {name: measured(kits, each, folder / name) for name, each in chosen.items()}
+
+
+def measured(kits: Kits, wanted: Scenario, place: Path) -> Run:
+    """Train on sites that emulate in the time scale of the scheme."""
+    scale = SCALES[wanted.scheme]
+    for site in kits.sites:
+        kit = kits.device(site)
+        settings = {name: value for name, value in read_site(kit).items() if name != "folder"}
+        write_site(kit, settings | {"emulation": {"time_scale": scale}})
+    return train(kits, wanted, run=place, time_scale=scale, tries=1)
+
+
+def compared(predicted: Run, real: Run, scale: float) -> dict[str, Any]:
+    """Hold a measured run against its prediction."""
+    own, taken = (float(run.epochs["time"][-1]) for run in (predicted, real))
+    draws = band(np.concatenate([run.timings[:, -1] for run in predicted.repeats]).astype(np.float64))
+    epochs = real.summary["epochs"]
+    return {
+        "time_scale": scale,
+        "epochs": epochs,
+        "predicted_seconds": own,
+        "predicted_mean_seconds": draws.mean,
+        "predicted_low_seconds": draws.low,
+        "predicted_high_seconds": draws.high,
+        "measured_seconds": taken,
+        "measured_over_predicted": taken / own,
+        "measured_over_mean": taken / draws.mean,
+        "real_seconds": taken * scale,
+        "overhead_seconds_an_epoch": (taken - own) * scale / epochs,
+        "handovers": [run.summary["handovers"] for run in (predicted, real)],
+        "accuracy": float(real.epochs["accuracy"][-1]),
+        "largest_accuracy_gap": float(abs(predicted.epochs["accuracy"] - real.epochs["accuracy"]).max()),
+    }
+
+
+def report(results: dict[str, dict[str, Any]], limit: float) -> None:
+    """Print what was found: seconds of the scenario, but for those that are said to be real."""
+    columns = ("epochs", "own draw", "mean", "95% of draws", "measured", "/ own", "/ mean", "hand-overs", "accuracy")
+    print(f"  {'scheme':<14}" + "".join(f"{name:>13}" for name in (*columns, "and gap", "real s", "ms an epoch")))
+    for scheme, row in results.items():
+        cells = (
+            row["epochs"],
+            f"{row['predicted_seconds']:.1f}",
+            f"{row['predicted_mean_seconds']:.1f}",
+            f"{row['predicted_low_seconds']:.0f} to {row['predicted_high_seconds']:.0f}",
+            f"{row['measured_seconds']:.1f}",
+            f"{row['measured_over_predicted']:.3f}",
+            f"{row['measured_over_mean']:.3f}",
+            " and ".join(str(count) for count in row["handovers"]),
+            f"{row['accuracy']:.4f}",
+            f"{row['largest_accuracy_gap']:.4f}",
+            f"{row['real_seconds']:.1f}",
+            f"{1e3 * row['overhead_seconds_an_epoch']:.0f}",
+        )
+        print(f"  {scheme:<14}" + "".join(f"{cell:>13}" for cell in cells))
+    for scheme, row in results.items():
+        show(f"{scheme}: measured beside predicted, own draw", abs(row["measured_over_predicted"] - 1), limit)
+        show(f"{scheme}: measured beside predicted, mean of draws", abs(row["measured_over_mean"] - 1))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:2]))
