@@ -95,6 +95,7 @@ def test_chance_has_addresses() -> None:
         {"epoch": True, "stage": None, "parcels": 1},
         {"epoch": 1, "stage": None, "parcels": None},
         {"epoch": 1, "stage": None, "parcels": 1, "more": 1},
+        {"epoch": 1, "stage": None, "parcels": 10**9},
     ],
 )
 def test_an_occasion_is_one_of_two(table: object) -> None:

@@ -17,6 +17,9 @@ from codedfl.scenario import DeviceGroup, Fleet, Links, Scenario
 
 __all__ = ["Emulation", "Errand", "Occasion"]
 
+_MOST = 1 << 20
+"""More epochs, stages and parcels there are not: who says so wants memory to be filled."""
+
 
 @final
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Occasion:
         kinds = {"epoch": (int, type(None)), "stage": (int, type(None)), "parcels": (int,)}
         sound = isinstance(table, dict) and table.keys() == kinds.keys()
         sound = sound and all(
-            type(table[name]) in allowed and (table[name] or 0) >= 0 for name, allowed in kinds.items()
+            type(table[name]) in allowed and 0 <= (table[name] or 0) < _MOST for name, allowed in kinds.items()
         )
         if not sound or (table["epoch"] is None) == (table["stage"] is None):
             raise EngineError("it is not said when parcels are sent; check that versions agree")

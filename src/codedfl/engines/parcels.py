@@ -113,8 +113,8 @@ def refusal(reason: str) -> bytes:
 class Inbox:
     """Parcels that have come and are not taken in yet; it may be used from several threads at once.
 
-    Stages come one after the other: what belongs to one that is over is refused. Of each sender so much is kept as a
-    stage may hold, and no more.
+    Stages come one after the other: what belongs to one that is over is dropped, which is no fault of its sender. Of
+    each sender so much is kept as a stage may hold, and no more.
     """
 
     def __init__(self) -> None:
@@ -126,9 +126,7 @@ class Inbox:
         """Keep a parcel; a second try to deliver the same one changes nothing."""
         key = sender, parcel.stage, parcel.number
         with self._lock:
-            if parcel.stage <= self._over:
-                raise ParcelError(f"a parcel from {sender} belongs to stage {parcel.stage}, which is over; drop it")
-            if key in self._held:
+            if parcel.stage <= self._over or key in self._held:
                 return
             others = [contents for (name, _, _), contents in self._held.items() if name == sender]
             held = sum(message_bits(contents) for contents in (*others, parcel.contents)) // 8
@@ -150,7 +148,7 @@ class Inbox:
             return found
 
     def drop(self, stage: int) -> None:
-        """Forget what has come in a stage that will not be finished, and take nothing of it any more."""
+        """Forget what has come in a stage that will not be finished, and keep nothing of it any more."""
         with self._lock:
             self._end(stage)
 
