@@ -103,6 +103,7 @@ def chosen(scheme: str) -> Scenario:
         {
             "scheme": scheme,
             "data": {"source": "digits"},
+            "features": {"kind": "none"},
             "task": {"precision": "float64"},
             "fleet": {"devices": [{"count": 5, "mac_rate": 25e6}]},
             "training": {"epochs": EPOCHS, "learning_rate": 0.05},
