@@ -113,6 +113,13 @@ class Lab:
             self._network.close()
             gc.collect()  # FLARE's sessions leave sockets to the garbage collector
 
+    def second_answers(self, sites: Sequence[str]) -> int:
+        """How many second answers of these sites were refused so far; none may have been taken."""
+        logs = [path.read_text() for site in sites for path in self.kits.device(site).glob("*/log.txt")]
+        if any("took a second answer" in log for log in logs):
+            raise RuntimeError("a second answer was taken")
+        return sum(log.count("a second answer was refused") for log in logs)
+
     def reference(self, scenario: Scenario) -> Any:
         """The model of virtual time."""
         name = scenario.id()
