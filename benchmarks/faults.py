@@ -77,7 +77,7 @@ def cut_off(lab: Lab, sites: Sequence[str], _: Training) -> None:
 
 FAULTS = (
     Fault("device killed", killed),
-    Fault("its job process killed", killed_at_work),
+    Fault("job process of a device killed", killed_at_work),
     Fault("device paused for good", paused),
     Fault(f"device paused for {SHORT:g} s", paused_shortly, loses=False),
     Fault("device cut off", cut_off, inside=True),
@@ -87,7 +87,7 @@ FAULTS = (
     Fault("device replies twice", kind="twice", loses=False),
     Fault("device replies to an old epoch", kind="old"),
     Fault("server killed", killed, server=True, loses=False),
-    Fault("its job process killed", killed_at_work, server=True, loses=False),
+    Fault("job process of the server killed", killed_at_work, server=True, loses=False),
 )
 
 ROWS = [
@@ -103,6 +103,7 @@ def chosen(scheme: str) -> Scenario:
         {
             "scheme": scheme,
             "data": {"source": "digits"},
+            "features": {"kind": "none"},
             "task": {"precision": "float64"},
             "fleet": {"devices": [{"count": 5, "mac_rate": 25e6}]},
             "training": {"epochs": EPOCHS, "learning_rate": 0.05},
@@ -166,6 +167,8 @@ def row(lab: Lab, fault: Fault, scenario: Scenario) -> tuple[list[str], bool]:
         lab.put_right()
         training = lab.train(scenario, run, revive=False, tries=1)
         happened.append("put right and begun again, it " + _in_words(training.result(), training.jobs))
+    if fault.kind == "twice":
+        happened.append(f"{lab.second_answers(struck)} second answers refused before they reached the run, none taken")
     return happened, lab.is_exact(scenario, run)
 
 

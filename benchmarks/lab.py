@@ -5,6 +5,7 @@ devices are in a network of their own, which can be cut.
 """
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -16,31 +17,32 @@ from typing import Any, final
 
 import numpy as np
 
-from benchmarks.networks import Namespace, network
+from benchmarks.networks import Namespace, Network, network
 from codedfl.deployment import STATUS
-from codedfl.engines.flare import kits_of, reviver, start, status, stop, threads_each, write_site
+from codedfl.engines.flare import kits_of, reviver, running, start, status, stop, threads_each, write_site
 from codedfl.engines.flare.sites import read_site
 from codedfl.fleet import make_fleet, submit
 from codedfl.misbehaving import GO
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
 
-__all__ = ["HELD", "Lab", "lab"]
+__all__ = ["BEAT", "HELD", "MISSES", "Lab", "Training"]
 
 HELD = {"kind": "held"}
 HOST = "codedfl.misbehaving:make_host"
 FOR_EVER = 10**9
-BEAT, MISSES = 1.0, 6
-"""A site that lets six pings in turn go by, one a second, is gone."""
+BEAT, MISSES = 2.0, 3
+"""A site that lets three pings in turn go by for two seconds each is gone."""
 
 
 @final
 class Lab:
     """The fleet, what its sites are told, and how a run on it stands."""
 
-    def __init__(self, folder: Path, scenario: Scenario) -> None:
+    def __init__(self, folder: Path, scenario: Scenario, apart: Network | None = None) -> None:
+        """``apart`` is the network of the last two devices."""
         self.folder = folder
-        self._network = network()
+        self._network = apart or network()
         self.kits = make_fleet(folder / "kits", scenario, host=self._network.host)
         self.kind_of_network = "namespace" if isinstance(self._network, Namespace) else "forwarder"
         self.inside = self.kits.sites[-2:]
@@ -96,14 +98,27 @@ class Lab:
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Start everything, and end it whatever happens."""
+        inside = [self.kits.device(site) for site in self.inside]
+        outside = [kit for kit in kits_of(self.kits) if kit not in inside]
         try:
-            for kit in kits_of(self.kits):
-                self._start(kit)
-            yield
+            with running(outside):
+                try:
+                    for kit in inside:
+                        self._start(kit)
+                    yield
+                finally:
+                    self._network.mend()
+                    stop(inside)
         finally:
-            self._network.mend()
-            stop(kits_of(self.kits))
             self._network.close()
+            gc.collect()  # FLARE's sessions leave sockets to the garbage collector
+
+    def second_answers(self, sites: Sequence[str]) -> int:
+        """How many second answers of these sites were refused so far; none may have been taken."""
+        logs = [path.read_text() for site in sites for path in self.kits.device(site).glob("*/log.txt")]
+        if any("took a second answer" in log for log in logs):
+            raise RuntimeError("a second answer was taken")
+        return sum(log.count("a second answer was refused") for log in logs)
 
     def reference(self, scenario: Scenario) -> Any:
         """The model of virtual time."""
@@ -149,7 +164,7 @@ class Training:
         )
 
     def _note(self, text: str) -> None:
-        self.jobs += text.startswith("submitted")
+        self.jobs += text.startswith("submitted as")
 
     def until(self, reached: Callable[[dict[str, Any]], bool]) -> None:
         """Wait until the board shows it; the training must not end before."""
@@ -164,9 +179,11 @@ class Training:
 
     def until_lost(self, sites: Sequence[str]) -> None:
         """Wait until the board shows that these sites are lost."""
-        self.until(
-            lambda board: set(sites) <= {row["site"] for row in board.get("devices", ()) if row["state"] == "lost"}
-        )
+        self.until(lambda board: set(sites) <= _lost(board))
+
+    def lost(self) -> set[str]:
+        """Who is lost, as the board shows it now."""
+        return _lost(self._board())
 
     def result(self) -> dict[str, Any]:
         """Wait for the end, and return the summary, or raise what stopped the training."""
@@ -184,9 +201,8 @@ class Training:
         return board
 
 
-def lab(folder: Path, scenario: Scenario) -> Lab:
-    """Make a lab in an empty folder."""
-    return Lab(folder, scenario)
+def _lost(board: Mapping[str, Any]) -> set[str]:
+    return {row["site"] for row in board.get("devices", ()) if row["state"] == "lost"}
 
 
 def _model(run: Path) -> Any:

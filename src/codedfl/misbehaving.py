@@ -17,10 +17,11 @@ Kinds, each from that epoch on, and in answers to the questions of epochs only:
     held      the right answer when the file ``go`` beside the site's own names the epoch, or a later one
     twice     the right answer, and before it the same bytes as a message of the site's own accord
 
-A carrier takes one answer a question: what a host returns. So a second answer can only be a message that nobody asked
-for. ``twice`` sends it to the server as a parcel is sent to a device; the server's end takes no parcels, so that it is
-refused, and the site logs that. Second answers under the number of an open question, which a faulty carrier could
-bring, are put in between by the tests of the correspondence, in one process.
+A carrier takes one answer a question: what a host returns. (FLARE itself drops a second reply under the number of a
+request.) So a second answer can only be a message that nobody asked for. ``twice`` sends it to the server as a parcel
+is sent to a device; the server's end takes no parcels, so that it is refused, and the site logs that. Second answers
+under the number of an open question, which a faulty carrier could bring, are put in between by the tests of the
+correspondence, in one process.
 """
 
 import logging

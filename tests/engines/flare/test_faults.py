@@ -1,0 +1,76 @@
+"""Faults on real processes: devices and the server are killed, paused, and answer nonsense, in the middle of a run.
+
+All faults one by one: benchmarks/faults.py.
+"""
+
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the extra 'flare'")
+
+from benchmarks.lab import HELD, Lab
+
+from codedfl.errors import LostDevicesError
+from codedfl.runs import load
+from codedfl.scenario import Scenario
+from tiny import is_one_sentence
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+"""FLARE's session leaves sockets to the garbage collector."""
+
+
+def epochs_saved(run: Path) -> int:
+    with np.load(run / "checkpoint.npz") as arrays:
+        return len(arrays["round_of_epoch"])
+
+
+def test_sealed_coded_goes_on_without_two_of_four_and_after_its_server_was_killed(lab: Lab, scenario: Scenario) -> None:
+    """Epoch 5: one job process is killed, one site answers garbage, one is paused for a second; epoch 8: the server."""
+    lab.put_right()
+    lab.tell({site: {"kind": "garbage", "epoch": 5} if site == "device-2" else HELD for site in lab.kits.sites})
+    lab.go(4)
+    run = lab.new_run()
+    training = lab.train(scenario, run, revive=True)
+    training.until_epoch(4)
+    lab.signal(signal.SIGKILL, ["device-1"], parent=False)
+    lab.signal(signal.SIGSTOP, ["device-3"], parent=True)
+    time.sleep(1.0)
+    lab.signal(signal.SIGCONT, ["device-3"], parent=True)
+    training.until_lost(["device-1", "device-2"])
+    lab.go(7)
+    training.until_epoch(7)
+    assert epochs_saved(run) >= 1
+    assert training.lost() == {"device-1", "device-2"}
+    lab.signal(signal.SIGKILL, ["server"], parent=True)
+    lab.go()
+    summary = training.result()
+    assert training.jobs == 2
+    assert (summary["epochs"], "device-3" in summary["deployment"]["lost"]) == (12, False)
+    assert lab.is_exact(scenario, run)
+    replies = load(run).epochs["replies"]
+    assert set(replies[1:].astype(int)) <= {2, 3, 4}
+
+
+def test_conventional_stops_in_words_and_goes_on_when_everyone_is_back(lab: Lab, scenario: Scenario) -> None:
+    """Epoch 5: a site answers NaN, and a whole device is killed; it is started again, and the owner mends the site."""
+    lab.put_right()
+    plain, run = scenario.with_settings({"scheme": "conventional"}), lab.new_run()
+    lab.tell({"device-1": {"kind": "nan", "epoch": 5}, "device-3": HELD})
+    lab.go(4)
+    training = lab.train(plain, run, revive=True, tries=1)
+    training.until_epoch(4)
+    lab.signal(signal.SIGKILL, ["device-3"], parent=True)
+    with pytest.raises(LostDevicesError, match="epoch 5 got 2 of the 4 replies") as error:
+        training.result()
+    reason = "array 'gradient' of its answer holds numbers that are not finite"
+    assert f"lost: device-1 ({reason}), device-3 (it cannot be reached)" in str(error.value)
+    assert is_one_sentence(str(error.value))
+    assert (epochs_saved(run), (run / "summary.json").exists()) == (4, False)
+    lab.tell({})
+    summary = lab.train(plain, run, revive=False, tries=1).result()
+    assert (summary["epochs"], summary["deployment"]["lost"]) == (12, {})
+    assert lab.is_exact(plain, run)
