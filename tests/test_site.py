@@ -155,6 +155,12 @@ def test_emulation_is_of_the_scenario_or_of_own_rates(tmp_path: Path) -> None:
     assert (
         slow.reply(2, 0, down_bits=0, macs=10**6, up_bits=0)[1] > quick.reply(2, 0, down_bits=0, macs=1, up_bits=0)[1]
     )
+    assert min(slow.reply(2, 0, down_bits=9, macs=9, up_bits=9)) > 0
+    _, settings = load_site(write(tmp_path, SMALL + "[emulation]\nlinks = false\n"))
+    assert settings.emulation is not None
+    assert [part > 0 for part in settings.emulation.of(small(), 4).reply(2, 0, down_bits=9, macs=9, up_bits=9)] == [
+        *(False, True, False)
+    ]
     own = SMALL + "[emulation]\nmac_rate = 1e3\nsetup_ratio = 0.0\n"
     _, settings = load_site(write(tmp_path, own))
     assert settings.emulation is not None

@@ -14,6 +14,7 @@ from cryptography.x509.oid import NameOID
 
 pytest.importorskip("nvflare", reason="start-up kits are made by NVIDIA FLARE, of the extra 'flare'")
 
+from codedfl.engines.flare.jobs import Job
 from codedfl.engines.flare.kits import Kits, load_kits, make_kits, write_private
 from codedfl.engines.flare.names import site_names
 from codedfl.engines.flare.processes import kits_of, start
@@ -171,4 +172,15 @@ def test_messages_are_kept_for_less_long_on_one_machine(kits: Kits, tmp_path: Pa
     for made, seconds in ((kits, 4.0), (far, 30.0)):
         for kit in kits_of(made):
             found = json.loads((kit / "local" / "comm_config.json").read_text())
-            assert found == {"streaming_retry_timeout": seconds, "streaming_retry_wait": seconds / 2}
+            assert (found["streaming_retry_timeout"], found["streaming_retry_wait"]) == (seconds, seconds / 2)
+
+
+def test_between_hosts_little_of_a_parcel_is_on_its_way_at_a_time(kits: Kits, tmp_path: Path) -> None:
+    """A sign of life behind it must not take as long as the pings that wait for it: 5 s, here at 1 Mbit/s."""
+    far = make_kits(tmp_path / "kits", SITES, host="fl.example.org", port=8002)
+    for kit in kits_of(far):
+        found = json.loads((kit / "local" / "comm_config.json").read_text())
+        assert found["streaming_ack_interval"] <= found["streaming_window_size"]
+        assert 8 * (found["streaming_window_size"] + found["streaming_chunk_size"]) / 1e6 < Job("x", "y", ()).beat
+    for kit in kits_of(kits):
+        assert "streaming_window_size" not in json.loads((kit / "local" / "comm_config.json").read_text())

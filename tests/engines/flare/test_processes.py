@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,8 @@ def test_what_is_no_kit_is_not_started(kit: Path) -> None:
         processes.start(kit.parent / "nothing")
 
 
-def start_dummy(kit: Path, threads: int | None = None) -> int:
-    return launch(kit, command(kit), threads)
+def start_dummy(kit: Path, threads: int | None = None, prefix: Sequence[str] = ()) -> int:
+    return launch(kit, [*prefix, *command(kit)], threads)
 
 
 def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +139,26 @@ def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeyp
     assert {name: seen[name] for name in processes.THREADS} == dict.fromkeys(processes.THREADS, "2") | {
         "OMP_NUM_THREADS": "7"
     }
+
+
+def test_a_prefix_becomes_the_process(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started so, found, started again so, and ended."""
+    monkeypatch.setattr(processes, "start", start_dummy)
+    prefixes = {kit: ("env", "PLACE=here")}
+
+    def place() -> str | None:
+        (found,) = status([kit])
+        return psutil.Process(found.pid).environ().get("PLACE") if found.pid else None
+
+    with running([kit], prefixes):
+        wait_until(lambda: place() == "here")
+        os.kill(status([kit])[0].pid or 0, signal.SIGKILL)
+        wait_until(lambda: status([kit])[0].died)
+        reviver([kit], prefixes=prefixes)()
+        wait_until(lambda: place() == "here")
+        pid = status([kit])[0].pid
+    assert pid is not None
+    assert not runs(pid)
 
 
 def test_everything_is_ended_when_something_goes_wrong(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +193,7 @@ from pathlib import Path
 from codedfl.engines.flare import processes
 kit = Path(sys.argv[1])
 command = [sys.executable, "-c", {code!r}, {module!r}, "-m", str(kit)]
-processes.start = lambda kit, threads: processes.launch(kit, command)
+processes.start = lambda kit, threads, prefix: processes.launch(kit, command)
 with processes.running([kit]):
     print("up", flush=True)
     time.sleep(600)

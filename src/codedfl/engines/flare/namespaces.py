@@ -90,14 +90,15 @@ def shaped(sites: Sequence[str], links: Sequence[Link]) -> Iterator[Network]:
 
 def remove_stale() -> None:
     """Remove what processes that are no more have left."""
-    for number in {number for number in map(_owner, _namespaces() + _bridges()) if number is not None}:
+    for number in {number for number in map(_owner, _namespaces() + _interfaces()) if number is not None}:
         if not Path(f"/proc/{number}").exists():
-            _remove(number)
+            with contextlib.suppress(EngineError):  # another process may be removing it, too
+                _remove(number)
 
 
 def _make(own: str, sites: Sequence[str], links: Sequence[Link]) -> Network:
     hosts = [str(host) for host in _free_subnet().hosts()]
-    bridge, here = f"cfb{own}", hosts[-1]
+    bridge, here = f"cf{own}b", hosts[-1]
     _run("ip", "link", "add", bridge, "type", "bridge")
     _run("ip", "addr", "add", f"{here}/24", "dev", bridge)
     _run("ip", "link", "set", bridge, "up")
@@ -127,26 +128,25 @@ def _slow(command: Sequence[str], device: str, rate: float) -> None:
 
 
 def _remove(own: str) -> None:
-    """Remove all that has this number, as far as it is there; its interfaces go with the namespaces."""
+    """Remove all that has this number, as far as it is there: interfaces first, since namespaces lose theirs later."""
+    for interface in _interfaces():
+        if _owner(interface) == own:
+            _run("ip", "link", "del", interface)
     for namespace in _namespaces():
         if _owner(namespace) == own:
             _run("ip", "netns", "del", namespace)
-    for bridge in _bridges():
-        if _owner(bridge) == own:
-            _run("ip", "link", "del", bridge)
 
 
 def _namespaces() -> list[str]:
     return [line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line.startswith(PREFIX)]
 
 
-def _bridges() -> list[str]:
-    lines = _run("ip", "-o", "link", "show", "type", "bridge").splitlines()
-    return [name for name in (line.split(":")[1].strip() for line in lines) if _owner(name) is not None]
+def _interfaces() -> list[str]:
+    return [line.split(":")[1].split("@")[0].strip() for line in _run("ip", "-o", "link", "show").splitlines()]
 
 
 def _owner(name: str) -> str | None:
-    found = re.fullmatch(rf"{PREFIX}(\d+)-\d+|cfb(\d+)", name)
+    found = re.fullmatch(rf"{PREFIX}(\d+)-\d+|cf(\d+)(?:b|n\d+)", name)
     return None if found is None else found[1] or found[2]
 
 

@@ -23,6 +23,18 @@ As long, and half as long again, a receiver keeps every message and a thread for
 of 30 ms fill a gigabyte with messages and take thousands of threads.
 """
 
+KIB = 1024
+IN_PIECES = {
+    "streaming_chunk_size": 64 * KIB,
+    "streaming_ack_interval": 64 * KIB,
+    "streaming_window_size": 256 * KIB,
+}
+"""Between hosts, no more than this of a parcel is on its way at a time.
+
+FLARE lets 64 megabytes be. On a slow link all else waits behind them, signs of life too: a device that sends a parcel
+would be taken for gone, and what is not acknowledged in time would be sent again while it is still under way.
+"""
+
 MAY = {"submit_job": "any", "manage_job": "any", "download_job": "any", "view": "any", "operate": "any"}
 MAY_NOT = dict.fromkeys(("clone_job", "shell_commands", "byoc", "server-predeployed-flwr"), "none")
 
@@ -44,8 +56,9 @@ def write_policy(kit: Path) -> None:
 
 def _carrying(kit: Path, settings: str) -> dict[str, float]:
     target = json.loads((kit / "startup" / settings).read_text(encoding="utf-8"))["servers"][0]["service"]["target"]
-    seconds = SENT_AGAIN[target.startswith("localhost:")]
-    return {"streaming_retry_timeout": seconds, "streaming_retry_wait": seconds / 2}
+    local = target.startswith("localhost:")
+    seconds = {"streaming_retry_timeout": SENT_AGAIN[local], "streaming_retry_wait": SENT_AGAIN[local] / 2}
+    return seconds if local else seconds | IN_PIECES
 
 
 def _component(name: str, path: str, **arguments: Any) -> dict[str, Any]:
