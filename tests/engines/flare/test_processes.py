@@ -124,8 +124,8 @@ def test_what_is_no_kit_is_not_started(kit: Path) -> None:
         processes.start(kit.parent / "nothing")
 
 
-def start_dummy(kit: Path, threads: int | None = None, prefix: Sequence[str] = ()) -> int:
-    return launch(kit, [*prefix, *command(kit)], threads)
+def start_dummy(kit: Path, threads: int | None = None, through: Sequence[str] = ()) -> int:
+    return launch(kit, [*through, *command(kit)], threads)
 
 
 def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,12 +188,13 @@ def test_the_dead_are_started_again_but_not_for_ever(kit: Path, monkeypatch: pyt
 
 
 COMMAND = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have told its background jobs to ignore it
 from pathlib import Path
 from codedfl.engines.flare import processes
 kit = Path(sys.argv[1])
 command = [sys.executable, "-c", {code!r}, {module!r}, "-m", str(kit)]
-processes.start = lambda kit, threads, prefix: processes.launch(kit, command)
+processes.start = lambda kit, threads, through: processes.launch(kit, command)
 with processes.running([kit]):
     print("up", flush=True)
     time.sleep(600)
