@@ -30,7 +30,7 @@ check: venv
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 bench: venv
 	$(BIN)/python -m benchmarks

@@ -159,9 +159,9 @@ def stopped_after(given_problem: Problem, chosen: Scenario, epoch: int) -> dict[
     return kept
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
-    stops=st.sets(st.integers(1, 2 * BLOCK + 4), max_size=3),
+    stops=st.sets(st.integers(1, 2 * BLOCK + 4), max_size=2),
     scheme=st.sampled_from(list(SCHEMES)),
     precision=st.sampled_from(["float32", "float64"]),
 )

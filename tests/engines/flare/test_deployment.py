@@ -19,7 +19,10 @@ from codedfl.engines.flare.jobs import Admin, Job, run_job, write_job
 from codedfl.engines.flare.kits import Kits, write_site
 from codedfl.engines.flare.processes import kits_of, status
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.xdist_group("flare"),  # one fleet for all
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 """FLARE's session leaves sockets to the garbage collector."""
 
 PARCEL = 1_000_000

@@ -19,7 +19,10 @@ from codedfl.runs import load
 from codedfl.scenario import Scenario
 from tiny import is_one_sentence
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.xdist_group("flare"),  # one fleet for all
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 """FLARE's session leaves sockets to the garbage collector."""
 
 
