@@ -58,6 +58,11 @@ def killed_at_work(lab: Lab, sites: Sequence[str], _: Training) -> None:
     lab.signal(signal.SIGKILL, sites, parent=False)
 
 
+def killed_above(lab: Lab, sites: Sequence[str], _: Training) -> None:
+    """Kill the processes that do not run for the job."""
+    lab.signal(signal.SIGKILL, sites, jobs=False)
+
+
 def paused(lab: Lab, sites: Sequence[str], _: Training) -> None:
     """Stop all processes."""
     lab.signal(signal.SIGSTOP, sites, parent=True)
@@ -78,6 +83,7 @@ def cut_off(lab: Lab, sites: Sequence[str], _: Training) -> None:
 FAULTS = (
     Fault("device killed", killed),
     Fault("job process of a device killed", killed_at_work),
+    Fault("all but the job process of a device killed", killed_above),
     Fault("device paused for good", paused),
     Fault(f"device paused for {SHORT:g} s", paused_shortly, loses=False),
     Fault("device cut off", cut_off, inside=True),
@@ -88,6 +94,7 @@ FAULTS = (
     Fault("device replies to an old epoch", kind="old"),
     Fault("server killed", killed, server=True, loses=False),
     Fault("job process of the server killed", killed_at_work, server=True, loses=False),
+    Fault("all but the job process of the server killed", killed_above, server=True, loses=False),
 )
 
 ROWS = [
@@ -128,7 +135,7 @@ def main() -> dict[str, Any]:
                 began = time.monotonic()
                 happened, exact = row(lab, fault, chosen(scheme))
                 label, seconds = f"{scheme}: {fault.name}", time.monotonic() - began
-                print(f"  {label:<48} {'exact' if exact else 'NOT EXACT':<10} {seconds:5.0f} s", flush=True)
+                print(f"  {label:<62} {'exact' if exact else 'NOT EXACT':<10} {seconds:5.0f} s", flush=True)
                 for line in happened:
                     print(f"      {line}", flush=True)
                 results[label] = {"happened": happened, "exact": exact, "seconds": seconds}

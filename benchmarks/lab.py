@@ -72,9 +72,9 @@ class Lab:
         (found,) = status([self.kits.server if site == "server" else self.kits.device(site)])
         return [*([found.pid] if parent and found.pid else []), *(found.jobs if jobs else ())]
 
-    def signal(self, number: signal.Signals, sites: Sequence[str], *, parent: bool) -> None:
-        """Send a signal to all processes of sites, or only to those that run for jobs."""
-        for pid in [pid for site in sites for pid in self.processes(site, parent=parent)]:
+    def signal(self, number: signal.Signals, sites: Sequence[str], *, parent: bool = True, jobs: bool = True) -> None:
+        """Send a signal to all processes of sites, or to those only that run for jobs, or do not."""
+        for pid in [pid for site in sites for pid in self.processes(site, parent=parent, jobs=jobs)]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

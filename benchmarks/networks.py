@@ -16,11 +16,13 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import final
 
+from codedfl.engines.flare.namespaces import remove_stale
+
 __all__ = ["Forwarder", "Namespace", "Network", "network"]
 
 HERE, THERE = "10.213.77.1", "10.213.77.2"
-NAME = f"codedfl-{os.getpid()}"
-OUTSIDE = f"cfl{os.getpid()}"[:15]
+NAME, OUTSIDE = f"codedfl-{os.getpid()}-0", f"cf{os.getpid()}n0"
+"""As in ``codedfl.engines.flare.namespaces``, which removes what a process that was killed has left."""
 
 
 class Network(ABC):
@@ -55,6 +57,7 @@ class Namespace(Network):
     through = ("ip", "netns", "exec", NAME)
 
     def __init__(self) -> None:
+        remove_stale()
         _ip("netns", "add", NAME)
         try:
             _ip("link", "add", OUTSIDE, "type", "veth", "peer", "name", "eth0", "netns", NAME)
@@ -77,7 +80,9 @@ class Namespace(Network):
         _ip("-n", NAME, "link", "set", "eth0", "up")
 
     def close(self) -> None:
-        """Remove it; its link goes with it."""
+        """Remove its link, and then itself."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            _ip("link", "del", OUTSIDE)
         _ip("netns", "del", NAME)
 
 

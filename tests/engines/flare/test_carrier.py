@@ -8,6 +8,7 @@ import pytest
 
 from codedfl.engines.carrier import Delivered
 from codedfl.engines.flare.carrier import PING, FlareCarrier, Heard, Route, Stop
+from codedfl.engines.flare.executor import THERE, FlarePeers
 from codedfl.errors import EngineError
 
 BEAT = 0.02
@@ -23,7 +24,7 @@ class Memory(Route):
         self.stopped = threading.Semaphore(0)
 
     def ask(self, site: str, topic: str, payload: bytes, timeout: float, stop: Stop) -> Heard:
-        if topic == PING:
+        if topic in (PING, THERE):
             self.pinged.append(site)
             return Heard(b"") if site in self.sites else Heard()
         if site in self.sites:
@@ -167,3 +168,29 @@ def test_closing_gives_up_what_is_open_and_may_be_done_twice() -> None:
     carry.close()
     assert route.stopped.acquire(timeout=30)
     assert carry.next(None) is None
+
+
+def peers(route: Route) -> FlarePeers:
+    return FlarePeers(route, 3600.0, beat=BEAT, misses=2)
+
+
+def test_a_parcel_to_who_is_gone_is_given_up() -> None:
+    route = Memory()
+    with pytest.raises(EngineError, match="one did not take a parcel"):
+        peers(route).send("one", b"parcel")
+    assert route.pinged == ["one", "one"]
+
+
+def test_a_parcel_to_who_is_slow_is_not() -> None:
+    route = Memory()
+
+    def slowly(payload: bytes) -> Heard:
+        while len(route.pinged) < 5:
+            threading.Event().wait(BEAT)
+        return Heard(payload)
+
+    route.sites["one"] = slowly
+    assert peers(route).send("one", b"parcel") == b"parcel"
+    asked = len(route.pinged)
+    threading.Event().wait(5 * BEAT)
+    assert len(route.pinged) <= asked + 1, "nobody is looked at any more"

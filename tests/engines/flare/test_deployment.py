@@ -26,7 +26,8 @@ pytestmark = [
 """FLARE's session leaves sockets to the garbage collector."""
 
 PARCEL = 1_000_000
-SITES = ("device-1", "device-2", "device-3")
+SITES = ("device-1", "device-2", "device-3", "device-4")
+"""The first sends a parcel to the last, while the two between are killed."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ def test_killed_devices_are_lost_and_the_others_go_on(kits: Kits, admin: Admin) 
     result = run_job(admin, job, tries=1)
     killer.join()
     assert result["forwarded"] == f"device-1 sent {PARCEL}"
-    assert (set(result["lost"]), result["sites"]) == ({"device-2", "device-3"}, ["device-1"])
+    assert (set(result["lost"]), result["sites"]) == ({"device-2", "device-3"}, ["device-1", "device-4"])
     assert seen == {"127.0.0.1"}
     assert [one.died for one in status(kits_of(kits))] == [False, False, False, True, False]
 

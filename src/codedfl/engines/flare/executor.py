@@ -1,6 +1,7 @@
 """What FLARE runs on a device for a job: it gives the bytes that come in to the host that the site itself names."""
 
 import logging
+import threading
 from pathlib import Path
 from typing import Any, final
 
@@ -22,27 +23,54 @@ except ModuleNotFoundError:  # only FLARE makes objects of this class, so it is 
 
 __all__ = ["FlarePeers", "HostExecutor"]
 
-PEER = "peer"
+PEER, THERE = "peer", "there"
+"""What a message of another device is: a parcel, or only whether the site is there."""
+
 PATIENCE = 600.0
 """Seconds that a parcel to another site may stand still, unless the site says otherwise."""
+
+BEAT, MISSES = 10.0, 3
+"""Seconds between looks at whether a recipient is there, and how many in turn must fail for it to be gone."""
+
+LONGEST = 30.0
+"""Seconds that the answer to a look may take: on a slow link it waits behind parcels."""
 
 logger = logging.getLogger(__name__)
 
 
 @final
 class FlarePeers(Peers):
-    """The other devices of a job; FLARE brings parcels to them by way of the server only."""
+    """The other devices of a job; FLARE brings parcels to them by way of the server only.
 
-    def __init__(self, route: Route, patience: float) -> None:
+    FLARE reports nothing when the recipient of a parcel dies before it has answered, so it is pinged meanwhile.
+    """
+
+    def __init__(self, route: Route, patience: float, *, beat: float = BEAT, misses: int = MISSES) -> None:
         self._route = route
         self._patience = patience
+        self._beat, self._misses = beat, misses
 
     def send(self, site: str, payload: bytes) -> bytes:
         """Send a parcel and wait for what comes back."""
-        heard = self._route.ask(site, PEER, payload, self._patience, Stop())
+        stop, answered = Stop(), threading.Event()
+        threading.Thread(target=self._watch, args=(site, stop, answered), name=f"watch {site}", daemon=True).start()
+        try:
+            heard = self._route.ask(site, PEER, payload, self._patience, stop)
+        finally:
+            answered.set()
         if heard.payload is None:
             raise EngineError(f"{site} did not take a parcel; it may be gone")
         return heard.payload
+
+    def _watch(self, site: str, stop: Stop, answered: threading.Event) -> None:
+        """Give a parcel up when its recipient is gone."""
+        missed = 0
+        while missed < self._misses:
+            if answered.wait(self._beat):
+                return
+            heard = self._route.ask(site, THERE, b"", LONGEST, Stop())
+            missed = 0 if heard.payload is not None else missed + 1
+        stop.trigger()
 
 
 @final
@@ -86,7 +114,7 @@ class HostExecutor(Executor):  # type: ignore[misc]
     def _answer(self, topic: str, sender: str, payload: bytes) -> Heard:
         if self._host is None:
             return Heard(problem=self._problem)
-        if topic == PING:
+        if topic in (PING, THERE):
             return Heard(b"")
         return Heard(self._host.handle(payload) if topic == QUESTION else self._host.handle_peer(sender, payload))
 
