@@ -38,7 +38,11 @@ LIMIT = 0.15
 CLASSES = (8e6, 4e6, 2e6)
 """Multiplications a second of two devices each; replies take about 5, 10 and 20 seconds, and setup."""
 EPOCHS = 15
+<<<<<<< HEAD
 SCALES = {"conventional": 0.12, "drop-slowest": 0.15, "code-based": 0.2, "sealed": 0.3, "sealed-coded": 0.6}
+=======
+SCALES = {"conventional": 0.12, "drop-slowest": 0.15, "code-based": 0.15, "sealed": 0.3, "sealed-coded": 0.5}
+>>>>>>> emul
 """Real seconds for each of the scenario's, so that every training takes about a minute: the quicker a scheme, the more
 what FLARE and computing take would count beside what is emulated."""
 SOLVERS = {"drop-slowest": "nesterov"}

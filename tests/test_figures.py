@@ -214,10 +214,8 @@ def ended(path: Path, times: list[float], draws: list[list[float]]) -> Run:
 class TestMeasuredAgainstPredicted:
     @pytest.fixture
     def pairs(self, tmp_path: Path) -> list[Pair]:
-        quick, real = (
-            ended(tmp_path, [1.0, 10.0], [[1.0, 8.0], [1.0, 12.0]]),
-            ended(tmp_path, [1.5, 11.0], [[1.5, 11.0]]),
-        )
+        many = [[1.0, 8.0 + draw / 10] for draw in range(41)]  # 8.0 to 12.0
+        quick, real = ended(tmp_path, [1.0, 10.0], many), ended(tmp_path, [1.5, 11.0], [[1.5, 11.0]])
         slow, late = ended(tmp_path, [0.0, 90.0], [[0.0, 90.0]]), ended(tmp_path, [0.0, 120.0], [[0.0, 120.0]])
         return [Pair("quick", quick, real), Pair("slow", slow, late)]
 
@@ -229,8 +227,8 @@ class TestMeasuredAgainstPredicted:
         assert len({line.get_marker() for line in marks.values()}) == 2, "told apart without colour"
         assert not same_color(*(line.get_color() for line in marks.values()))
         bars = [line for line in axes.get_lines() if len(line.get_xdata()) == 2 and len(set(line.get_ydata())) == 1]
-        # the 2.5% and 97.5% quantiles of 8 and 12 by linear interpolation, and of a single draw
-        np.testing.assert_allclose([bar.get_xdata() for bar in bars], [[8.1, 11.9], [90.0, 90.0]])
+        # the 2.5% and 97.5% quantiles of 8.0 to 12.0, and of a single draw nothing
+        np.testing.assert_allclose([bar.get_xdata() for bar in bars], [[8.1, 11.9], [np.nan, np.nan]])
         (band,) = axes.collections
         corners = band.get_paths()[0].vertices
         assert {round(float(y / x), 9) for x, y in corners} == {0.8, 1.2}

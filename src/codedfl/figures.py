@@ -12,6 +12,7 @@ from jaxtyping import Float
 from codedfl.errors import MissingExtraError
 from codedfl.files import write_whole
 from codedfl.runs import Run
+from codedfl.timing import band
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -295,8 +296,8 @@ def _ends_panel(axes: "Axes", pairs: Sequence[Pair], limit: float, span: tuple[f
     axes.plot(both, both, color="0.4", linewidth=0.8)
     for pair, style in zip(pairs, _pair_styles(), strict=False):
         predicted, measured = pair.ends
-        draws = np.concatenate([run.timings[:, -1] for run in pair.predicted.repeats])
-        axes.plot(np.quantile(draws, [0.025, 0.975]), [measured] * 2, color=style["color"], linewidth=3, alpha=0.35)
+        draws = band(np.concatenate([run.timings[:, -1] for run in pair.predicted.repeats]).astype(np.float64))
+        axes.plot([draws.low, draws.high], [measured] * 2, color=style["color"], linewidth=3, alpha=0.35)
         axes.plot(predicted, measured, linestyle="none", markersize=7, label=pair.label, **style)
     axes.set(xscale="log", yscale="log", xlim=span, ylim=span)
     for axis in (axes.xaxis, axes.yaxis):
