@@ -38,11 +38,7 @@ LIMIT = 0.15
 CLASSES = (8e6, 4e6, 2e6)
 """Multiplications a second of two devices each; replies take about 5, 10 and 20 seconds, and setup."""
 EPOCHS = 15
-<<<<<<< HEAD
 SCALES = {"conventional": 0.12, "drop-slowest": 0.15, "code-based": 0.2, "sealed": 0.3, "sealed-coded": 0.6}
-=======
-SCALES = {"conventional": 0.12, "drop-slowest": 0.15, "code-based": 0.15, "sealed": 0.3, "sealed-coded": 0.5}
->>>>>>> emul
 """Real seconds for each of the scenario's, so that every training takes about a minute: the quicker a scheme, the more
 what FLARE and computing take would count beside what is emulated."""
 SOLVERS = {"drop-slowest": "nesterov"}
@@ -128,6 +124,7 @@ def compared(predicted: Run, real: Run, scale: float) -> dict[str, Any]:
         "real_seconds": taken * scale,
         "overhead_seconds_an_epoch": (taken - own) * scale / epochs,
         "handovers": [run.summary["handovers"] for run in (predicted, real)],
+        "same_parcels": bool(np.array_equal(predicted.epochs["d2d_bits"], real.epochs["d2d_bits"])),
         "accuracy": float(real.epochs["accuracy"][-1]),
         "largest_accuracy_gap": float(abs(predicted.epochs["accuracy"] - real.epochs["accuracy"]).max()),
     }
@@ -136,7 +133,7 @@ def compared(predicted: Run, real: Run, scale: float) -> dict[str, Any]:
 def report(results: dict[str, dict[str, Any]], limit: float) -> None:
     """Print what was found: seconds of the scenario, but for those that are said to be real."""
     columns = ("epochs", "own draw", "mean", "95% of draws", "measured", "/ own", "/ mean", "hand-overs", "accuracy")
-    print(f"  {'scheme':<14}" + "".join(f"{name:>13}" for name in (*columns, "and gap", "real s", "ms an epoch")))
+    print(f"  {'scheme':<14}" + "".join(f"{name:>16}" for name in (*columns, "and gap", "real s", "ms an epoch")))
     for scheme, row in results.items():
         cells = (
             row["epochs"],
@@ -146,13 +143,13 @@ def report(results: dict[str, dict[str, Any]], limit: float) -> None:
             f"{row['measured_seconds']:.1f}",
             f"{row['measured_over_predicted']:.3f}",
             f"{row['measured_over_mean']:.3f}",
-            " and ".join(str(count) for count in row["handovers"]),
+            f"{' and '.join(map(str, row['handovers']))}{', same' if row['same_parcels'] else ''}",
             f"{row['accuracy']:.4f}",
             f"{row['largest_accuracy_gap']:.4f}",
             f"{row['real_seconds']:.1f}",
             f"{1e3 * row['overhead_seconds_an_epoch']:.0f}",
         )
-        print(f"  {scheme:<14}" + "".join(f"{cell:>13}" for cell in cells))
+        print(f"  {scheme:<14}" + "".join(f"{cell:>16}" for cell in cells))
     for scheme, row in results.items():
         show(f"{scheme}: measured beside predicted, own draw", abs(row["measured_over_predicted"] - 1), limit)
         show(f"{scheme}: measured beside predicted, mean of draws", abs(row["measured_over_mean"] - 1))
