@@ -55,8 +55,19 @@ def test_a_scheme_gives_sums_where_it_says_so(scheme: str) -> None:
     assert isinstance(made.server(), SummedServer) == made.sums
 
 
-@pytest.mark.parametrize(("solver", "scheme"), SERVED)
-@pytest.mark.parametrize("precision", ["float32", "float64"])
+IN_SINGLE_PRECISION = "conjugate-gradients"
+"""The solver that feels rounding most; the others ask and are answered alike."""
+
+
+@pytest.mark.parametrize(
+    ("solver", "scheme", "precision"),
+    [
+        pytest.param(*pair.values, precision, id=f"{precision}-{pair.id}")
+        for pair in SERVED
+        for precision in ("float32", "float64")
+        if precision == "float64" or pair.values[0] == IN_SINGLE_PRECISION
+    ],
+)
 def test_gradients_are_held_against_the_plaintext_ones_at_the_queries(
     solver: str, scheme: str, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +113,7 @@ class InterruptionError(Exception):
 def test_stopped_after_an_epoch_it_ends_with_the_same_bits(solver: str, scheme: str) -> None:
     given, chosen = tiny(scheme, "float32"), wanted(solver, scheme, {"task.precision": "float32"})
     whole = trained(given, chosen).to_arrays()
-    stops = (1, 4, EPOCHS - 1) if solver == "gradient-descent" else (1, EPOCHS // 2)
+    stops = (1, EPOCHS - 1) if solver == "gradient-descent" else (EPOCHS // 2,)
     for stop in (stop for stop in stops if stop < lasts(solver)):
         file = io.BytesIO()
 
