@@ -83,7 +83,7 @@ def cut_off(lab: Lab, sites: Sequence[str], _: Training) -> None:
 FAULTS = (
     Fault("device killed", killed),
     Fault("job process of a device killed", killed_at_work),
-    Fault("all but the job process of a device killed", killed_above),
+    Fault("all but the job process of a device killed", killed_above, loses=False),
     Fault("device paused for good", paused),
     Fault(f"device paused for {SHORT:g} s", paused_shortly, loses=False),
     Fault("device cut off", cut_off, inside=True),
