@@ -84,7 +84,8 @@ class Trouble:
         self._who = who
         self._when = when
         self._epochs: dict[int, int] = {}
-        self.old: dict[str, bytes] = {}
+        self._old: dict[str, bytes] = {}
+        self._noted = threading.Condition()
         sites.faults.question = self._note
         self.ask: Callable[[str, bytes], bytes | None] = lambda site, payload: payload
         self.answer: Callable[[str, bytes], list[bytes]] = lambda site, payload: [payload]
@@ -99,10 +100,19 @@ class Trouble:
 
     def _alter(self, site: str, tag: int, payload: bytes) -> list[bytes]:
         if self._epochs.get(tag) == self._when - 1:
-            self.old[site] = payload
+            with self._noted:
+                self._old[site] = payload
+                self._noted.notify_all()
         if site not in self._who and self._epochs.get(tag) == self._when:
             self.others()
         return self.answer(site, payload) if self._hits(site, tag) else [payload]
+
+    def old(self, site: str) -> bytes:
+        """The answer to the epoch before, which a server that has heard enough does not wait for, but this does."""
+        with self._noted:
+            if not self._noted.wait_for(lambda: site in self._old, timeout=60):
+                raise TimeoutError(f"{site} has not answered epoch {self._when - 1}")
+            return self._old[site]
 
     def _hits(self, site: str, tag: int) -> bool:
         return site in self._who and self._epochs.get(tag) == self._when
@@ -150,9 +160,9 @@ def arrange(kind: str, sites: InProcessFleet, who: set[str], when: int = AT) -> 
     elif kind == "twice":
         trouble.answer = lambda site, payload: [payload, payload]
     elif kind == "older answer first":
-        trouble.answer = lambda site, payload: [trouble.old[site], payload]
+        trouble.answer = lambda site, payload: [trouble.old(site), payload]
     elif kind == "older answer only":
-        trouble.answer = lambda site, payload: [trouble.old[site]]
+        trouble.answer = lambda site, payload: [trouble.old(site)]
     else:
         trouble.answer = lambda site, payload: answers[kind](payload)
     return trouble
