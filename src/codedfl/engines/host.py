@@ -140,7 +140,7 @@ class DeviceHost(Host):
         return self._operations[frame.kind](run, frame)
 
     def _describe(self, session: str, frame: Frame) -> Frame:
-        """Load the data, begin a new session, and tell what everybody may know; no session begins twice."""
+        """Load the data, begin a new session, and tell what everybody may know; no session begins twice, or after a later one."""
         with self._lock:
             if session in self._sessions:
                 raise Repeated
@@ -156,6 +156,8 @@ class DeviceHost(Host):
         facts = schemes.describe(scenario, holding.shard)
         run = Session(session, self._site, scenario, holding)
         with self._lock:
+            if self._sessions[-1] != session:
+                raise Superseded
             before, self._run = self._run, run
         if before is not None:
             before.close()
