@@ -18,13 +18,11 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.emulated_fleet import LIMIT, compared, report
 from benchmarks.measure import show
-from codedfl.engines.flare.names import need_flare, site_names
-from codedfl.engines.flare.namespaces import Link, need_namespaces, shaped
-from codedfl.engines.flare.processes import kits_of, running
+from codedfl.engines.flare.names import need_flare
+from codedfl.engines.flare.namespaces import need_namespaces
 from codedfl.errors import EngineError, MissingExtraError
-from codedfl.fleet import make_fleet, submit
+from codedfl.fleet import local_fleet, train
 from codedfl.runs import Run, execute
-from codedfl.runs import load as load_run
 from codedfl.scenario import Scenario, load
 
 EPOCHS = 12
@@ -49,12 +47,6 @@ def scenario(scheme: str) -> Scenario:
         "training.solver": "conjugate-gradients",
     }
     return load("paper").with_settings(common | OPTIONS.get(scheme, {}))
-
-
-def links(wanted: Scenario, scale: float) -> list[Link]:
-    """Return the rates of the scenario's links in real bit/s."""
-    groups = [group for group in wanted.fleet.devices for _ in range(group.count)]
-    return [Link(float(group.down_rate or 0) / scale, float(group.up_rate or 0) / scale) for group in groups]
 
 
 def main() -> dict[str, Any]:
@@ -83,12 +75,9 @@ def one(scheme: str, folder: Path) -> dict[str, Any]:
 
 def measured(wanted: Scenario, folder: Path) -> Run:
     """Train in namespaces behind slow links."""
-    scale, sites, run = SCALES[wanted.scheme], site_names(wanted.fleet.size), folder / "measured"
-    with shaped(sites, links(wanted, scale)) as network:
-        kits = make_fleet(folder / "kits", wanted, sites=sites, host=network.server, time_scale=scale, slow_links=False)
-        with running(kits_of(kits), network.prefixes(kits)):
-            submit(kits, wanted, run=run, time_scale=scale, tries=1, report=print)
-    return load_run(run)
+    scale, run = SCALES[wanted.scheme], folder / "measured"
+    with local_fleet(wanted, run, time_scale=scale, kernel_links=True) as kits:
+        return train(kits, wanted, run=run, time_scale=scale, tries=1, report=print)
 
 
 if __name__ == "__main__":

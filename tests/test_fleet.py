@@ -1,7 +1,10 @@
 """Fleets of real processes: how many devices, and what their kits say."""
 
+import contextlib
 import stat
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,11 +12,14 @@ from hypothesis import strategies as st
 
 pytest.importorskip("nvflare", reason="kits are made by NVIDIA FLARE, of the extra 'flare'")
 
+from codedfl import fleet
 from codedfl.engines.envelopes import DeviceKey
 from codedfl.engines.flare import kits_of, load_kits
+from codedfl.engines.flare.names import SERVER
+from codedfl.engines.flare.namespaces import Link, Network
 from codedfl.engines.flare.sites import read_site
 from codedfl.errors import EngineError, UsageError
-from codedfl.fleet import KEY, clear, fleet_folder, fleet_of, make_fleet
+from codedfl.fleet import KEY, clear, fleet_folder, fleet_of, links_of, local_fleet, make_fleet
 from codedfl.guide import guide
 from codedfl.scenario import Scenario, load
 from codedfl.site import load_site
@@ -108,3 +114,48 @@ def test_only_kits_are_cleared_away(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="holds no start-up kits"):
         clear(folder)
     assert (folder / "notes.txt").exists()
+
+
+def test_links_carry_what_gets_through_in_real_time() -> None:
+    """Of 10 Mbit/s down and 5 up a tenth is lost and sent again; a tenth of the time is ten times the rate."""
+    paper = fleet_of(load("paper"), 5)
+    groups = [group | {"up_rate": 1e6} for group in paper.fleet.to_table()["devices"][:1]]
+    slower = paper.with_settings({"fleet.devices": groups + paper.fleet.to_table()["devices"][1:]})
+    links = links_of(slower, 0.1)
+    assert [link.down for link in links] == pytest.approx([90e6] * 5, rel=1e-15)
+    assert [link.up for link in links] == pytest.approx([9e6] * 2 + [45e6] * 3, rel=1e-15)
+
+
+def test_a_fleet_behind_slow_links_is_started_in_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites emulate their computing only; every process, the server's too, is started where its link is."""
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def shaped(sites: Sequence[str], links: Sequence[Link]) -> Iterator[Network]:
+        seen.append((tuple(sites), links))
+        yield Network("198.18.0.1", {name: f"space-of-{name}" for name in (SERVER, *sites)})
+        seen.append("removed")
+
+    @contextlib.contextmanager
+    def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]]) -> Iterator[None]:
+        seen.append({kit.name: prefixes[kit][-1] for kit in kits})
+        yield
+        seen.append("ended")
+
+    for name, replaced in {"shaped": shaped, "running": running, "need_namespaces": lambda: None}.items():
+        monkeypatch.setattr(fleet, name, replaced)
+    with local_fleet(FOUR, tmp_path / "run", time_scale=0.5, kernel_links=True) as kits:
+        assert kits.host == "198.18.0.1"
+        assert [read_site(kits.device(site))["emulation"] for site in kits.sites] == [
+            {"time_scale": 0.5, "links": False}
+        ] * 4
+    spaces = {path.name: f"space-of-{name}" for name, path in zip((SERVER, *kits.sites), kits_of(kits), strict=True)}
+    assert seen == [(kits.sites, links_of(FOUR, 0.5)), spaces, "ended", "removed"]
+    assert not fleet_folder(tmp_path / "run").exists()
+
+
+def test_only_emulated_fleets_have_slow_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "need_namespaces", lambda: None)
+    with pytest.raises(UsageError, match="give a time scale"), local_fleet(FOUR, tmp_path / "run", kernel_links=True):
+        pass
+    assert not list(tmp_path.iterdir())

@@ -8,13 +8,16 @@ A kit of a real host is the same folder, taken there. Keys for parcels between d
 whoever makes the kits could keep copies; with ``own_keys`` every owner makes his own on his own machine.
 """
 
+import contextlib
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from codedfl.delays import DelayModel
 from codedfl.engines.envelopes import DeviceKey
 from codedfl.engines.flare import (
     Admin,
@@ -29,11 +32,23 @@ from codedfl.engines.flare import (
     site_names,
     stop,
 )
+from codedfl.engines.flare.namespaces import Link, need_namespaces, remove_stale, shaped
 from codedfl.errors import UsageError
 from codedfl.runs import Run, load
 from codedfl.scenario import Scenario
 
-__all__ = ["KEY", "clear", "fleet_folder", "fleet_of", "local_fleet", "make_fleet", "submit", "train"]
+__all__ = [
+    "KEY",
+    "clear",
+    "end",
+    "fleet_folder",
+    "fleet_of",
+    "links_of",
+    "local_fleet",
+    "make_fleet",
+    "submit",
+    "train",
+]
 
 KEY = "device.key"
 """In a device's kit: what its parcels are sealed with."""
@@ -145,16 +160,39 @@ def fleet_folder(run: Path) -> Path:
     return run.with_name(f"{run.name}.fleet")
 
 
-@contextmanager
-def local_fleet(scenario: Scenario, run: Path, *, time_scale: float | None = None) -> Iterator[Kits]:
+def links_of(scenario: Scenario, time_scale: float) -> list[Link]:
+    """Return the links of a scenario's devices in real bit/s; of what is lost and sent again, what gets through."""
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    rates = np.stack([delays.down_rate, delays.up_rate]) * (1 - delays.loss) / time_scale
+    return [Link(float(down), float(up)) for down, up in rates.T]
+
+
+@contextlib.contextmanager
+def local_fleet(
+    scenario: Scenario, run: Path, *, time_scale: float | None = None, kernel_links: bool = False
+) -> Iterator[Kits]:
     """Let a scenario's fleet run on this machine beside a run directory; it is removed when all went well.
 
-    What an earlier one in this place has left is ended and removed first.
+    With ``time_scale`` sites are as slow as the scenario says, and with ``kernel_links`` it is the kernel that slows
+    their links. What an earlier fleet in this place has left is ended and removed first.
     """
+    if kernel_links:
+        need_namespaces()
+        if time_scale is None:
+            raise UsageError("links are slowed by the kernel in emulated fleets only; give a time scale, too")
     folder = fleet_folder(run)
     clear(folder)
-    kits = make_fleet(folder, scenario, time_scale=time_scale)
-    with running(kits_of(kits)):
+    with contextlib.ExitStack() as stack:
+        if kernel_links and time_scale is not None:
+            sites = site_names(scenario.fleet.size)
+            network = stack.enter_context(shaped(sites, links_of(scenario, time_scale)))
+            kits = make_fleet(
+                folder, scenario, sites=sites, host=network.server, time_scale=time_scale, slow_links=False
+            )
+            prefixes = network.prefixes(kits)
+        else:
+            kits, prefixes = make_fleet(folder, scenario, time_scale=time_scale), {}
+        stack.enter_context(running(kits_of(kits), prefixes))
         yield kits
     clear(folder)
 
@@ -162,5 +200,11 @@ def local_fleet(scenario: Scenario, run: Path, *, time_scale: float | None = Non
 def clear(folder: Path) -> None:
     """End the processes of kits and remove them, with their keys; refuse a folder that holds anything else."""
     if folder.exists():
-        stop(kits_of(load_kits(folder)))
+        end(kits_of(load_kits(folder)))
         shutil.rmtree(folder)
+
+
+def end(kits: Sequence[Path]) -> None:
+    """End the processes of kits on this machine, and remove the networks that they leave."""
+    stop(kits)
+    remove_stale()

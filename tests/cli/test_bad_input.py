@@ -430,6 +430,7 @@ DEPLOYMENTS = {
     "more devices than there are": Wrong((*LOCAL, "--devices", "6"), 2, ("--devices 6", "from 1 to 5")),
     "time that stands still": Wrong((*LOCAL, "--emulate", "0"), 2, ("--emulate 0", "above 0")),
     "time that is no number": Wrong((*LOCAL, "--emulate", "nan"), 2, ("--emulate nan", "above 0")),
+    "slow links in no slow fleet": Wrong((*LOCAL, "--kernel-links"), 2, ("--kernel-links", "add --emulate SCALE")),
     "data that are elsewhere": Wrong((*LOCAL, "--set", "data.source=sites"), 2, ("'sites'", "deploy kit")),
     "a place that is a file": Wrong((*LOCAL, "--out", "mine"), 1, ("'mine'", "--out"), {"mine": "text"}),
     "a place of others": Wrong((*LOCAL, "--out", "mine"), 1, ("'mine'", "--out"), {"mine/notes.txt": "text"}),

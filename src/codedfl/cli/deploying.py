@@ -58,6 +58,13 @@ def local_command(
             help="Make devices and links as slow as the scenario says, SCALE real seconds for each of theirs.",
         ),
     ] = None,
+    kernel_links: Annotated[
+        bool,
+        typer.Option(
+            "--kernel-links",
+            help="With --emulate: the kernel slows the links (network namespaces and tc; root only), no sleep.",
+        ),
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Train in virtual time too, and compare the models.")
     ] = False,
@@ -70,9 +77,14 @@ def local_command(
     chosen = _scenario(scenario, changes, devices)
     if time_scale is not None and not time_scale > 0:
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
+    if kernel_links and time_scale is None:
+        raise UsageError("--kernel-links is for emulated fleets; add --emulate SCALE, for example --emulate 1")
     place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
     warn_if_broken(chosen.scheme)
-    run = runs.load(place) if runs.finished(chosen, place, on_sites=True) else _train_here(chosen, place, time_scale)
+    if runs.finished(chosen, place, on_sites=True):
+        run = runs.load(place)
+    else:
+        run = _train_here(chosen, place, time_scale, kernel_links)
     verified = _verify(chosen, run) if verify else {}
     if json:
         print_json(run.summary | {"run": str(place)} | ({"verified": verified} if verify else {}))
@@ -88,7 +100,7 @@ def _place(scenario: Scenario, how: str) -> Path:
     return usual.with_name(f"{usual.name}-{how}")
 
 
-def _train_here(scenario: Scenario, place: Path, time_scale: float | None) -> Run:
+def _train_here(scenario: Scenario, place: Path, time_scale: float | None, kernel_links: bool) -> Run:
     need_flare()
     if scenario.data.elsewhere:
         raise UsageError(
@@ -101,7 +113,7 @@ def _train_here(scenario: Scenario, place: Path, time_scale: float | None) -> Ru
     make_folder(place.parent)
     try:
         with (
-            fleet.local_fleet(scenario, place, time_scale=time_scale) as kits,
+            fleet.local_fleet(scenario, place, time_scale=time_scale, kernel_links=kernel_links) as kits,
             live(kits.server / STATUS) as report,
         ):
             report("starting processes")
@@ -220,7 +232,7 @@ def stop_command(folder: Kits, json: Json = False) -> None:
     """End all processes of some kits on this machine; a training goes on from its checkpoint when it is begun again."""
     need_flare()
     kits = _kits(folder)
-    kit_processes.stop(kits)
+    fleet.end(kits)
     _show(folder, kits, json)
 
 

@@ -140,7 +140,10 @@ class DeviceHost(Host):
         return self._operations[frame.kind](run, frame)
 
     def _describe(self, session: str, frame: Frame) -> Frame:
-        """Load the data, begin a new session, and tell what everybody may know; no session begins twice, or after a later one."""
+        """Load the data, begin a new session, and tell what everybody may know.
+
+        No session begins twice, or after one that came later.
+        """
         with self._lock:
             if session in self._sessions:
                 raise Repeated

@@ -125,7 +125,7 @@ def test_what_is_no_kit_is_not_started(kit: Path) -> None:
 
 
 def start_dummy(kit: Path, threads: int | None = None, through: Sequence[str] = ()) -> int:
-    return launch(kit, [*through, *command(kit)], threads)
+    return launch(kit, command(kit), threads, through=through)
 
 
 def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_prefix_becomes_the_process(kit: Path, monkeypatch: pytest.MonkeyPatch
         wait_until(lambda: place() == "here")
         os.kill(status([kit])[0].pid or 0, signal.SIGKILL)
         wait_until(lambda: status([kit])[0].died)
-        reviver([kit], prefixes=prefixes)()
+        reviver([kit])()
         wait_until(lambda: place() == "here")
         pid = status([kit])[0].pid
     assert pid is not None

@@ -89,7 +89,11 @@ def shaped(sites: Sequence[str], links: Sequence[Link]) -> Iterator[Network]:
 
 
 def remove_stale() -> None:
-    """Remove what processes that are no more have left."""
+    """Remove what processes that are no more have left, where this machine can have any."""
+    try:
+        need_namespaces()
+    except EngineError:
+        return
     for number in {number for number in map(_owner, _namespaces() + _interfaces()) if number is not None}:
         if not Path(f"/proc/{number}").exists():
             with contextlib.suppress(EngineError):  # another process may be removing it, too

@@ -37,6 +37,8 @@ OUTCOME_WAIT = 1
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
+_through: dict[Path, tuple[str, ...]] = {}
+"""What kits were started through, so that they are started again in the same way."""
 
 
 @final
@@ -69,11 +71,12 @@ def start(kit: Path, threads: int | None = None, *, through: Sequence[str] = ())
         raise EngineError(f"'{kit}' is running already; stop it first")
     command = _command(kit)
     write_policy(kit)
-    return launch(kit, [*through, *command], threads)
+    return launch(kit, command, threads, through=through)
 
 
-def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int:
+def launch(kit: Path, command: Sequence[str], threads: int | None = None, *, through: Sequence[str] = ()) -> int:
     """Start a command for a kit, in a session of its own, and write it down."""
+    command, _through[kit.resolve()] = [*through, *command], tuple(through)
     chosen = {"MALLOC_ARENA_MAX": "2", "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT)}
     environment = chosen | ({} if threads is None else dict.fromkeys(THREADS, str(threads))) | os.environ
     console = os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -91,7 +94,7 @@ def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int
     finally:
         os.close(console)
     _children[child.pid] = child
-    record = {"pid": child.pid, "created": _created(child.pid), "command": list(command)}
+    record = {"pid": child.pid, "created": _created(child.pid), "command": command}
     write_private(kit / RECORD, json.dumps(record).encode())
     return child.pid
 
@@ -136,10 +139,11 @@ def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]] = Mappi
             stop(kits)
 
 
-def reviver(
-    kits: Sequence[Path], most: int = 3, prefixes: Mapping[Path, Sequence[str]] = MappingProxyType({})
-) -> Callable[[], None]:
-    """Make a function that starts again those kits whose process has died, each at most ``most`` times."""
+def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
+    """Make a function that starts again those kits whose process has died, each at most ``most`` times.
+
+    Those that this process has started are started as before.
+    """
     times = dict.fromkeys(kits, 0)
 
     def revive() -> None:
@@ -150,7 +154,7 @@ def reviver(
             if times[kit] > most:
                 raise EngineError(f"the process of '{kit}' keeps dying; {_last_words(kit)}")
             stop([kit])
-            start(kit, threads_each(kits), through=prefixes.get(kit, ()))
+            start(kit, threads_each(kits), through=_through.get(kit.resolve(), ()))
 
     return revive
 
