@@ -4,8 +4,10 @@ import importlib.util
 import pkgutil
 from pathlib import Path
 
+import jaxtyping
 from hypothesis import HealthCheck, settings
-from jaxtyping import install_import_hook
+
+import shape_checker
 
 SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
@@ -22,7 +24,12 @@ def pytest_configure() -> None:
     names = checked_modules()
     for name in [loaded for loaded in importlib.sys.modules if loaded.split(".")[0] == "codedfl"]:
         del importlib.sys.modules[name]
-    install_import_hook(names, "shape_checker.check").__enter__()
+    jaxtyping.jaxtyped = shape_checker.sampled(jaxtyping.jaxtyped)
+    jaxtyping.install_import_hook(names, "shape_checker.check").__enter__()
+
+
+def pytest_runtest_setup() -> None:
+    shape_checker.begin()
 
 
 settings.register_profile("codedfl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

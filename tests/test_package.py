@@ -7,10 +7,13 @@ import pkgutil
 import re
 import types
 
+import jaxtyping
+import numpy as np
 import pytest
 
 import codedfl
-from codedfl import errors
+import shape_checker
+from codedfl import errors, task
 
 MODULES = [
     "codedfl",
@@ -20,6 +23,17 @@ MODULES = [
         if not found.name.endswith("__main__")  # that one is the program itself
     ),
 ]
+
+
+def test_shapes_of_signatures_are_checked_in_the_first_calls_of_every_test() -> None:
+    scores, right, wrong = np.eye(4), np.arange(4), np.arange(4)[:, None]
+    for _ in range(2):
+        with pytest.raises(jaxtyping.TypeCheckError, match="accuracy"):
+            task.accuracy(scores, wrong)
+        for _ in range(shape_checker.CALLS):
+            assert task.accuracy(scores, right) == 1
+        assert task.accuracy(scores, wrong) != 1, "a later call is as it would be without tests"
+        shape_checker.begin()
 
 
 @pytest.mark.parametrize("name", MODULES)

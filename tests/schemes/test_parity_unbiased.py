@@ -8,7 +8,6 @@ Seeds are fixed, so the outcome is always the same.
 from collections.abc import Sequence
 from dataclasses import replace
 
-import jaxtyping
 import numpy as np
 import pytest
 import scipy.stats
@@ -42,12 +41,6 @@ CHOSEN = scenario(
 )
 GIVEN = problem([12, 10, 14, 9, 15], features=3, outputs=2)
 MODEL = np.random.default_rng(5).standard_normal((3, 2))
-
-
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the checks of shapes, which take most of the time of thousands of tiny rounds; others make them."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def made(rows: str = "summed") -> Parity:
