@@ -58,6 +58,8 @@ class Server:
         self.present = ["device-1", "device-2"]
         self.answers: Iterator[list[str]] = iter(())
         self.trouble: Iterator[Exception] = iter(())
+        self.late = 2
+        """How often FLARE has said that a job did not run before it says why."""
         self.api = SimpleNamespace(close=lambda: None)
 
     def __call__(self, kits: Kits) -> "Server":
@@ -85,6 +87,9 @@ class Server:
         if status == "SERVER DIES":
             self.started += 1
             status = "RUNNING"
+        if status == "FINISHED:FAILED_TO_RUN" and self.late > 0:
+            self.late -= 1
+            return {"status": status}
         return {"status": status, "job_deploy_detail": ["server: OK", "device-2: BYOC not permitted"]}
 
     def download_job_result(self, job: str, folder: str) -> str:
@@ -145,6 +150,15 @@ def test_but_not_for_ever() -> None:
     with pytest.raises(EngineError, match=r"failed 3 times, the last time because device-2: BYOC not permitted"):
         run(server)
     assert len(server.submitted) == 3
+
+
+def test_why_a_job_did_not_run_is_awaited_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(("FINISHED:FAILED_TO_RUN", None))
+    with Admin(KITS, connect=server) as admin:
+        assert admin.refusals("0") == ["device-2: BYOC not permitted"]
+        monkeypatch.setattr(jobs, "DETAILS", 0.0)
+        server.late = 1_000_000
+        assert admin.refusals("0") == []
 
 
 @pytest.mark.parametrize(("kind", "raised"), [("LostDevicesError", LostDevicesError), (None, EngineError)])

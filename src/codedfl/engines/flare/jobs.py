@@ -27,8 +27,10 @@ __all__ = ["Admin", "Job", "run_job", "write_job"]
 
 LOOK = 0.5
 """Seconds between looks at what is waited for; twice as many for a job, since looking takes time from it."""
+DETAILS = 5.0
+"""Seconds that FLARE may take to say why a job did not run."""
 
-FINISHED, ABORTED = "FINISHED:", "FINISHED:ABORTED"
+FINISHED, ABORTED, NOT_RUN = "FINISHED:", "FINISHED:ABORTED", "FINISHED:FAILED_TO_RUN"
 LOST, NO_REPLY = "LOST", "no_reply"
 
 
@@ -140,8 +142,14 @@ class Admin:
         return str(self._ask("get_job_meta", job).get("status"))
 
     def refusals(self, job: str) -> list[str]:
-        """Why sites did not take a job."""
-        detail = self._ask("get_job_meta", job).get("job_deploy_detail") or []
+        """Why sites did not take a job; FLARE writes it down a moment after it says that the job has failed."""
+        until = time.monotonic() + DETAILS
+        while True:
+            known = self._ask("get_job_meta", job)
+            detail = known.get("job_deploy_detail") or []
+            if detail or known.get("status") != NOT_RUN or time.monotonic() > until:
+                break
+            time.sleep(LOOK)
         return [str(line) for line in detail if not str(line).endswith(": OK")]
 
     def jobs(self) -> dict[str, str]:
