@@ -58,9 +58,8 @@ def host(site: Mapping[str, Any], peers: Peers) -> Host:
 def rounds(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Ask all ``sites`` for ``up`` bytes with ``down`` bytes, ``rounds`` times, each as soon as all have replied.
 
-    ``pause`` is how long each site waits before it replies. A site that fails to reply is left out from then on, and
-    after as many ``losses`` no more is asked. With ``forward`` bytes, the first site first sends a parcel of that size
-    to the last.
+    ``pause`` is how long each site waits before it replies. A site that fails to reply is left out from then on. With
+    ``forward`` bytes, the first site first sends a parcel of that size to the last.
     """
     sites, question = list(arguments["sites"]), _question(arguments)
     carrier.ready(sites, float(arguments.get("ready", 60.0)))
@@ -75,8 +74,6 @@ def rounds(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if not sites:
             raise EngineError("no site is left")
         seconds.append(time.monotonic() - began)
-        if len(lost) >= int(arguments.get("losses", len(sites) + 1)):
-            break
     return {"seconds": seconds, "lost": lost, "sites": sites} | forwarded
 
 
