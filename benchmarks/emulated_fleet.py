@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,20 +66,27 @@ def main(folder: Path = FOLDER) -> dict[str, Any]:
     except MissingExtraError as error:
         print(f"  not measured: {error}")
         return {}
-    chosen = {scheme: scenario(scheme) for scheme in SCALES}
+    return {"classes": CLASSES, **measured_beside_predicted(scenario, SCALES, folder)}
+
+
+def measured_beside_predicted(
+    scenario: Callable[[str], Scenario], scales: Mapping[str, float], folder: Path
+) -> dict[str, Any]:
+    """Predict and measure schemes in their time scales, print what was found, and draw it."""
+    chosen = {scheme: scenario(scheme) for scheme in scales}
     for name in ("predicted", "measured"):
         shutil.rmtree(folder / name, ignore_errors=True)
     began = time.monotonic()
     predicted = predictions(chosen, folder / "predicted")
     show("predicting all", time.monotonic() - began, unit="s")
-    real = measurements(chosen, folder / "measured")
+    real = measurements(chosen, scales, folder / "measured")
     show("predicting and measuring all", time.monotonic() - began, unit="s")
-    results = {scheme: compared(predicted[scheme], real[scheme], SCALES[scheme]) for scheme in SCALES}
+    results = {scheme: compared(predicted[scheme], real[scheme], scales[scheme]) for scheme in scales}
     report(results, LIMIT)
-    pairs = [Pair(scheme, predicted[scheme], real[scheme]) for scheme in SCALES]
+    pairs = [Pair(scheme, predicted[scheme], real[scheme]) for scheme in scales]
     save(measured_against_predicted(pairs, limit=LIMIT), folder / "prediction.png")
     print(f"  figure: {folder / 'prediction.png'}")
-    return {"classes": CLASSES, **results}
+    return results
 
 
 def predictions(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
@@ -88,17 +96,16 @@ def predictions(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
         return {name: execute(each, folder / name, problem=shared.get(each)) for name, each in chosen.items()}
 
 
-def measurements(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
+def measurements(chosen: dict[str, Scenario], scales: Mapping[str, float], folder: Path) -> dict[str, Run]:
     """Run all on processes of this machine, which stay while one training follows the other."""
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as place:
         kits = make_fleet(Path(place) / "kits", next(iter(chosen.values())))
         with running(kits_of(kits)):
-            return {name: measured(kits, each, folder / name) for name, each in chosen.items()}
+            return {name: measured(kits, each, scales[name], folder / name) for name, each in chosen.items()}
 
 
-def measured(kits: Kits, wanted: Scenario, place: Path) -> Run:
-    """Train on sites that emulate in the time scale of the scheme."""
-    scale = SCALES[wanted.scheme]
+def measured(kits: Kits, wanted: Scenario, scale: float, place: Path) -> Run:
+    """Train on sites that emulate in a time scale."""
     for site in kits.sites:
         kit = kits.device(site)
         settings = {name: value for name, value in read_site(kit).items() if name != "folder"}
@@ -126,14 +133,24 @@ def compared(predicted: Run, real: Run, scale: float) -> dict[str, Any]:
         "handovers": [run.summary["handovers"] for run in (predicted, real)],
         "same_parcels": bool(np.array_equal(predicted.epochs["d2d_bits"], real.epochs["d2d_bits"])),
         "accuracy": float(real.epochs["accuracy"][-1]),
+        "model_difference": difference(predicted, real),
         "largest_accuracy_gap": float(abs(predicted.epochs["accuracy"] - real.epochs["accuracy"]).max()),
     }
+
+
+def difference(predicted: Run, real: Run) -> float:
+    """Return how far the models are apart, beside the norm of the predicted one."""
+    models = [np.load(run.path / "model.npz")["theta"].astype(np.float64) for run in (predicted, real)]
+    return float(np.linalg.norm(models[1] - models[0]) / np.linalg.norm(models[0]))
 
 
 def report(results: dict[str, dict[str, Any]], limit: float) -> None:
     """Print what was found: seconds of the scenario, but for those that are said to be real."""
     columns = ("epochs", "own draw", "mean", "95% of draws", "measured", "/ own", "/ mean", "hand-overs", "accuracy")
-    print(f"  {'scheme':<14}" + "".join(f"{name:>16}" for name in (*columns, "and gap", "real s", "ms an epoch")))
+    print(
+        f"  {'scheme':<14}"
+        + "".join(f"{name:>16}" for name in (*columns, "and gap", "of the model", "real s", "ms an epoch"))
+    )
     for scheme, row in results.items():
         cells = (
             row["epochs"],
@@ -146,6 +163,7 @@ def report(results: dict[str, dict[str, Any]], limit: float) -> None:
             f"{' and '.join(map(str, row['handovers']))}{', same' if row['same_parcels'] else ''}",
             f"{row['accuracy']:.4f}",
             f"{row['largest_accuracy_gap']:.4f}",
+            f"{row['model_difference']:.1e}",
             f"{row['real_seconds']:.1f}",
             f"{1e3 * row['overhead_seconds_an_epoch']:.0f}",
         )

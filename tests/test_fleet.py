@@ -15,12 +15,14 @@ pytest.importorskip("nvflare", reason="kits are made by NVIDIA FLARE, of the ext
 from codedfl import fleet
 from codedfl.engines.envelopes import DeviceKey
 from codedfl.engines.flare import kits_of, load_kits
+from codedfl.engines.flare.jobs import Job
 from codedfl.engines.flare.names import SERVER
 from codedfl.engines.flare.namespaces import Link, Network
 from codedfl.engines.flare.sites import read_site
 from codedfl.errors import EngineError, UsageError
 from codedfl.fleet import KEY, clear, fleet_folder, fleet_of, links_of, local_fleet, make_fleet
 from codedfl.guide import guide
+from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
 from codedfl.site import load_site
 from rundirs import SMALL
@@ -159,3 +161,29 @@ def test_only_emulated_fleets_have_slow_links(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UsageError, match="give a time scale"), local_fleet(FOUR, tmp_path / "run", kernel_links=True):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_the_patience_with_sites_that_share_a_machine_grows_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 s between hosts, of which pings may fail for 15, three of 5 s; with four devices here 16 s more."""
+    jobs: list[Job] = []
+
+    class NoAdmin(contextlib.nullcontext[None]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__()
+
+    monkeypatch.setattr(fleet, "Admin", NoAdmin)
+    monkeypatch.setattr(fleet, "run_job", lambda admin, job, **options: jobs.append(job) or {})
+    monkeypatch.setattr(fleet, "load", lambda run: Run.__new__(Run))
+    kits = make_fleet(tmp_path / "kits", FOUR)
+    fleet.submit(kits, FOUR)
+    fleet.submit(kits, FOUR, beat=2.0, misses=4)
+    fleet.train(kits, FOUR, run=tmp_path / "run")
+    fleet.train(kits, FOUR, run=tmp_path / "run", patience=20.0)
+    assert [(job.arguments["patience"], job.beat, job.misses) for job in jobs] == [
+        (30.0, 5.0, 3),
+        (30.0, 2.0, 4),
+        (46.0, 5.0, 5),
+        (20.0, 5.0, 2),
+    ]

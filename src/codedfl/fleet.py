@@ -10,6 +10,7 @@ whoever makes the kits could keep copies; with ``own_keys`` every owner makes hi
 
 import contextlib
 import itertools
+import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -55,6 +56,10 @@ KEY = "device.key"
 
 WAIT, WAIT_EACH = 60.0, 6.0
 """Seconds that sites have to appear, and more for each of them: they may all share one machine."""
+
+PATIENCE, PATIENCE_EACH = 30.0, 4.0
+"""Seconds without a sign of life after which a site is lost, and more for each where they share a machine: while all of
+them compute, each gets its turn late."""
 
 HOST = "codedfl.site:make_host"
 ENTRY = "codedfl.deployment:serve"
@@ -127,9 +132,9 @@ def submit(
     *,
     run: Path | None = None,
     time_scale: float = 1.0,
-    patience: float = 30.0,
+    patience: float = PATIENCE,
     beat: float = 5.0,
-    misses: int = 3,
+    misses: int | None = None,
     tries: int = 3,
     revive: Callable[[], None] = lambda: None,
     report: Callable[[str], None] = lambda _: None,
@@ -137,9 +142,10 @@ def submit(
     """Have the server of some kits train, and wait; return the place of the run on the server, and its summary.
 
     Without ``run``, a folder that is relative to the server's kit, the server chooses one. A job that was lost is
-    submitted again and goes on from its checkpoint; ``revive`` may start again what has died meanwhile. ``beat`` and
-    ``misses`` are those of the job, ``patience`` that of the deployment.
+    submitted again and goes on from its checkpoint; ``revive`` may start again what has died meanwhile. ``patience`` is
+    that of the deployment, ``beat`` and ``misses`` are those of the job: half of the patience unless told otherwise.
     """
+    misses = math.ceil(patience / 2 / beat) if misses is None else misses
     wait = WAIT + WAIT_EACH * len(kits.sites)
     arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience, "ready_seconds": wait}
     arguments |= {} if run is None else {"run": str(run)}
@@ -151,6 +157,7 @@ def submit(
 
 def train(kits: Kits, scenario: Scenario, *, run: Path, **options: Any) -> Run:
     """Train on kits whose processes run on this machine; what has died is started again."""
+    options.setdefault("patience", PATIENCE + PATIENCE_EACH * len(kits.sites))
     submit(kits, scenario, run=run.resolve(), revive=reviver(kits_of(kits)), **options)
     return load(run)
 
