@@ -280,7 +280,7 @@ def measured_against_predicted(pairs: Sequence[Pair], *, limit: float, metric: s
     figure = _figure(10, 4.4)
     times, curves = figure.subplots(1, 2)
     ends = [end for pair in pairs for end in pair.ends]
-    _ends_panel(times, pairs, limit, (min(ends) / 1.6, max(ends) * 1.6))
+    _ends_panel(times, pairs, limit, (min(ends) / 2.2, max(ends) * 2.2))  # two ticks at least
     second = min(float(run.epochs["time"][:2].max()) for pair in pairs for run in (pair.predicted, pair.measured))
     _pairs_panel(curves, pairs, (second / 2, max(ends) * 1.3))
     curves.set_ylabel("test accuracy" if metric == "accuracy" else "R² on the test set")
