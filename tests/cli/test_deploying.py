@@ -18,6 +18,7 @@ from codedfl.deployment import STATUS
 from codedfl.engines.board import Board
 from codedfl.engines.flare.jobs import Admin
 from codedfl.errors import LostDevicesError
+from codedfl.fleet import fleet_folder, fleet_of, make_fleet
 from codedfl.scenario import load
 from rundirs import strict_json
 
@@ -46,6 +47,14 @@ def test_local_trains_the_model_of_virtual_time_and_leaves_nothing_running(coded
     assert (ended.code, ended.out) == (0, "no processes run for 'run'\n")
     again = codedfl(*command, "--out", "run", "--json")
     assert strict_json(again.out) == found, "what is finished is not run again"
+
+
+def test_a_run_that_was_killed_before_it_began_is_known_by_its_fleet(codedfl: Command, folder: Path) -> None:
+    make_fleet(fleet_folder(folder / "run"), fleet_of(load(str(folder / "small.toml")), 2))
+    assert not (folder / "run").exists()
+    for command in ("stop", "status"):
+        found = strict_json(codedfl("deploy", command, "run", "--json").out)["processes"]
+        assert [Path(one["kit"]).name for one in found] == ["server", "device-1", "device-2"]
 
 
 def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) -> None:

@@ -241,9 +241,10 @@ def _kits(folder: Path) -> list[Path]:
     if (folder / "startup").is_dir():
         return [folder.resolve()]
     beside = fleet.fleet_folder(folder.resolve())
-    if (folder / "kits.json").exists() or not (folder / SCENARIO).exists():
-        return kits_of(load_kits(folder))
-    return kits_of(load_kits(beside)) if beside.is_dir() else []
+    if not (folder / "kits.json").exists() and beside.is_dir():  # the run itself may not have begun
+        return kits_of(load_kits(beside))
+    run_that_ended = (folder / SCENARIO).exists() and not (folder / "kits.json").exists()
+    return [] if run_that_ended else kits_of(load_kits(folder))
 
 
 def _make_keys(kits: Sequence[Path]) -> dict[Path, str]:
