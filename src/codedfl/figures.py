@@ -158,7 +158,7 @@ def speedup_against_delta(sweeps: Sequence[dict[str, Any]], target: float) -> "F
     axes.set_xlabel("Delta in seconds (logarithmic): replying later than this after the fastest is straggling")
     axes.set_ylabel(f"speed-up to {target:g} (logarithmic)")
     axes.grid(visible=True, color="0.9")
-    axes.legend(fontsize=8, title="mean and 95% of seeds and draws", title_fontsize=8)
+    axes.legend(fontsize=8, loc="center right", title="mean and 95% of seeds and draws", title_fontsize=8)
     return figure
 
 

@@ -86,7 +86,7 @@ def _draw_scores(axes: "Axes", ranked: Ranked) -> None:
         np.clip(members, low, high), edges, color=_MEMBER, alpha=0.6, hatch="//", label=f"{members.size:,} members"
     )
     axes.set(yscale="log", xlabel="score of a candidate: its weight in the Gram matrix", ylabel="candidates")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="upper center")  # looking for the best place may take long, and is warned of
     axes.grid(visible=True, color="0.9")
     axes.set_axisbelow(True)
 
