@@ -20,17 +20,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measure import show
+from benchmarks.measure import possible, show
 from codedfl.compare import SharedProblem
 from codedfl.engines.flare.kits import Kits, write_site
 from codedfl.engines.flare.names import need_flare
 from codedfl.engines.flare.processes import kits_of, running
 from codedfl.engines.flare.sites import read_site
-from codedfl.errors import MissingExtraError
 from codedfl.figures import Pair, measured_against_predicted, save
 from codedfl.fleet import make_fleet, train
 from codedfl.progress import silent
-from codedfl.runs import Run, execute
+from codedfl.runs import Run, execute, model_difference
 from codedfl.scenario import Scenario, load
 from codedfl.timing import band
 
@@ -61,10 +60,7 @@ def scenario(scheme: str) -> Scenario:
 
 def main(folder: Path = FOLDER) -> dict[str, Any]:
     """Predict all, then measure all with the same processes."""
-    try:
-        need_flare()
-    except MissingExtraError as error:
-        print(f"  not measured: {error}")
+    if not possible(need_flare):
         return {}
     return {"classes": CLASSES, **measured_beside_predicted(scenario, SCALES, folder)}
 
@@ -133,15 +129,9 @@ def compared(predicted: Run, real: Run, scale: float) -> dict[str, Any]:
         "handovers": [run.summary["handovers"] for run in (predicted, real)],
         "same_parcels": bool(np.array_equal(predicted.epochs["d2d_bits"], real.epochs["d2d_bits"])),
         "accuracy": float(real.epochs["accuracy"][-1]),
-        "model_difference": difference(predicted, real),
+        "model_difference": model_difference(real, predicted),
         "largest_accuracy_gap": float(abs(predicted.epochs["accuracy"] - real.epochs["accuracy"]).max()),
     }
-
-
-def difference(predicted: Run, real: Run) -> float:
-    """Return how far the models are apart, beside the norm of the predicted one."""
-    models = [np.load(run.path / "model.npz")["theta"].astype(np.float64) for run in (predicted, real)]
-    return float(np.linalg.norm(models[1] - models[0]) / np.linalg.norm(models[0]))
 
 
 def report(results: dict[str, dict[str, Any]], limit: float) -> None:

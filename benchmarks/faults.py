@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.lab import HELD, Lab, Training
+from benchmarks.measure import possible
 from codedfl.engines.flare import need_flare
-from codedfl.errors import LostDevicesError, MissingExtraError
+from codedfl.errors import LostDevicesError
 from codedfl.scenario import Scenario
 
 EPOCHS, AT = 14, 5
@@ -121,10 +122,7 @@ def chosen(scheme: str) -> Scenario:
 
 def main() -> dict[str, Any]:
     """Go through all rows on one fleet."""
-    try:
-        need_flare()
-    except MissingExtraError as error:
-        print(f"  not done: {error}")
+    if not possible(need_flare):
         return {}
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="codedfl-faults-") as folder:

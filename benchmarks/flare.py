@@ -17,12 +17,11 @@ from pathlib import Path
 
 import pyarrow.parquet
 
-from benchmarks.measure import show
+from benchmarks.measure import possible, show
 from codedfl.engines.flare.jobs import Admin, Job, run_job
 from codedfl.engines.flare.kits import Kits, make_kits, write_site
 from codedfl.engines.flare.names import need_flare, site_names
 from codedfl.engines.flare.processes import kits_of, running
-from codedfl.errors import MissingExtraError
 from codedfl.scenario import Scenario
 
 DEVICES = 5
@@ -36,10 +35,7 @@ EPOCH_LIMIT = 1.5
 
 def main() -> dict[str, float]:
     """Deploy, measure, and take everything down again."""
-    try:
-        need_flare()
-    except MissingExtraError as error:
-        print(f"  not measured: {error}")
+    if not possible(need_flare):
         return {}
     sites = site_names(DEVICES)
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as folder:

@@ -6,7 +6,20 @@ The machine may be shared, so single times mean little; the ratio of two best ti
 import time
 from collections.abc import Callable
 
-__all__ = ["best_seconds", "show"]
+from codedfl.errors import CodedflError
+
+__all__ = ["best_seconds", "possible", "show"]
+
+
+def possible(*needs: Callable[[], None]) -> bool:
+    """Tell whether a machine has what a benchmark needs; if not, say what it is that it lacks."""
+    try:
+        for need in needs:
+            need()
+    except CodedflError as error:
+        print(f"  not measured: {error}")
+        return False
+    return True
 
 
 def best_seconds(

@@ -17,10 +17,9 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from benchmarks.emulated_fleet import LIMIT, compared, report
-from benchmarks.measure import show
+from benchmarks.measure import possible, show
 from codedfl.engines.flare.names import need_flare
 from codedfl.engines.flare.namespaces import need_namespaces
-from codedfl.errors import EngineError, MissingExtraError
 from codedfl.fleet import local_fleet, train
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
@@ -51,11 +50,7 @@ def scenario(scheme: str) -> Scenario:
 
 def main() -> dict[str, Any]:
     """Predict and measure one scheme after the other."""
-    try:
-        need_flare()
-        need_namespaces()
-    except (MissingExtraError, EngineError) as error:
-        print(f"  not measured: {error}")
+    if not possible(need_flare, need_namespaces):
         return {}
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as folder:

@@ -51,7 +51,16 @@ from codedfl.task import Problem
 from codedfl.timing import time_to
 from codedfl.training import State, create_solver, train
 
-__all__ = ["Run", "default_directory", "execute", "finished", "load", "target_name", "times_to_targets"]
+__all__ = [
+    "Run",
+    "default_directory",
+    "execute",
+    "finished",
+    "load",
+    "model_difference",
+    "target_name",
+    "times_to_targets",
+]
 
 _CHECKPOINT_SECONDS = 0.25
 _MARK = "# scenario id "
@@ -105,6 +114,12 @@ def load(path: Path) -> Run:
     if not consistent:
         raise RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")
     return Run(path, scenario, summary, epochs, timings)
+
+
+def model_difference(run: Run, reference: Run) -> float:
+    """Return how far the model of a run is from that of another, beside the norm of the other; 0 if they are equal."""
+    models = [np.load(found.path / "model.npz")["theta"].astype(np.float64) for found in (run, reference)]
+    return float(np.linalg.norm(models[0] - models[1]) / np.linalg.norm(models[1]))
 
 
 def execute(

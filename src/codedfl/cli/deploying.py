@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.table import Table
 from threadpoolctl import threadpool_limits
@@ -128,10 +127,10 @@ def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
     sites = [Path(name) for name in ("server", *run.summary["deployment"]["sites"])]
     with bars() as progress, threadpool_limits(threads_each(sites)):
         virtual = runs.execute(scenario, place, progress=progress)
-    models = [np.load(found.path / "model.npz")["theta"].astype(np.float64) for found in (run, virtual)]
+    difference = runs.model_difference(run, virtual)
     return {
-        "difference_to_virtual_time": float(np.linalg.norm(models[0] - models[1]) / np.linalg.norm(models[1])),
-        "equal_to_the_last_bit": bool(np.array_equal(*models)),
+        "difference_to_virtual_time": difference,
+        "equal_to_the_last_bit": difference == 0,
         "virtual_run": str(place),
     }
 
@@ -240,11 +239,12 @@ def _kits(folder: Path) -> list[Path]:
     """Return the kits that a folder means: one, or all of a folder, or those of a run directory while it runs here."""
     if (folder / "startup").is_dir():
         return [folder.resolve()]
+    if (folder / "kits.json").exists():
+        return kits_of(load_kits(folder))
     beside = fleet.fleet_folder(folder.resolve())
-    if not (folder / "kits.json").exists() and beside.is_dir():  # the run itself may not have begun
+    if beside.is_dir():  # whether the run itself has begun or not
         return kits_of(load_kits(beside))
-    run_that_ended = (folder / SCENARIO).exists() and not (folder / "kits.json").exists()
-    return [] if run_that_ended else kits_of(load_kits(folder))
+    return [] if (folder / SCENARIO).exists() else kits_of(load_kits(folder))
 
 
 def _make_keys(kits: Sequence[Path]) -> dict[Path, str]:
