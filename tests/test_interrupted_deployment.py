@@ -12,11 +12,12 @@ from codedfl import runs
 from codedfl.deployment import Conditions
 from codedfl.engines.host import DeviceHost, Holding, Site
 from codedfl.engines.wire import decode
-from codedfl.errors import LostDevicesError, RunDirectoryError, UsageError
+from codedfl.errors import LostDevicesError, RunDirectoryError, TrainingError, UsageError
 from codedfl.runs import Run
 from codedfl.task import Problem, Shard
 from contracts.test_engines import EPOCHS, RIDGE, SIZES, chosen, given
 from fleets import InProcessFleet, fleet
+from rundirs import files, tree
 from tiny import is_one_sentence, problem
 
 
@@ -113,6 +114,22 @@ def test_a_device_that_dies_in_a_hand_over_stops_the_run_which_goes_on_when_it_i
         sites.faults.question = lambda site, tag, payload: payload
         run = sites.deploy(straggling(), tmp_path / "run")
     assert np.array_equal(model(run), undisturbed)
+
+
+def test_a_resumed_run_that_diverges_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    diverging = chosen("conventional", **{"training.learning_rate": 30.0, "training.epochs": 30})
+    with fleet(given()) as sites:
+        Interrupted(sites, "reply", 3 * 6)
+        with pytest.raises(KeyboardInterrupt):
+            sites.deploy(diverging, tmp_path / "run", check=False)
+        while sites.carrier.next(None) is not None:
+            pass
+        before = tree(tmp_path / "run")
+        assert files(tmp_path / "run") == {"scenario.toml", "checkpoint.npz"}
+        monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", 1e9)
+        with pytest.raises(TrainingError, match="diverged"):
+            sites.deploy(diverging, tmp_path / "run", check=False)
+    assert tree(tmp_path / "run") == before
 
 
 # directories

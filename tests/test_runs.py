@@ -3,13 +3,13 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from codedfl import runs
-from codedfl.errors import RunDirectoryError, ScenarioError
+from codedfl.errors import RunDirectoryError, ScenarioError, TrainingError
 from codedfl.scenario import Scenario
 from codedfl.training import COLUMNS
 from rundirs import FINISHED, SCHEMES, Stopped, epochs, files, small, small_problem, small_run, stop_at, summary, tree
@@ -297,6 +297,42 @@ class TestRefusals:
         with pytest.raises(Stopped):
             small_run(tmp_path / "run", progress=stop_at(3))
         assert small_run(tmp_path / "run").summary["epochs"] == EPOCHS
+
+
+class TestDivergence:
+    changes: ClassVar = {"scheme": "conventional", "training.learning_rate": 1e3}
+
+    def test_a_run_that_diverges_at_once_leaves_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(TrainingError, match="diverged"):
+            small_run(tmp_path / "run", self.changes)
+        assert not (tmp_path / "run").exists()
+
+    def test_a_resumed_run_that_diverges_keeps_its_directory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The checkpoint that it resumed from, or if there was none, the one that it has saved since."""
+        monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+        with pytest.raises(Stopped):
+            small_run(tmp_path / "run", self.changes, progress=stop_at(2))
+        monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", 1e9)
+        before = tree(tmp_path / "run")
+        assert files(tmp_path / "run") == {"scenario.toml", "checkpoint.npz"}
+        with pytest.raises(TrainingError, match="diverged"):
+            small_run(tmp_path / "run", self.changes)
+        assert tree(tmp_path / "run") == before
+        monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+        (tmp_path / "run/checkpoint.npz").unlink()
+        with pytest.raises(TrainingError, match="diverged"):
+            small_run(tmp_path / "run", self.changes)
+        assert files(tmp_path / "run") == {"scenario.toml", "checkpoint.npz"}
+
+    def test_a_folder_that_was_there_before_stays(self, tmp_path: Path) -> None:
+        """Hidden files do not make a folder another's, but they are not the run's to delete."""
+        (tmp_path / "run/.git").mkdir(parents=True)
+        (tmp_path / "run/.git/config").write_text("kept")
+        with pytest.raises(TrainingError, match="diverged"):
+            small_run(tmp_path / "run", self.changes)
+        assert (tmp_path / "run/.git/config").read_text() == "kept"
 
 
 def cut(path: Path) -> None:

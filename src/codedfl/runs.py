@@ -134,7 +134,7 @@ def execute(
 
     ``problem`` may supply the prepared data, so that several runs share it; ``parties`` may supply who takes part,
     where that is not a simulation. Nothing is written before the data and the scheme have been found usable, and a
-    training that cannot go on takes its directory with it if it made it.
+    training that cannot go on removes what it has written unless it resumed an earlier one.
     """
     schemes.check(scenario)
     identity, on_sites = scenario.id(), parties is not None
@@ -145,6 +145,7 @@ def execute(
     given = problem or (lambda: Problem.build(scenario, progress))
     taking_part = parties() if parties else Simulation(scenario, given())
     try:
+        there = set(path.iterdir()) if path.is_dir() else set()
         make_folder(path)
         with _locked(path):
             if not begun:
@@ -156,7 +157,10 @@ def execute(
         raise
     except TrainingError:
         if not begun:
-            shutil.rmtree(path)
+            for made in set(path.iterdir()) - there:
+                shutil.rmtree(made) if made.is_dir() else made.unlink()
+            if not there:
+                path.rmdir()
         raise
     except OSError as error:
         raise RunDirectoryError(
