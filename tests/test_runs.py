@@ -1,5 +1,6 @@
 """The run directory: its files, their agreement with each other, and what is refused."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -333,6 +334,44 @@ class TestDivergence:
         with pytest.raises(TrainingError, match="diverged"):
             small_run(tmp_path / "run", self.changes)
         assert (tmp_path / "run/.git/config").read_text() == "kept"
+
+
+class TestModelDifference:
+    @staticmethod
+    def stored(run: runs.Run, folder: Path, theta: np.ndarray) -> runs.Run:
+        folder.mkdir()
+        np.savez(folder / "model.npz", theta=theta)
+        return dataclasses.replace(run, path=folder)
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("shape", [(1, 1), (3, 2), (30, 10)])
+    def test_one_unit_in_the_last_place_shows(
+        self, finished: Path, tmp_path: Path, shape: tuple[int, int], dtype: str
+    ) -> None:
+        """The difference is one spacing of floats at 1, the norm that of so many ones; equal models differ by 0."""
+        ones = np.ones(shape, dtype)
+        last = ones.copy()
+        last[-1, -1] = np.nextafter(last[-1, -1], np.inf, dtype=dtype)
+        run = runs.load(finished)
+        one, same, other = (
+            self.stored(run, tmp_path / name, theta) for name, theta in (("1", ones), ("2", ones), ("3", last))
+        )
+        expected = float(np.finfo(dtype).eps) / np.sqrt(ones.size)
+        assert runs.model_difference(other, one) == pytest.approx(expected, rel=1e-12, abs=0)
+        assert runs.model_difference(same, one) == 0
+
+    def test_a_known_difference_is_relative_to_the_second_run(self, finished: Path, tmp_path: Path) -> None:
+        """(3, 4) and (3, 16) are 12 apart; their norms are 5 and sqrt(265). Formats may differ."""
+        run = runs.load(finished)
+        one = self.stored(run, tmp_path / "1", np.array([[3.0], [16.0]], np.float32))
+        other = self.stored(run, tmp_path / "2", np.array([[3.0], [4.0]]))
+        assert runs.model_difference(one, other) == pytest.approx(12 / 5, rel=1e-15, abs=0)
+        assert runs.model_difference(other, one) == pytest.approx(12 / np.sqrt(265), rel=1e-15, abs=0)
+
+    def test_two_zero_models_are_equal(self, finished: Path, tmp_path: Path) -> None:
+        run = runs.load(finished)
+        one, other = (self.stored(run, tmp_path / name, np.zeros((3, 2))) for name in "12")
+        assert runs.model_difference(one, other) == 0
 
 
 def cut(path: Path) -> None:

@@ -119,6 +119,8 @@ def load(path: Path) -> Run:
 def model_difference(run: Run, reference: Run) -> float:
     """Return how far the model of a run is from that of another, beside the norm of the other; 0 if they are equal."""
     models = [np.load(found.path / "model.npz")["theta"].astype(np.float64) for found in (run, reference)]
+    if np.array_equal(*models):
+        return 0.0
     return float(np.linalg.norm(models[0] - models[1]) / np.linalg.norm(models[1]))
 
 
