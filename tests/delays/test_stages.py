@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codedfl.delays import DelayModel, Step, TransferCosts, stage_seconds, stage_steps
+from codedfl.delays.stages import relay_tries, stage_chance
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number exact: no loss, no setup, and a bit takes 1.5/16 s between devices.
@@ -159,3 +161,31 @@ def test_the_way_up_and_the_way_down_have_tries_of_their_own() -> None:
     assert abs(seconds.mean() - 2.25 / 0.6) <= 4 * deviation / np.sqrt(4000)
     # were the tries the same, the variance would be that of 2.25 times one of them: 1.8 times as large
     assert seconds.var() < 1.4 * deviation**2
+
+
+NEARLY_ALL = 1 - 1e-6
+"""A loss at which a number of tries tells the uniform number behind it."""
+
+
+def behind(chance: object) -> dict[str, np.ndarray]:
+    """-log(1 - u) of each uniform number u: a setup; 1 + floor(-log(1 - u) / -log(loss)) tries tell it to 1e-6."""
+    scale = -np.log(NEARLY_ALL)
+    return {name: scale * (drawn - 1) if "tries" in name else drawn for name, drawn in vars(chance).items()}
+
+
+def test_no_two_of_all_that_happens_share_random_numbers() -> None:
+    """Questions and hand-overs of two epochs, and stages: were two streams the same, all their numbers would agree."""
+    delays, everyone = model(loss=NEARLY_ALL), np.arange(4)
+    where = {"seed": 3, "first": 5, "draws": 2}
+    chances: dict[str, object] = {}
+    for epoch, question in itertools.product((1, 2), range(8)):
+        chances[f"question {question} of {epoch}"] = delays.chance(epoch=epoch, question=question, **where)
+        chances[f"hand-overs after {epoch}"] = delays.transfer_chance(epoch=epoch, **where)
+    for stage in range(8):
+        chances[f"stage {stage}"] = stage_chance(delays, stage, everyone, **where)
+        tries = relay_tries(delays, stage, everyone, **where)
+        chances[f"relay in stage {stage}"] = SimpleNamespace(tries=tries)
+    parts = {(what, name): numbers for what, chance in chances.items() for name, numbers in behind(chance).items()}
+    assert len(parts) == 2 * (8 * 3 + 4) + 8 * (3 + 1)
+    for (one, left), (other, right) in itertools.combinations(parts.items(), 2):
+        assert np.all(np.abs(left - right).max(axis=1) > 2e-6), (one, other)
