@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
-from codedfl.audit import attack_scenario, statement
+from codedfl.audit import attack_scenario, exposures, statement
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load
 from codedfl.security import estimates
-from codedfl.security.attacks import ATTACKS
+from codedfl.security.attacks import ATTACKS, ParityGram, ServerReplies
 from codedfl.security.parameters import PAPER_92
 from codedfl.task import Problem
 
@@ -82,6 +82,36 @@ def test_the_server_learns_from_replies_in_clear(chosen: Scenario, problem: Prob
     (outcome,) = attack_scenario(chosen.with_settings({"scheme": name}), problem, names=["server-replies"], epochs=30)
     assert outcome.holder == "the server"
     assert outcome.score.relative_error < 0.5
+
+
+@pytest.mark.parametrize(
+    ("scheme", "attack"), [("conventional", ServerReplies), ("parity", ParityGram)], ids=["replies", "parity data"]
+)
+def test_the_attacker_knows_the_public_guess(chosen: Scenario, problem: Problem, scheme: str, attack: Any) -> None:
+    """The Gram matrix of the test data, scaled to the trace of the shard's own, is worth more than no guess."""
+    tapped = chosen.with_settings({"scheme": scheme})
+    (outcome,) = attack_scenario(tapped, problem, names=[attack.name], epochs=3)
+    exposure = exposures(tapped, problem, 3)[0]
+    true, x = exposure.gram.astype(np.float64), problem.x_test.astype(np.float64)
+    guess = x.T @ x * (np.trace(true) / np.sum(x**2))
+
+    def error(*prior: np.ndarray) -> float:
+        found = attack(*prior).run(exposure.view, np.random.default_rng(0)).gram
+        return float(np.linalg.norm(found - true) / np.linalg.norm(true))
+
+    assert outcome.score.relative_error == pytest.approx(error(guess), rel=1e-4)
+    assert outcome.score.relative_error < 0.9 * error(), "the guess matters here"
+
+
+def test_what_the_public_guess_tells_already_is_no_success(chosen: Scenario, problem: Problem) -> None:
+    """Test data that are the shard's own give its Gram matrix away before the first message."""
+    plain = chosen.with_settings({"scheme": "conventional"})
+    (exposure,) = exposures(plain, problem, 2)
+    x = problem.shards[exposure.subject].x
+    known = dataclasses.replace(problem, x_test=x, y_test=problem.y_test[: len(x)])
+    (outcome,) = attack_scenario(plain, known, names=["server-replies"], epochs=2)
+    assert outcome.score.relative_error < 1e-4
+    assert outcome.score.verdict == "holds"
 
 
 def test_parity_data_tell_the_server_who_is_in(chosen: Scenario, problem: Problem) -> None:
