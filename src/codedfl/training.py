@@ -312,8 +312,15 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
 
 def _repair(server: PlacingServer, lost: Sequence[int], epoch: int, engine: Engine, state: State) -> None:
     """Let the server make up for lost devices, one after the other, for as long as it can."""
+    gone = set(lost)
     while transfers := server.repair(lost):
         lost = _place(server, transfers, epoch, engine, state)
+        if lost and gone.issuperset(lost):  # the server knew, so it would ask for the same stage for ever
+            raise LostDevicesError(
+                f"the repair after epoch {epoch} asks again for device {lost[0]}, which is lost; the run is saved up "
+                "to there: let it go on when the device is back, or choose another scheme"
+            )
+        gone |= set(lost)
 
 
 def _place(

@@ -1,5 +1,6 @@
 """Sealed and coded: every shape of fleet and data, what a run leaves behind when too many are lost, and its costs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from codedfl import runs, schemes
 from codedfl.errors import LostDevicesError, ScenarioError
 from codedfl.scenario import Fleet
-from codedfl.schemes import Work
+from codedfl.schemes import Transfer, Work
+from codedfl.schemes.sealed_coded import SealedCodedServer
 from codedfl.training import State
 from rundirs import files, small
 from schemes.residues import decoded, is_exact, set_up, wanted
@@ -89,6 +91,29 @@ def test_nothing_is_kept_of_a_run_whose_options_are_wrong(leaving: dict[str, Any
     with pytest.raises(ScenarioError, match="at least 2 features"):
         runs.execute(small(leaving | {"features.dimension": 1}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_repair_that_asks_for_a_lost_device_again_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that keeps choosing the device that is gone makes no progress; the epochs before are kept."""
+    given = problem([4] * 6)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
+    order = schemes.create(chosen, given).workers.order  # type: ignore[attr-defined]
+    told: list[list[int]] = []
+
+    def stubborn(self: SealedCodedServer, lost: Sequence[int]) -> Sequence[Transfer]:
+        told.append(list(lost))
+        assert len(told) < 5, "it would go on for ever"
+        return self._rebuild(order[4], order[1:4])
+
+    monkeypatch.setattr(SealedCodedServer, "repair", stubborn)
+    state = State.fresh(given)
+    with pytest.raises(
+        LostDevicesError, match=f"after epoch 3 asks again for device {order[4]}, which is lost"
+    ) as error:
+        trained(given, chosen, state, last_epochs={order[0]: 2, order[4]: 1})
+    assert is_one_sentence(str(error.value))
+    assert told == [[order[0]], [order[4]]]
+    assert state.epoch == 3
 
 
 def test_a_device_that_is_no_worker_cannot_be_asked_and_none_seals_twice() -> None:
