@@ -51,6 +51,28 @@ def test_the_set_up_sends_each_word_of_a_triangle_once() -> None:
     assert words[2] == 4 * 5 * 2 * 4, "two rows of four columns from each of five others to each of four workers"
 
 
+def test_what_every_stage_multiplies() -> None:
+    """Six bands of two rows; K = 5 coded columns of width 3, so that zeros fill the last: no work, as they are known.
+
+    Stage 1: an owner pads d (d + 1)/2 + d c words once, an adder adds each piece. Stage 2 copies. Stage 3: every entry
+    of a band, two rows of d, takes one multiplication a worker; a worker computes its own band's part itself.
+    """
+    d, c = 12, 2
+    given = problem([4] * 6, features=d, outputs=c)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 5, "threshold": 5}})
+    scheme: Any = schemes.create(chosen, given)
+    first, second, third = (costs for _, costs in trained(given, chosen).history.stages)
+    for sender in range(6):
+        sealed = [cost.export_macs for cost in first if cost.sender == sender]
+        assert sorted(sealed) == [0, 0, 0, 0, d * (d + 1) // 2 + d * c]
+    assert all(cost.absorb_macs == (cost.parcel_bits - 8) // 32 for cost in first)
+    assert {(cost.export_macs, cost.absorb_macs) for cost in second} == {(0, 0)}
+    assert {cost.export_macs for cost in third} == {2 * d}
+    for worker in scheme.workers.chosen:
+        taken = [cost.absorb_macs for cost in third if cost.recipient == worker]
+        assert sorted(taken) == [0, 0, 0, 0, 2 * d]
+
+
 @pytest.fixture
 def leaving() -> dict[str, Any]:
     """Five devices of which two leave after epoch 4, where K = 4 of W = 5 must reply."""
