@@ -40,8 +40,8 @@ def describe(scenario: Scenario, shard: Shard) -> Facts:
         features,
         outputs,
         shard.x.dtype,
-        _bound(shard.x, _known_bound(scenario, features)),
-        _bound(shard.y, 1.0),
+        _bound("features", shard.x, _known_bound(scenario, features)),
+        _bound("targets", shard.y, 1.0),
     )
 
 
@@ -76,7 +76,14 @@ def _known_bound(scenario: Scenario, features: int) -> float:
     return math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
 
 
-def _bound(array: Float[np.ndarray, "n columns"], known: float) -> float:
-    """Return the bound that is known whatever the data if it holds, else the next power of two above the largest."""
+def _bound(what: str, array: Float[np.ndarray, "n columns"], known: float) -> float:
+    """Return the bound that is known whatever the data if it holds, else the least power of two that does."""
     largest = float(np.max(np.abs(array), initial=0.0))
-    return known if largest <= known else math.ldexp(1.0, math.ceil(math.log2(largest)))
+    if not largest <= 2.0**1023:
+        raise DataError(
+            f"the {what} hold a number of size {largest:g}; replace missing and infinite ones, or scale them"
+        )
+    if largest <= known:
+        return known
+    fraction, exponent = math.frexp(largest)  # a logarithm would round down just above a power of two
+    return math.ldexp(1.0, exponent - (fraction == 0.5))

@@ -1,0 +1,89 @@
+"""What devices say of their data before a run: sizes, and bounds that hold."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from codedfl import schemes
+from codedfl.cipher import FIELD_31
+from codedfl.errors import DataError, ScenarioError
+from codedfl.schemes import Public
+from codedfl.schemes.sealing import Formats, check_bounds
+from codedfl.task import Shard
+from tiny import is_one_sentence, scenario
+
+PLAIN = scenario({"features.kind": "none"})
+
+
+def described(x: Any, y: Any = ((0.5,),)) -> schemes.Facts:
+    return schemes.describe(PLAIN, Shard(np.array(x), np.array(y)))
+
+
+@given(st.floats(min_value=0, max_value=2.0**1023, exclude_min=True))
+@example(1024.0)
+@example(math.nextafter(1024.0, math.inf))
+@example(math.nextafter(1024.0, 0.0))
+@example(5e-324)
+@example(2.0**1023)
+def test_a_bound_is_the_least_power_of_two_that_is_not_below(largest: float) -> None:
+    bound = described([[-largest, largest / 2]]).largest_feature
+    assert bound / 2 < largest <= bound or (bound == largest == 5e-324)
+    assert math.frexp(bound)[0] == 0.5
+
+
+def test_what_is_known_whatever_the_data_is_said_where_it_holds() -> None:
+    """Nothing of zeros, sqrt(2 / d) of random Fourier features, 1 of targets; a power of two where data are larger."""
+    assert described([[0.0, -0.0]], [[0.0]]).largest_feature == 0
+    assert described([[0.0]], [[0.25]]).largest_target == described([[0.0]], [[-1.0]]).largest_target == 1
+    assert described([[0.0]], [[-1.25]]).largest_target == 2
+    known = math.sqrt(2 / 8)
+    mapped = scenario({"features.kind": "rbf"})
+    inside, outside = (
+        schemes.describe(mapped, Shard(np.full((1, 8), value), np.zeros((1, 1)))) for value in (known, 1.25 * known)
+    )
+    assert known <= inside.largest_feature <= known * (1 + 1e-6)
+    assert outside.largest_feature == 1
+
+
+@pytest.mark.parametrize("where", ["features", "targets"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.7e308])
+def test_numbers_without_a_bound_are_refused(value: float, where: str) -> None:
+    good, bad = [[0.5, 0.25]], [[0.5, value]]
+    with pytest.raises(DataError, match=f"{where} hold") as error:
+        described(*((bad, good) if where == "features" else (good, bad)))
+    assert is_one_sentence(str(error.value))
+
+
+def test_the_largest_bound_serves_all() -> None:
+    public = schemes.agree(PLAIN, [described([[0.25]], [[3.0]]), described([[0.75]], [[1.0]])])
+    assert (public.largest_feature, public.largest_target, public.samples) == (1.0, 4.0, (1, 1))
+
+
+@pytest.mark.parametrize("bound", [0.0, 1e-101, 1e101, math.inf, math.nan])
+@pytest.mark.parametrize("where", ["largest_feature", "largest_target"])
+def test_bounds_that_cannot_be_sealed_are_refused(bound: float, where: str) -> None:
+    public = Public((5, 5), 4, 3, np.dtype("float64"), **{where: bound})
+    with pytest.raises(ScenarioError, match="cannot be sealed") as error:
+        Formats.choose(FIELD_31, public)
+    assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize("bound", [1e-100, 1e100])
+def test_bounds_at_the_limit_are_sealed(bound: float) -> None:
+    public = Public((5, 5), 4, 3, np.dtype("float64"), largest_feature=bound, largest_target=bound)
+    form = Formats.choose(FIELD_31, public).gram
+    assert 0 < form.data_step < 10 * bound**2 <= form.sum_bound
+
+
+@pytest.mark.parametrize("where", ["x", "y"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_device_seals_no_hole(value: float, where: str) -> None:
+    arrays = {"x": np.full((5, 4), 0.5), "y": np.full((5, 3), 0.5)}
+    check_bounds(Public((5, 5), 4, 3, np.dtype("float64")), Shard(**arrays))
+    arrays[where][2, 1] = value
+    with pytest.raises(DataError, match="beyond the bound"):
+        check_bounds(Public((5, 5), 4, 3, np.dtype("float64")), Shard(**arrays))
