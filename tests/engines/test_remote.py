@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl.engines import wire
 from codedfl.engines.board import Board
 from codedfl.engines.carrier import Host
 from codedfl.engines.contract import Answer
@@ -404,6 +405,45 @@ def test_a_site_cannot_answer_for_another(make: Callable[..., Fleet]) -> None:
     answer = fleet.ask(question(1, [0, 1]), 1)
     assert (devices(answer), len(fleet.letters.refused)) == ({0}, 1)
     assert "does not owe" in fleet.letters.refused[0]
+
+
+WORKED = {"macs": 1, "working_seconds": 0.5}
+PLACED = {"macs": [1], "bits": [8], "working_seconds": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("asked", "fields", "most"),
+    [
+        (Question("reply", {"epoch": 1}, {}, REPLY), WORKED, 16),
+        (Question("describe", {"epoch": 1}), {}, 0),
+        (Question("prepare", {"epoch": 1}), WORKED, 0),
+        (Question("absorb", {"epoch": 1, "parcels": [0]}), PLACED, 0),
+        (Question("reply", {"epoch": 1}), WORKED, None),
+        (Question("export", {"epoch": 1, "parcels": [0]}), PLACED, None),
+    ],
+    ids=["reply", "describe", "prepare", "absorb", "any reply", "export"],
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_answer_is_no_larger_than_what_was_asked_for(
+    make: Callable[..., Fleet], asked: Question, fields: dict[str, Any], most: int | None, more: int
+) -> None:
+    """Two float64, no array, or parcels of any size; beside a header of its largest size, one byte more is too many."""
+    fleet = make(1)
+
+    def full(site: str, tag: int, payload: bytes) -> list[bytes]:
+        echo = {name: decode(payload).fields[name] for name in ("session", "number")}
+        answer = {} if most == 0 else {"answer": np.zeros(2)}
+        bare = len(encode(Frame("answer", {**echo, **fields, "filler": ""}, answer)))
+        room = 8 + wire._LARGEST_HEADER + (16 if most is None else most) - bare
+        return [encode(Frame("answer", {**echo, **fields, "filler": "x" * room}, answer)) + bytes(more)]
+
+    fleet.faults.reply = full
+    heard = fleet.letters.everyone({0: asked})
+    assert heard.keys() == ({0} if more == 0 else set())
+    if more and most is not None:
+        assert "bytes are no message" in fleet.letters.lost[0], "refused before it is read"
+    elif more:
+        assert "1 bytes too many" in fleet.letters.lost[0], "read, as any size may come"
 
 
 def test_farewell_is_said_to_all_who_were_asked_and_are_there(make: Callable[..., Fleet]) -> None:
