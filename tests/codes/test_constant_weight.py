@@ -72,6 +72,22 @@ def test_family_chooses_an_optimal_construction(size, kind, overlap):
     assert found.overlap == found.least_overlap
 
 
+@pytest.mark.parametrize(
+    ("size", "asked", "kind", "overlap"),
+    [
+        ((16, 4, 4), 0, "partition", 0),
+        ((16, 4, 20), 1, "affine lines", 1),
+        ((16, 4, 20), 3, "affine lines", 1),
+        ((60, 8, 20), 1, "greedy random", 1),
+    ],
+)
+def test_an_overlap_that_is_asked_for_is_kept(size, asked, kind, overlap):
+    """Asked for the least overlap that there is, or for more: the least is found."""
+    found = family(*size, overlap=asked)
+    assert (found.kind, found.overlap, found.M) == (kind, overlap, size[2])
+    assert least_overlap(*size) == overlap
+
+
 def test_a_seed_fixes_the_random_family():
     first, again = (greedy_random(60, 8, 20, 2, seed=4) for _ in range(2))
     assert np.array_equal(first.sets, again.sets)

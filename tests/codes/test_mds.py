@@ -78,3 +78,11 @@ def test_what_cannot_be_coded_is_refused() -> None:
         code.encode_block(0, [np.zeros(1, np.uint32)])
     with pytest.raises(ValueError, match="read-only"):
         code.generator[0, 0] = 1
+
+
+def test_the_largest_code() -> None:
+    """W + K = 2^16 is there; its last row is 1 / (x_w - y_0) with x_w = 2^16 - 1. One more is refused."""
+    assert int(MdsCode(2**16 - 1, 1).generator[-1, 0]) * (2**16 - 1) % PRIME == 1
+    for W, K in ((2**16, 1), (2**16 - 1, 2)):
+        with pytest.raises(CodeError, match="at most 65536"):
+            MdsCode(W, K)
