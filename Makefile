@@ -5,10 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 OUT ?= out/reproduce
 
-.PHONY: help venv reproduce test check bench clean
+.PHONY: help venv reproduce test check bench mutants clean
 
 help:
-	@echo "make reproduce | test | check | bench | venv | clean"
+	@echo "make reproduce | test | check | bench | mutants | venv | clean"
 
 venv: .venv/.ready
 
@@ -34,6 +34,10 @@ test: check
 
 bench: venv
 	$(BIN)/python -m benchmarks
+
+# make mutants FILES="src/codedfl/codes/mds.py ..." COUNT=100 SEED=1: which random changes does no test notice?
+mutants: venv
+	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(FILES)
 
 clean:
 	rm -rf .venv out runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis
