@@ -251,3 +251,121 @@ def test_a_gradient_that_is_not_finite_gets_one_sentence(wrong: float) -> None:
         working.update(np.full((4, 2), wrong))
     assert "epoch 2" in str(error.value)
     assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize("outputs", [1, 3, 4])
+def test_what_was_sent_is_searched_not_what_was_asked_for(outputs: int) -> None:
+    """Queries are sent in steps of an eighth of their size, and gradients are exact there.
+
+    A minimum over the columns that were sent has a slope orthogonal to them. Of four outputs one depends on the
+    others, so that a column of the query stays unused. Products of d terms round; nothing else is lost.
+    """
+    base = quadratic(np.linspace(0.5, 1, 12), outputs, ridge=0.25)
+    mixing = np.eye(outputs)
+    if outputs == 4:
+        mixing[:, 3] = [1, -1, 2, 0]
+    given_quadratic = Quadratic(base.A, base.B @ mixing, base.ridge)
+    working = solver(CG, given_quadratic)
+    advance(working, given_quadratic)
+    for _ in range(3):
+        query = working.query()
+        step = np.abs(query).max() / 8
+        sent = step * np.round(query / step)
+        assert np.linalg.norm(sent - query) > 0.05 * np.linalg.norm(query)
+        working.asked_at(sent)
+        working.update(given_quadratic.gradient(sent))
+        slope = given_quadratic.slope(working.model)
+        sizes = np.linalg.norm(sent) * np.linalg.norm(given_quadratic.B)
+        assert np.linalg.norm(sent.T @ slope) <= gamma(40 * 12, float) * sizes
+
+
+def at_the_model(given_quadratic: Quadratic, **conditions: float) -> ConjugateGradients:
+    """A solver that has searched and asks at its model next; all curvatures are alike, so one search solves."""
+    working = solver(CG, given_quadratic, **conditions)
+    assert isinstance(working, ConjugateGradients)
+    advance(working, given_quadratic)
+    advance(working, given_quadratic)
+    if not np.array_equal(working.query(), working.model):
+        advance(working, given_quadratic)
+    assert np.array_equal(working.query(), working.model) and working.model.any()
+    return working
+
+
+WANTED = {"tolerance": ({"tolerance": 1e-5}, 1e-5), "precision": ({"tolerance": 1e-9, "epsilon": 1e-6}, 3e-6)}
+
+
+@pytest.mark.parametrize("kind", WANTED)
+@pytest.mark.parametrize("far", [True, False])
+def test_a_gradient_too_far_from_the_model_is_asked_for_again(kind: str, far: bool) -> None:
+    """A gradient may be off by a tenth of what it is tested for: with curvature 2, at a distance of a twentieth.
+
+    What can be told is the tolerance, or the rounding of nine sums, sqrt(9) = 3 times epsilon, if that is more.
+    """
+    conditions, wanted = WANTED[kind]
+    given_quadratic = quadratic(np.full(9, 2.0), 2)
+    working = at_the_model(given_quadratic, **conditions)
+    model, size = working.model, np.linalg.norm(given_quadratic.B)
+    away = np.zeros((9, 2))
+    away[3, 1] = (1.01 if far else 0.99) * wanted * size / 20
+    working.asked_at(model + away)
+    working.update(given_quadratic.gradient(model + away))
+    assert np.array_equal(working.model, model)
+    if far:
+        assert not working.finished
+        assert np.array_equal(working.query(), model), "the same question"
+        working.update(given_quadratic.gradient(model))  # this time the model itself could be sent
+    if kind == "tolerance":
+        assert working.finished
+    else:
+        assert np.any(working.query() != model), "a search begins: float64 solves further than was asked for"
+
+
+def test_after_eight_questions_a_gradient_nearby_is_taken() -> None:
+    """Also by a solver that was restored between two questions; questions at another model count anew."""
+    given_quadratic = quadratic(np.full(9, 2.0), 2)
+    working = at_the_model(given_quadratic, tolerance=1e-6)
+    for distance in (1e-3, 3e-3):  # the first error carries the model by 1e-3 the other way
+        model = working.model
+        sent = model + distance
+        for question in range(9):
+            assert np.array_equal(working.query(), model), question
+            restored = at_the_model(given_quadratic, tolerance=1e-6)
+            restored.restore(working.to_arrays())
+            working = restored
+            working.asked_at(sent)
+            working.update(given_quadratic.gradient(sent))
+        assert not np.array_equal(working.query(), model), "a search from the gradient nearby"
+        assert not working.finished
+        advance(working, given_quadratic)
+        while not np.array_equal(working.query(), working.model):
+            advance(working, given_quadratic)
+
+
+def test_where_all_curvatures_vanish_the_model_stays() -> None:
+    """f is linear without a ridge: no minimum, so every search is given up and the gradient measured again."""
+    slope = quadratic(np.ones(6), 2).B
+    linear = Quadratic(np.zeros((6, 6)), slope, 0.0)
+    working = solver(CG, linear, tolerance=1e-3)
+    for epoch in range(1, 9):
+        asked = working.query()
+        assert asked.any() == (epoch % 2 == 0), "at the model, which stays zero, and along directions in turn"
+        working.update(linear.gradient(asked))
+        assert not working.model.any()
+        assert not working.finished
+    nothing = Quadratic(np.zeros((6, 6)), np.zeros((6, 2)), 0.0)
+    working = solver(CG, nothing, tolerance=1e-3)
+    advance(working, nothing)
+    assert working.finished and not working.model.any()
+
+
+def test_a_search_whose_curvatures_all_are_rounding_is_given_up() -> None:
+    """Curvatures of 1 and 1e-9 where numbers have six digits: the second search finds the latter alone."""
+    given_quadratic = Quadratic(np.diag([1.0, 1e-9]), np.ones((2, 1)), 0.0)
+    working = solver(CG, given_quadratic, epsilon=1e-6)
+    advance(working, given_quadratic)
+    advance(working, given_quadratic)
+    model = working.model
+    assert model.any() and not np.array_equal(working.query(), model)
+    advance(working, given_quadratic)
+    assert np.array_equal(working.model, model)
+    assert np.array_equal(working.query(), model)
