@@ -38,6 +38,23 @@ def test_blocks_are_full_rank_and_perfectly_conditioned(beta: int, rows: int, se
 
 
 @pytest.mark.parametrize("beta", [1, 2, 3, 4])
+def test_blocks_are_uniform_on_the_orthogonal_group(beta: int) -> None:
+    """The first two moments of the entries are those of the law that is invariant under S -> S Q and S -> Q S.
+
+    E S_ij = 0, E S_ij S_kl = 1/beta for (i, j) = (k, l) and else 0; both determinants are equally likely. Entries and
+    their products are at most 1, so means of N have standard deviations of at most N^-1/2: six of them.
+    """
+    count = 4000
+    stacked = draw_error_matrix((count + 1) * beta, beta, np.ones(beta), SEED).blocks[beta:]
+    blocks = stacked.reshape(count, beta, beta)
+    entries = blocks.reshape(count, -1)
+    allowed = 6 / np.sqrt(count)
+    assert np.abs(entries.mean(axis=0)).max() <= allowed
+    assert np.abs(entries.T @ entries / count - np.eye(beta**2) / beta).max() <= allowed
+    assert abs(np.linalg.det(blocks).mean()) <= allowed
+
+
+@pytest.mark.parametrize("beta", [1, 2, 3, 4])
 def test_any_beta_columns_are_independent(beta: int) -> None:
     """So the code of G'_E has distance t - beta + 1: no word of it vanishes at beta positions."""
     t = 12

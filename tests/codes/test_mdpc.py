@@ -132,3 +132,12 @@ def test_decodes_to_the_promised_precision():
     for dtype, promised in ((np.float32, 1e-5), (np.float64, 1e-11)):
         found = DECODERS["least-squares"].prepare(code, erased, dtype).message(words)
         assert np.linalg.norm(found - messages) <= promised * np.linalg.norm(messages)
+
+
+def test_the_scrambler_is_uniform_on_the_orthogonal_group():
+    """E S_ij = 0 and E S_ij S_kl = 1/k for (i, j) = (k, l), else 0; means of N values up to 1, six deviations."""
+    H, rng, count = scipy.sparse.csr_matrix([[1.0, 2.0, 3.0, 4.0]]), np.random.default_rng(0), 1000
+    codes = [MdpcCode.from_parity_check(H, rng=rng) for _ in range(count)]
+    entries = np.array([code.G[:, code.information].ravel() for code in codes])
+    assert np.abs(entries.mean(axis=0)).max() <= 6 / np.sqrt(count)
+    assert np.abs(entries.T @ entries / count - np.eye(9) / 3).max() <= 6 / np.sqrt(count)

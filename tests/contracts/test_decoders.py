@@ -92,6 +92,16 @@ def test_wrong_positions(code, decoder, erased, sentence):
         decoder.prepare(code, erased)
 
 
+def test_the_last_position_is_restored_and_the_one_after_it_refused(code, decoder):
+    words = code.encode(np.random.default_rng(5).standard_normal((2, code.k)))
+    damaged = words.copy()
+    damaged[:, [0, code.n - 1]] = np.nan
+    plan = decoder.prepare(code, np.array([0, code.n - 1]))
+    assert np.abs(plan.decode(damaged) - words).max() <= restored_tolerance(plan, words)
+    with pytest.raises(CodeError, match=f"position {code.n} lies outside the code: .* between 0 and {code.n - 1}"):
+        decoder.prepare(code, np.array([0, code.n]))
+
+
 def test_wrong_width_and_precision(code, decoder):
     plan = decoder.prepare(code, np.array([1]))
     with pytest.raises(CodeError, match=f"needs rows of {code.n}"):
