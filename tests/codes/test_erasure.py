@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -121,3 +123,109 @@ def test_long_lists_of_positions_are_cut():
 
     assert describe(range(8)) == "0, 1, 2, 3, 4, 5, 6, 7"
     assert describe(range(10)) == "0, 1, 2, 3, 4, 5, 6, 7 and 2 more"
+
+
+def bordered(E, *known):
+    """The code of the checks [E | known]: symbols x are erased, and E x + known y = 0."""
+    H = scipy.sparse.csr_matrix(np.hstack([E, *known]))
+    return MdpcCode.from_parity_check(H, rng=np.random.default_rng(0)), np.arange(E.shape[1])
+
+
+def nearly_dependent(size, gap, rng):
+    """Small integers, the last column within gap of the sum of the others."""
+    while True:
+        E = rng.integers(-3, 4, (size, size)).astype(float)
+        if np.linalg.matrix_rank(E) == size and E.all():
+            E[:, -1] = E[:, :-1].sum(axis=1) + gap * E[:, -1]
+            return E
+
+
+def inverse(E):
+    """In fractions, by elimination."""
+    size = len(E)
+    rows = [[Fraction(float(x)) for x in row] + [Fraction(i == j) for j in range(size)] for i, row in enumerate(E)]
+    for k in range(size):
+        pivot = next(i for i in range(k, size) if rows[i][k])
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        rows[k] = [x / rows[k][k] for x in rows[k]]
+        for i in range(size):
+            if i != k:
+                rows[i] = [x - rows[i][k] * y for x, y in zip(rows[i], rows[k], strict=True)]
+    return [row[size:] for row in rows]
+
+
+@pytest.mark.parametrize("decoder", [Inactivation(), LeastSquares()], ids=lambda decoder: decoder.name)
+@pytest.mark.parametrize(("dtype", "bits"), [(np.float32, 6), (np.float32, 12), (np.float64, 20), (np.float64, 34)])
+def test_bounds_hold_where_erasures_are_ill_conditioned(decoder, dtype, bits):
+    """Codewords of few bits are exact in both precisions, so that all of the error is the decoder's.
+
+    The erased symbols are -E^-1 y, so that the largest effect of errors of 1 is the largest absolute row sum of E^-1.
+    """
+    rng = np.random.default_rng(bits)
+    for size in (2, 3, 5):
+        E = nearly_dependent(size, 2.0**-bits, rng)
+        code, erased = bordered(E, np.eye(size))
+        plan = decoder.prepare(code, erased, dtype)
+        assert decodable(code, erased).condition > 2.0 ** (bits - 2)
+        x = rng.integers(-7, 8, (200, size)).astype(float)
+        x[:, -1] = rng.choice([-7, 7], 200)
+        words = np.hstack([x, -x @ E.T])
+        assert np.array_equal(words, words.astype(dtype)), "no bit is lost"
+        scale = np.abs(words).max(axis=1)
+        error = np.abs(plan.decode(words) - words).max(axis=1)
+        assert (error <= plan.error_bound * scale).all()
+        exact = float(max(sum(map(abs, row)) for row in inverse(E)))
+        assert plan.amplification >= exact * (1 - plan.error_bound)
+        if isinstance(decoder, LeastSquares):
+            assert plan.amplification == pytest.approx(exact, rel=plan.error_bound)
+
+
+UNIT = 2.0**-23
+"""The spacing of float32 at 1."""
+
+
+@pytest.mark.parametrize("decoder", [Inactivation(), LeastSquares()], ids=lambda decoder: decoder.name)
+@pytest.mark.parametrize("bits", [1, 8, 15])
+def test_bounds_of_dense_solutions_are_met_up_to_the_number_of_roundings(decoder, bits):
+    """x0 + x1 = 0 and x0 + (1 + 1/D) x1 + p y1 + q y2 = 0 with D = 2^bits: x1 = -D (p y1 + q y2).
+
+    p = 1.5 + 0.49 units and q = 1.5 - 0.49 units are both cast to 1.5. So for y = (1, -1) the restored x1 is 0 and off
+    by 0.98 D units, where amplification is 3 D. The bound grants every term n + 3 = 7 units of its size, or 21 D
+    units, and 14 more for the way from one x to the other: at most 7 (3 + 2/D) / 0.98 times the error, 22 for large D.
+    """
+    D = 2.0**bits
+    p, q = 1.5 + 0.49 * UNIT, 1.5 - 0.49 * UNIT
+    code, erased = bordered(np.array([[1.0, 1.0], [1.0, 1 + 1 / D]]), np.array([[0.0, 0.0], [p, q]]))
+    plan = decoder.prepare(code, erased, np.float32)
+    true = D * (p - q)
+    words = np.array([[true, -true, 1.0, -1.0]])
+    error = np.abs(plan.decode(words).astype(float) - words).max()
+    assert error == pytest.approx(0.98 * D * UNIT, rel=1e-3)
+    assert error <= plan.error_bound <= 1.001 * 7 * (3 + 2 / D) / 0.98 * error
+
+
+@pytest.mark.parametrize("length", [1, 4, 18])
+def test_the_bound_of_peeling_is_met_up_to_the_number_of_roundings(length):
+    """A chain r x_{j-1} + x_j + y_j = 0 with r = 2 + 0.98 units, which is cast to 2: peeling restores x_1, x_2, ...
+
+    For x_j = (-1)^j all symbols are about 1, and the errors D_j = 2 D_{j-1} + 0.98 units grow to 0.98 (2^(l-1) - 1)
+    units; y = r - 1 is cast to within 0.02 units. Errors of 1 in all y grow to A_j = 2 A_{j-1} + 1 = 2^l - 1. The bound
+    adds the rounding of every restored symbol, a_j = 2 (a_{j-1} + 1) + 1 = 2^(l+1) - 3, and grants 2 + 3 units a term.
+    """
+    r = 2 + 0.98 * UNIT
+    E = np.eye(length) + r * np.eye(length, k=-1)
+    code, erased = bordered(E, np.eye(length))
+    plan = Peeling().prepare(code, erased, np.float32)
+    signs = np.hstack([np.zeros(length), (-1.0) ** np.arange(length)])[None]
+    reached = np.abs(plan.decode(signs)[:, :length]).max()
+    assert reached == 2**length - 1
+    assert plan.amplification == 2 ** (length + 1) - 3
+    x = (-1.0) ** np.arange(length)
+    words = np.hstack([x, -E @ x])[None]
+    error = np.abs(plan.decode(words).astype(float) - words)[:, :length].max()
+    scale = np.abs(words).max()
+    terms = min(length, 2)
+    assert plan.error_bound == pytest.approx((terms + 3) * UNIT * plan.amplification)
+    assert error <= plan.error_bound * scale
+    if length == 18:
+        assert plan.error_bound * scale <= 21 * error
