@@ -110,6 +110,22 @@ def test_a_large_fleet_shares_and_joins() -> None:
     assert sharing.join(range(41, 121), shares[40:]) == given_secrets
 
 
+def limbs_of(limbs: dict[int, int]) -> np.ndarray:
+    """The share of one secret whose limbs are these and else zero, where one share is enough."""
+    share = np.zeros((1, 1, 9), np.uint32)
+    for place, limb in limbs.items():
+        share[0, 0, place] = limb
+    return share
+
+
+def test_limbs_are_30_bits_and_the_last_one_16() -> None:
+    """256 = 8 * 30 + 16."""
+    assert shamir._limbs(b"\xff" * 32).tolist() == [2**30 - 1] * 8 + [2**16 - 1]
+    for place, top in ((0, 30), (3, 30), (8, 16)):
+        expected = ((2**top - 1) << 30 * place).to_bytes(32, "little")
+        assert SecretSharing(1).join([1], limbs_of({place: 2**top - 1})) == [expected]
+
+
 REFUSED = {
     "too few": lambda: SecretSharing(3).join([1, 2], np.zeros((2, 1, 9), np.uint32)),
     "twice": lambda: SecretSharing(2).join([4, 4], np.zeros((2, 1, 9), np.uint32)),
@@ -120,6 +136,9 @@ REFUSED = {
     "short secret": lambda: SecretSharing(1).split([bytes(31)], [1]),
     "numbers missing": lambda: SecretSharing(1).join([1, 2], np.zeros((1, 1, 9), np.uint32)),
     "not one sharing": lambda: SecretSharing(1).join([1], np.full((1, 1, 9), P - 1, np.uint32)),
+    "one limb too large": lambda: SecretSharing(1).join([1], limbs_of({0: 2**30})),
+    "one bit too many": lambda: SecretSharing(1).join([1], limbs_of({8: 2**16})),
+    "number p": lambda: SecretSharing(1).split([bytes(32)], [P]),
     "beyond the last bit": lambda: SecretSharing(1).join([1], np.full((1, 1, 9), 2**29, np.uint32)),
 }
 WORDS = {"too few": "2 shares say nothing of a secret that takes 3", "twice": "hold a number twice"}
