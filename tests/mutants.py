@@ -214,7 +214,7 @@ def tests_of(file: Path, reach: int) -> tuple[str, ...]:
         if name not in far:
             continue
         own, neighbour = test.stem == f"test_{stem}", name.split(".")[0] == room
-        held = room in HAVE_CONTRACTS and name.startswith("contracts.")
+        held = reach > 0 and room in HAVE_CONTRACTS and name.startswith("contracts.")
         if own or held or far[name] <= reach + neighbour:
             ranks[test] = (0 if own else far[name], test.stat().st_size)
     if reach < len(modules()) and all(test.parent.name == "contracts" for test in ranks):
@@ -323,7 +323,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a mutant counts as noticed")
-    parser.add_argument("--reach", type=int, default=1, help="how many imports a test may be away from the module")
+    parser.add_argument("--reach", type=int, default=1, help="imports that a test may be away; 0: own room only")
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     chosen = parser.parse_args()
     files = [file.resolve() for file in chosen.files] or default_files()
