@@ -326,6 +326,7 @@ def main() -> None:
     parser.add_argument("--reach", type=int, default=1, help="imports that a test may be away; 0: own room only")
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # copies are removed on the way out
     files = [file.resolve() for file in chosen.files] or default_files()
     every = [mutant for file in files for mutant in mutants(file)]
     drawn = random.Random(chosen.seed).sample(every, min(chosen.count, len(every)))
