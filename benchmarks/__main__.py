@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import benchmarks
-from codedfl.files import write_json
+from codedfl.storage import write_json
 
 SUPPORT = {"__main__", "lab", "measure", "networks"}
 

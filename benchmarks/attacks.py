@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import show
-from codedfl.cipher import PAPER_92, PAPER_128, KeyPair, Parameters, draw_error_matrix, encrypt, generate_keys
+from codedfl.cipher.mceliece import PAPER_92, PAPER_128, KeyPair, Parameters, draw_error_matrix, encrypt, generate_keys
 from codedfl.scenario import load
-from codedfl.security.attacks.column_norms import ColumnNorms, UnexplainedNorms, share_found
-from codedfl.security.attacks.geometry import geometry_of
 from codedfl.security.attacks.left_kernel import LeftKernel
-from codedfl.security.attacks.metzner_kapturowski import MetznerKapturowski
-from codedfl.security.attacks.single_row import SingleRow
-from codedfl.security.attacks.subspace_matching import SubspaceMatching
+from codedfl.security.attacks.supports.column_norms import ColumnNorms, UnexplainedNorms, share_found
+from codedfl.security.attacks.supports.geometry import geometry_of
+from codedfl.security.attacks.supports.metzner_kapturowski import MetznerKapturowski
+from codedfl.security.attacks.supports.single_row import SingleRow
+from codedfl.security.attacks.supports.subspace_matching import SubspaceMatching
 from codedfl.security.contract import Attack
 from codedfl.security.scoring import Truth, score
-from codedfl.security.views import ParcelView, RowView, View
+from codedfl.security.views.kinds import ParcelView, RowView, View
 from codedfl.task import Problem
 
 SETTINGS = {"92": PAPER_92, "128": PAPER_128}

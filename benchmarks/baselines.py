@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import show
-from codedfl.compare import SharedProblem
 from codedfl.errors import TrainingError
 from codedfl.progress import silent
 from codedfl.runs import Run, execute, target_name
 from codedfl.scenario import Scenario, load
+from codedfl.studies.compare import SharedProblem
 from codedfl.task import Problem
 
 EPOCHS = {

@@ -19,7 +19,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import show
-from codedfl.cipher import PAPER_92, Ciphertext, KeyPair, draw_error_matrix, encrypt, generate_keys
+from codedfl.cipher.mceliece import PAPER_92, Ciphertext, KeyPair, draw_error_matrix, encrypt, generate_keys
 from codedfl.codes.erasure import DECODERS
 
 LARGE_ROUNDS = 15

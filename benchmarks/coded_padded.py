@@ -2,8 +2,8 @@
 
 Epochs to 95% are those of gradient descent with all data, as the conventional trainings of ``sealed_schemes`` need
 them, five feature seeds each; mini-batch FL is trained there, too. What an epoch and the set-up take is predicted from
-the costs of a set-up that really happens (``codedfl.planning``), in 250 timing draws. Three ways to count the set-up:
-the simulated relay through the server, the published formula, and links between devices.
+the costs of a set-up that really happens (``codedfl.studies.plan``), in 250 timing draws. Three ways to count the
+set-up: the simulated relay through the server, the published formula, and links between devices.
 """
 
 import time
@@ -17,14 +17,15 @@ from threadpoolctl import threadpool_limits
 from benchmarks.cipher import CLASSES
 from benchmarks.measure import best_seconds, show
 from benchmarks.sealed_schemes import DRAWS, SEEDS, TARGET, VARIANTS, accuracy_gap, seconds_to_target, trained
-from codedfl.cipher import FIELD_48, PAPER_92, packed_size
-from codedfl.compare import SharedProblem
-from codedfl.delays import DelayModel, stage_seconds
-from codedfl.planning import Costs, Shapes, predict, probe
+from codedfl.cipher.mceliece import PAPER_92
+from codedfl.cipher.seals import FIELD_48, packed_size
+from codedfl.network import DelayModel, stage_seconds
 from codedfl.progress import silent
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
-from codedfl.timing import first_epoch
+from codedfl.studies.compare import SharedProblem
+from codedfl.studies.plan import Costs, Shapes, predict, probe
+from codedfl.training.timing import first_epoch
 
 ALPHAS = (1, 4, 8, 12, 16, 20, 22, 25)
 PUBLISHED_ALPHA, PUBLISHED, NEAR = 16, 6.5, 0.1

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import best_seconds, show
-from codedfl.delays import DelayModel, RoundCosts
+from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import DeviceGroup, Fleet, Links
 
 SIZES = (25, 250, 2_500, 25_000)

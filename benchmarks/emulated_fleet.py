@@ -21,17 +21,17 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import possible, show
-from codedfl.compare import SharedProblem
-from codedfl.engines.flare.kits import Kits, write_site
-from codedfl.engines.flare.names import need_flare
-from codedfl.engines.flare.processes import kits_of, running
-from codedfl.engines.flare.sites import read_site
-from codedfl.figures import Pair, measured_against_predicted, save
-from codedfl.fleet import make_fleet, train
+from codedfl.deploy.flare.kits import Kits, write_site
+from codedfl.deploy.flare.names import need_flare
+from codedfl.deploy.flare.processes import kits_of, running
+from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.server.fleet import make_fleet, train
 from codedfl.progress import silent
+from codedfl.report.figures import Pair, measured_against_predicted, save
 from codedfl.runs import Run, execute, model_difference
 from codedfl.scenario import Scenario, load
-from codedfl.timing import band
+from codedfl.studies.compare import SharedProblem
+from codedfl.training.timing import band
 
 FOLDER = Path("out/emulated-fleet")
 LIMIT = 0.15

@@ -18,10 +18,10 @@ from pathlib import Path
 import pyarrow.parquet
 
 from benchmarks.measure import possible, show
-from codedfl.engines.flare.jobs import Admin, Job, run_job
-from codedfl.engines.flare.kits import Kits, make_kits, write_site
-from codedfl.engines.flare.names import need_flare, site_names
-from codedfl.engines.flare.processes import kits_of, running
+from codedfl.deploy.flare.jobs import Admin, Job, run_job
+from codedfl.deploy.flare.kits import Kits, make_kits, write_site
+from codedfl.deploy.flare.names import need_flare, site_names
+from codedfl.deploy.flare.processes import kits_of, running
 from codedfl.scenario import Scenario
 
 DEVICES = 5
@@ -61,7 +61,7 @@ def main() -> dict[str, float]:
 def carrying(kits: Kits, admin: Admin) -> dict[str, float]:
     """Rounds of nothing but bytes, and a parcel."""
     arguments = {"rounds": ROUNDS, "down": MODEL, "up": MODEL, "forward": PARCEL}
-    measured = run_job(admin, Job("carry", "codedfl.engines.flare.echo:against_bare", kits.sites, arguments), tries=1)
+    measured = run_job(admin, Job("carry", "codedfl.testing.echo:against_bare", kits.sites, arguments), tries=1)
     return {key: float(value) for key, value in measured.items() if key.endswith(("seconds", "bytes"))}
 
 
@@ -69,7 +69,9 @@ def training(kits: Kits, admin: Admin) -> dict[str, float]:
     """Epochs of a real training by the same processes."""
     for part, site in enumerate(kits.sites, start=1):
         data = {"source": "digits", "part": part, "parts": len(kits.sites)}
-        write_site(kits.device(site), {"name": site, "host": "codedfl.site:make_host", "data": data})
+        write_site(
+            kits.device(site), {"name": site, "host": "codedfl.deploy.site.configuration:make_host", "data": data}
+        )
     scenario = Scenario.from_table(
         {
             "scheme": "conventional",
@@ -80,7 +82,7 @@ def training(kits: Kits, admin: Admin) -> dict[str, float]:
             "training": {"epochs": ROUNDS, "learning_rate": 2.0},
         }
     )
-    job = Job("train", "codedfl.deployment:serve", kits.sites, {"scenario": scenario.to_toml()})
+    job = Job("train", "codedfl.deploy.server.deployment:serve", kits.sites, {"scenario": scenario.to_toml()})
     run = run_job(admin, job, tries=1)["run"]
     ended = pyarrow.parquet.read_table(Path(run) / "epochs.parquet")["time"].to_pylist()
     taken = [late - early for early, late in pairwise(ended)]

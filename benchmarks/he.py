@@ -16,12 +16,14 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.cipher import CLASSES, gram_matrix
 from benchmarks.measure import show
-from codedfl.cipher import PAPER_92, Z_32, Domain, FixedPoint, Pad, PadLedger, Seed, ckks, seal, unpack_upper
-from codedfl.cipher.lattice import SCALE, Lattice
-from codedfl.epochs_to_target import ASSUMED
-from codedfl.planning import Shapes, predict, probe
+from codedfl.cipher.ckks import keys as ckks
+from codedfl.cipher.ckks.lattice import SCALE, Lattice
+from codedfl.cipher.mceliece import PAPER_92
+from codedfl.cipher.seals import Z_32, Domain, FixedPoint, Pad, PadLedger, Seed, seal, unpack_upper
 from codedfl.scenario import load
-from codedfl.timing import band
+from codedfl.studies.epochs_to_target import ASSUMED
+from codedfl.studies.plan import Shapes, predict, probe
+from codedfl.training.timing import band
 
 DIMENSION = PAPER_92.k
 DEVICES = 25

@@ -9,7 +9,8 @@ import numpy as np
 
 from benchmarks.measure import show
 from codedfl import data
-from codedfl.cipher import PAPER_92, KeyPair, encrypt, generate_keys
+from codedfl.cipher.mceliece import PAPER_92, KeyPair, encrypt, generate_keys
+from codedfl.report.pictures import membership_picture, save
 from codedfl.scenario import Scenario, Training, load
 from codedfl.security.attacks.forwarding import Forwarding
 from codedfl.security.attacks.left_kernel import LeftKernel
@@ -18,9 +19,8 @@ from codedfl.security.attacks.reconstruction import Rebuilt, figure, ranking, re
 from codedfl.security.attacks.server_view import completed, reached_span
 from codedfl.security.attacks.shared_support import SharedSupport
 from codedfl.security.contract import Attack
-from codedfl.security.pictures import membership_picture, save
 from codedfl.security.scoring import Truth, relative_error, score
-from codedfl.security.views import ForwardView, MembershipView, ParcelView, RepliesView, SharedSupportView, View
+from codedfl.security.views.kinds import ForwardView, MembershipView, ParcelView, RepliesView, SharedSupportView, View
 from codedfl.task import Problem, gram, learning_rate
 
 EPOCHS = (50, 200, 500)

@@ -18,18 +18,18 @@ from typing import Any, final
 import numpy as np
 
 from benchmarks.networks import Namespace, Network, network
-from codedfl.deployment import STATUS
-from codedfl.engines.flare import kits_of, reviver, running, start, status, stop, threads_each, write_site
-from codedfl.engines.flare.sites import read_site
-from codedfl.fleet import make_fleet, submit
-from codedfl.misbehaving import GO
+from codedfl.deploy.flare import kits_of, reviver, running, start, status, stop, threads_each, write_site
+from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.server.deployment import STATUS
+from codedfl.deploy.server.fleet import make_fleet, submit
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
+from codedfl.testing.misbehaving import GO
 
 __all__ = ["BEAT", "HELD", "MISSES", "Lab", "Training"]
 
 HELD = {"kind": "held"}
-HOST = "codedfl.misbehaving:make_host"
+HOST = "codedfl.testing.misbehaving:make_host"
 FOR_EVER = 10**9
 BEAT, MISSES = 2.0, 3
 """A site that lets three pings in turn go by for two seconds each is gone."""

@@ -16,13 +16,13 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import final
 
-from codedfl.engines.flare.namespaces import remove_stale
+from codedfl.deploy.flare.namespaces import remove_stale
 
 __all__ = ["Forwarder", "Namespace", "Network", "network"]
 
 HERE, THERE = "10.213.77.1", "10.213.77.2"
 NAME, OUTSIDE = f"codedfl-{os.getpid()}-0", f"cf{os.getpid()}n0"
-"""As in ``codedfl.engines.flare.namespaces``, which removes what a process that was killed has left."""
+"""As in ``codedfl.deploy.flare.namespaces``, which removes what a process that was killed has left."""
 
 
 class Network(ABC):

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.emulated_fleet import measured_beside_predicted
 from benchmarks.measure import possible
-from codedfl.engines.flare.names import need_flare
+from codedfl.deploy.flare.names import need_flare
 from codedfl.errors import EngineError
 from codedfl.scenario import Scenario, load
 

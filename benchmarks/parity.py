@@ -12,19 +12,19 @@ import numpy as np
 
 from benchmarks.measure import show
 from codedfl import schemes
-from codedfl.compare import SharedProblem
-from codedfl.delays import DelayModel, TransferCosts, stage_seconds
 from codedfl.engines.virtual import move
+from codedfl.network import DelayModel, TransferCosts, stage_seconds
 from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import PlacingServer, message_bits
-from codedfl.schemes.parity import Parity
+from codedfl.schemes.coded.parity import Parity
 from codedfl.security.attacks.parity_data import ParityGram, ParitySpan, read_targets
 from codedfl.security.scoring import Truth, relative_error, score
-from codedfl.security.views import ParityMembershipView, ParityView
+from codedfl.security.views.kinds import ParityMembershipView, ParityView
+from codedfl.studies.compare import SharedProblem
 from codedfl.task import Problem, gram
-from codedfl.timing import first_epoch
+from codedfl.training.timing import first_epoch
 
 TARGETS = (0.9, 0.95)
 DRAWS = 250

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import show
-from codedfl.planning import Shapes, link_bits, predict, probe
 from codedfl.runs import execute
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES
+from codedfl.studies.plan import Shapes, link_bits, predict, probe
 from codedfl.task import Problem
 
 EPOCHS = {"gradient-descent": 30, "conjugate-gradients": 6}

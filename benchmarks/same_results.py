@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-_SCHEMES = (
+_SCHEMES = (  # noqa: SIM905
     "conventional minibatch drop-slowest deadline asynchronous parity coded-padded code-based sealed sealed-coded he "
     "secagg one-shot"
 ).split()

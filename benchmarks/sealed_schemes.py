@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import show
-from codedfl.compare import SharedProblem
 from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import load
-from codedfl.timing import band, first_epoch
+from codedfl.studies.compare import SharedProblem
+from codedfl.training.timing import band, first_epoch
 
 SEEDS = range(5)
 TARGET = 0.95

@@ -17,9 +17,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.cipher import CLASSES, SEED, best_times, gram_matrix
 from benchmarks.measure import show
-from codedfl.cipher import (
+from codedfl.cipher.mceliece import PAPER_92, encrypt, generate_keys
+from codedfl.cipher.seals import (
     FIELD_31,
-    PAPER_92,
     RINGS,
     Z_32,
     Domain,
@@ -27,8 +27,6 @@ from codedfl.cipher import (
     Pad,
     PadLedger,
     Seed,
-    encrypt,
-    generate_keys,
     packed_size,
     seal,
     symmetric_pad_product,

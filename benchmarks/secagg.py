@@ -11,14 +11,14 @@ import numpy as np
 
 from benchmarks.measure import best_seconds, show
 from codedfl import schemes
-from codedfl.cipher import SecretSharing
-from codedfl.compare import SharedProblem
+from codedfl.cipher.masks import SecretSharing
 from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import Message, Round, Work, message_bits
+from codedfl.studies.compare import SharedProblem
 from codedfl.task import Problem
-from codedfl.timing import first_epoch
+from codedfl.training.timing import first_epoch
 
 TARGET = 0.95
 OUT = Path("out/bench/secagg-runs")

@@ -18,9 +18,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.emulated_fleet import LIMIT, compared, report
 from benchmarks.measure import possible, show
-from codedfl.engines.flare.names import need_flare
-from codedfl.engines.flare.namespaces import need_namespaces
-from codedfl.fleet import local_fleet, train
+from codedfl.deploy.flare.names import need_flare
+from codedfl.deploy.flare.namespaces import need_namespaces
+from codedfl.deploy.server.fleet import local_fleet, train
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
 

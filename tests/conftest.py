@@ -16,7 +16,7 @@ def checked_modules() -> list[str]:
     """Every module but numba kernels, which stay plain functions, and settings, which judge raw values themselves."""
     found = pkgutil.walk_packages([str(SOURCE)], prefix="codedfl.")
     names = (module.name for module in found if not module.ispkg and not module.name.endswith("kernels"))
-    return [name for name in names if name not in ("codedfl.settings", "codedfl.scenario")]
+    return [name for name in names if name != "codedfl.settings" and not name.startswith("codedfl.scenario.")]
 
 
 def pytest_configure() -> None:

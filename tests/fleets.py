@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from codedfl.deployment import Conditions, deploy
-from codedfl.engines.emulation import Emulation
-from codedfl.engines.envelopes import DeviceKey
-from codedfl.engines.host import DeviceHost, Holding, Site
-from codedfl.engines.in_process import Faults, InProcessCarrier, Recording, StillClock
+from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.server.deployment import Conditions, deploy
+from codedfl.deploy.site.configuration import site_name
+from codedfl.deploy.site.emulation import Emulation
+from codedfl.deploy.site.host import DeviceHost, Holding, Site
 from codedfl.runs import Run
 from codedfl.scenario import Scenario
-from codedfl.site import site_name
 from codedfl.task import Problem
+from codedfl.testing.in_process import Faults, InProcessCarrier, Recording, StillClock
 
 CLASSES = tuple("abcdefghij")
 

@@ -10,11 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedfl.cipher import ckks, masks, pads, private_key, public_key
-from codedfl.engines import envelopes
-from codedfl.engines.envelopes import DeviceKey
-from codedfl.engines.parcels import Parcel
-from codedfl.schemes import Message, aggregation_device, sealed
+from codedfl.cipher.ckks import keys as ckks
+from codedfl.cipher.masks import pairwise as masks
+from codedfl.cipher.mceliece import private_key, public_key
+from codedfl.cipher.seals import pads
+from codedfl.deploy.protocol import envelopes
+from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.site.parcels import Parcel
+from codedfl.schemes import Message
+from codedfl.schemes.aggregated import device as aggregation_device
+from codedfl.schemes.sharing import sealed
 
 HEAD = 8
 """What is looked for is at least so many bytes long; shorter ones would turn up by chance."""
@@ -24,8 +29,8 @@ LATTICE_BYTES = 1024
 MOST = 4096
 """So many bytes of an array of a parcel are looked for: ciphertexts of CKKS are long."""
 OPEN_TO_ALL = {
-    ("codedfl.engines.envelopes", "of"),
-    ("codedfl.cipher.masks", "close_envelope"),
+    ("codedfl.deploy.protocol.envelopes", "of"),
+    ("codedfl.cipher.masks.pairwise", "close_envelope"),
     ("secrets", "token_hex"),
 }
 """Who draws numbers that are no secrets: for a run, for an envelope, for names of files and sessions."""

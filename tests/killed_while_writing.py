@@ -15,7 +15,7 @@ from typing import Any
 
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}  # no threads: we fork
 
-from codedfl import runs
+from codedfl.runs import directory as runs
 from codedfl.task import Problem
 from rundirs import small
 

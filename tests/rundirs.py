@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow.parquet
 
 import codedfl
-from codedfl import runs
+from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.task import Problem
 

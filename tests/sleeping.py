@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from codedfl.engines import host, in_process, reception, turns
+from codedfl.deploy.site import host, reception
+from codedfl.deploy.site import locks as turns
+from codedfl.testing import in_process
 
 
 class SleepingClock:

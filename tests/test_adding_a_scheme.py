@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from codedfl import scenario as scenario_module
-from codedfl.audit import attack_scenario
+from codedfl.scenario import scenario as scenario_module
 from codedfl.schemes import SCHEMES, register
+from codedfl.security.audit import attack_scenario
 from codedfl.task import Shard
 from contracts import test_schemes as contract
 from contracts.test_schemes import EPOCHS, SIZES, tiny, wanted

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from codedfl import schemes
-from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
 from codedfl.engines.virtual import move
+from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, PlacingServer, Round, Scheme, Server, Work
-from codedfl.schemes.coded_padded import CodedPadded
-from codedfl.schemes.he import Encrypted
-from codedfl.schemes.one_shot import OneShot
-from codedfl.schemes.sealed import Sealed
-from codedfl.schemes.sealed_coded import SealedCoded
-from codedfl.schemes.secagg import Wrapper
+from codedfl.schemes.aggregated.one_shot import OneShot
+from codedfl.schemes.aggregated.secagg import Wrapper
+from codedfl.schemes.coded.coded_padded import CodedPadded
+from codedfl.schemes.coded.sealed_coded import SealedCoded
+from codedfl.schemes.sharing.he import Encrypted
+from codedfl.schemes.sharing.sealed import Sealed
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 

@@ -26,8 +26,8 @@ Command = Callable[..., Outcome]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with small.toml; named data sets come from empty folders, never from a network."""
-    from codedfl.data import sources
-    from codedfl.data.origins import EnvironmentFolder
+    from codedfl.data.sources import known
+    from codedfl.data.sources.origins import EnvironmentFolder
     from rundirs import SMALL
 
     for name in ("work", "cache", "data"):
@@ -36,9 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CODEDFL_DATA", str(tmp_path / "data"))
     offline = {
         name: replace(source, origins=(EnvironmentFolder(name),) if source.files else ())
-        for name, source in sources.SOURCES.items()
+        for name, source in known.SOURCES.items()
     }
-    monkeypatch.setattr(sources, "SOURCES", MappingProxyType(offline))
+    monkeypatch.setattr(known, "SOURCES", MappingProxyType(offline))
     monkeypatch.chdir(tmp_path / "work")
     (tmp_path / "work/small.toml").write_text(SMALL)
     return tmp_path / "work"

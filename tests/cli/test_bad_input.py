@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from cli.conftest import Command
-from codedfl import files as whole_files
+from codedfl import storage as whole_files
 from rundirs import SMALL, tree
 from tiny import is_one_sentence
 

@@ -9,12 +9,17 @@ import pytest
 
 import codedfl as package
 from cli.conftest import Command
-from codedfl import figures, parallel, schemes
-from codedfl.cli import comparing, comparing_all, main, reproducing
+from codedfl import schemes
+from codedfl.cli import compare as comparing
+from codedfl.cli import compare_all as comparing_all
+from codedfl.cli import main
+from codedfl.cli import reproduce as reproducing
 from codedfl.cli.common import seconds_text, value_from
 from codedfl.data import SOURCES
 from codedfl.errors import ScenarioError
+from codedfl.report import figures
 from codedfl.scenario import load
+from codedfl.studies import parallel
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
 COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "data", "deploy"]

@@ -11,14 +11,14 @@ pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the e
 import psutil
 
 from cli.conftest import Command
-from codedfl import runs
-from codedfl.cli import deploying
-from codedfl.cli.boards import board, read_board
-from codedfl.deployment import STATUS
-from codedfl.engines.board import Board
-from codedfl.engines.flare.jobs import Admin
+from codedfl.cli.deploy import commands as deploying
+from codedfl.cli.deploy.board import board, read_board
+from codedfl.deploy.flare.jobs import Admin
+from codedfl.deploy.server.board import Board
+from codedfl.deploy.server.deployment import STATUS
+from codedfl.deploy.server.fleet import fleet_folder, fleet_of, make_fleet
 from codedfl.errors import LostDevicesError
-from codedfl.fleet import fleet_folder, fleet_of, make_fleet
+from codedfl.runs import directory as runs
 from codedfl.scenario import load
 from rundirs import strict_json
 

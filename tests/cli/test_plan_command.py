@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cli.conftest import Command
-from codedfl.timing import first_epoch
+from codedfl.training.timing import first_epoch
 from rundirs import SCHEMES, epochs, strict_json, summary
 
 PLAN = ("plan", "conventional", "sealed-coded", "code-based", "-s", "small.toml")

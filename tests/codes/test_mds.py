@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codedfl.codes import MdsCode
-from codedfl.codes.modular_kernels import PRIME
+from codedfl.codes.modular.kernels import PRIME
 from codedfl.errors import CodeError, UndecodableError
 
 

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from cipher.rounding import bound, tracked, worst
-from codedfl.cipher import EncryptedReply, KeyPair, Parameters, encrypt, generate_keys
+from cipher.seals.rounding import bound, tracked, worst
+from codedfl.cipher.mceliece import EncryptedReply, KeyPair, Parameters, encrypt, generate_keys
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import WEIGHTS
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedfl import runs, schemes
-from codedfl.engines.remote import RemoteEngine
+from codedfl import schemes
+from codedfl.deploy.server.remote import RemoteEngine
 from codedfl.engines.virtual import VirtualEngine
+from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Round, SharingScheme, layout
 from codedfl.task import Problem

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
-from codedfl.cipher import ckks
-from codedfl.delays import DelayModel
+from codedfl.cipher.ckks import keys as ckks
 from codedfl.engines import Answer, VirtualEngine
 from codedfl.errors import ScenarioError, TrainingError
+from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, SERVER, Message, PlacingServer, Round, Scheme, SharingScheme, StandingServer, Work
 from codedfl.task import Problem, Shard

@@ -25,7 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     # not at the top: codedfl must not be imported before the run-time checks are installed
-    from small_source import CONTENTS
+    from data.small_source import CONTENTS
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.contents = {f"{name}.gz": gzip.compress(content) for name, content in CONTENTS.items()}

@@ -5,9 +5,9 @@ import struct
 
 import numpy as np
 
-from codedfl.data import sources
-from codedfl.data.download import DataFile
-from codedfl.data.sources import FILE_NAMES, Source, obtain
+from codedfl.data.sources import known as sources
+from codedfl.data.sources.download import DataFile
+from codedfl.data.sources.known import FILE_NAMES, Source, obtain
 
 
 def idx(array):

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
+from codedfl.network import DelayModel
 from codedfl.scenario import Fleet, Links
 from codedfl.schemes import Device, Message, Round, Work, message_bits
 

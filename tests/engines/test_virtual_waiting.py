@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from codedfl.delays import DelayModel
 from codedfl.engines import VirtualEngine
+from codedfl.network import DelayModel
 from codedfl.scenario import Fleet, Links
 from codedfl.schemes import SERVER, Message, Round, SharingDevice, Transfer, Work
 from engines.test_virtual import LINKS, Stub, at_least, engine, question

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from codedfl.delays import DelayModel, RoundCosts
+from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES, Public, Work, message_bits
 from codedfl.task import Shard

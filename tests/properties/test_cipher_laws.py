@@ -7,8 +7,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cipher.rounding import Tracked, bound, tracked, worst
-from codedfl.cipher import KeyPair, Parameters, encrypt, generate_keys
+from cipher.seals.rounding import Tracked, bound, tracked, worst
+from codedfl.cipher.mceliece import KeyPair, Parameters, encrypt, generate_keys
 from codedfl.codes.erasure import DECODERS
 from codedfl.errors import CipherError
 

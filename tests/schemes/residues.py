@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedfl.cipher import FixedPoint
+from codedfl.cipher.seals import FixedPoint
 from codedfl.engines.virtual import move
 from codedfl.scenario import Scenario
 from codedfl.schemes import Scheme, Server, Transfer

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codedfl import schemes
-from codedfl.cipher import FIELD_31
+from codedfl.cipher.seals import FIELD_31
 from codedfl.errors import DataError, ScenarioError
 from codedfl.schemes import Public
 from codedfl.schemes.sealing import Formats, check_bounds

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedfl import scenario as scenario_module
 from codedfl import schemes
 from codedfl.errors import UsageError
 from codedfl.scenario import SchemeOptions
+from codedfl.scenario import scenario as scenario_module
 from codedfl.schemes import SCHEMES, Scheme, create, register
-from codedfl.schemes.conventional import AveragingServer, GradientDevice
+from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice
 from codedfl.settings import setting
 from tiny import is_one_sentence, problem, scenario
 

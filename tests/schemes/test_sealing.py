@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from codedfl.cipher import RINGS, Ring
+from codedfl.cipher.seals import RINGS, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes import Public
 from codedfl.schemes.sealing import Formats, summed

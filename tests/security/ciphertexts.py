@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codedfl.cipher import KeyPair, Parameters, encrypt, generate_keys
+from codedfl.cipher.mceliece import KeyPair, Parameters, encrypt, generate_keys
 from codedfl.security.scoring import Truth
-from codedfl.security.views import ParcelView, RowView
+from codedfl.security.views.kinds import ParcelView, RowView
 
 SEED = b"ciphertexts for attacks, a seed."
 

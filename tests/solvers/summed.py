@@ -7,7 +7,7 @@ import numpy as np
 
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes import Device, Leakage, Message, Public, Round, Scheme, SummedServer, Work
-from codedfl.schemes.transcript import Exposure, Transcript
+from codedfl.security.transcript import Exposure, Transcript
 from codedfl.task import Shard
 
 

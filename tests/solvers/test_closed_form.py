@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codedfl import runs, schemes
-from codedfl import scenario as scenario_module
+from codedfl import schemes
 from codedfl.errors import ScenarioError, TrainingError
+from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
+from codedfl.scenario import scenario as scenario_module
 from codedfl.schemes import SCHEMES, SummedServer
 from codedfl.task import Problem
 from rundirs import small, small_problem

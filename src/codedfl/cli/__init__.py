@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import typer
 
-from codedfl.cli.auditing import attack_command, security_command
-from codedfl.cli.coding import fer_command
-from codedfl.cli.comparing import compare_command, sweep_command
-from codedfl.cli.datasets import data_app
-from codedfl.cli.deploying import deploy_app
-from codedfl.cli.planning import plan_command
-from codedfl.cli.reproducing import reproduce_command
-from codedfl.cli.running import run_command
+from codedfl.cli.codes import fer_command
+from codedfl.cli.compare import compare_command, sweep_command
+from codedfl.cli.data import data_app
+from codedfl.cli.deploy.commands import deploy_app
+from codedfl.cli.plan import plan_command
+from codedfl.cli.reproduce import reproduce_command
+from codedfl.cli.run import run_command
+from codedfl.cli.security import attack_command, security_command
 from codedfl.errors import CodedflError, UsageError
 
 __all__ = ["app", "main"]

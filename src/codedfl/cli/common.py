@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from codedfl.errors import UsageError
 from codedfl.progress import Progress as Report
-from codedfl.report import seconds_text
+from codedfl.report.pages import seconds_text
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES
 

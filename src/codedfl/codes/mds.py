@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt32
 
-from codedfl.codes.modular_kernels import PRIME, add_multiple_31
+from codedfl.codes.modular.kernels import PRIME, add_multiple_31
 from codedfl.errors import CodeError, UndecodableError
 
 __all__ = ["MdsCode"]

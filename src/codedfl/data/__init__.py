@@ -6,7 +6,7 @@ from codedfl.data.files import load_file
 from codedfl.data.loading import load
 from codedfl.data.partition import PARTITION_KINDS, partition
 from codedfl.data.rows import Rows, load_rows
-from codedfl.data.sources import SOURCES, Source, fetch, load_named
+from codedfl.data.sources.known import SOURCES, Source, fetch, load_named
 
 __all__ = [
     "FEATURE_KINDS",

@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from codedfl.data.dataset import Dataset
-from codedfl.data.download import Progress, Say
 from codedfl.data.files import FILE_ENDINGS, load_file
-from codedfl.data.sources import SOURCES, load_named, silent_progress, silent_say
+from codedfl.data.sources.download import Progress, Say
+from codedfl.data.sources.known import SOURCES, load_named, silent_progress, silent_say
 from codedfl.errors import DataError, ScenarioError
 
 __all__ = ["load"]

@@ -1,6 +1,6 @@
 """Who computes and when: virtual time, or real machines."""
 
-from codedfl.engines.carrier import Carrier, Delivered, Host, Peers
+from codedfl.deploy.protocol.carrier import Carrier, Delivered, Host, Peers
 from codedfl.engines.contract import Answer, Engine, Reply
 from codedfl.engines.virtual import VirtualEngine
 

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from codedfl.delays import RoundCosts, TransferCosts
+from codedfl.network import RoundCosts, TransferCosts
 from codedfl.schemes.contract import Message, Round, Transfer
 
 __all__ = ["Answer", "Engine", "Placed", "Receive", "Reply"]

@@ -8,8 +8,8 @@ from typing import final
 
 import numpy as np
 
-from codedfl.delays import DelayModel, RoundCosts, TransferCosts, VirtualClock, stage_seconds
 from codedfl.engines.contract import Answer, Engine, Placed, Receive, Reply
+from codedfl.network import DelayModel, RoundCosts, TransferCosts, VirtualClock, stage_seconds
 from codedfl.schemes.contract import SERVER, Device, Message, Round, SharingDevice, Transfer, Work, message_bits
 
 __all__ = ["VirtualEngine", "move"]

@@ -4,9 +4,11 @@ from typing import Any
 
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import Scenario, register_options
-from codedfl.schemes.asynchronous import Asynchronous
-from codedfl.schemes.code_based import CodeBased
-from codedfl.schemes.coded_padded import CodedPadded
+from codedfl.schemes.aggregated.one_shot import OneShot
+from codedfl.schemes.aggregated.secagg import SecAgg, SecAggOptions, SecAggSettings, around
+from codedfl.schemes.coded.coded_padded import CodedPadded
+from codedfl.schemes.coded.parity import Parity
+from codedfl.schemes.coded.sealed_coded import SealedCoded
 from codedfl.schemes.contract import (
     SERVER,
     AddingScheme,
@@ -29,18 +31,16 @@ from codedfl.schemes.contract import (
     layout,
     message_bits,
 )
-from codedfl.schemes.conventional import Conventional
-from codedfl.schemes.deadline import Deadline
-from codedfl.schemes.drop_slowest import DropSlowest
 from codedfl.schemes.facts import Facts, agree, describe, known_delays
-from codedfl.schemes.he import Encrypted
-from codedfl.schemes.minibatch import Minibatch
-from codedfl.schemes.one_shot import OneShot
-from codedfl.schemes.parity import Parity
-from codedfl.schemes.sealed import Sealed
-from codedfl.schemes.sealed_coded import SealedCoded
-from codedfl.schemes.secagg import SecAgg, SecAggOptions, SecAggSettings, around
-from codedfl.schemes.sharing import Decision, Handover, SharingPolicy
+from codedfl.schemes.plain.asynchronous import Asynchronous
+from codedfl.schemes.plain.conventional import Conventional
+from codedfl.schemes.plain.deadline import Deadline
+from codedfl.schemes.plain.drop_slowest import DropSlowest
+from codedfl.schemes.plain.minibatch import Minibatch
+from codedfl.schemes.sharing.code_based import CodeBased
+from codedfl.schemes.sharing.he import Encrypted
+from codedfl.schemes.sharing.policy import Decision, Handover, SharingPolicy
+from codedfl.schemes.sharing.sealed import Sealed
 from codedfl.solvers import SOLVERS, Solver
 from codedfl.task import Problem
 

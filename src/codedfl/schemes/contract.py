@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Generic, TypeVar, final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher import Ring
-from codedfl.delays import DelayModel, RoundCosts
+from codedfl.cipher.seals import Ring
+from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
-from codedfl.schemes.sharing import SharingPolicy
-from codedfl.schemes.transcript import Exposure, Transcript
+from codedfl.schemes.sharing.policy import SharingPolicy
+from codedfl.security.transcript import Exposure, Transcript
 from codedfl.task import Shard
 
 __all__ = [

@@ -8,8 +8,8 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.delays import DelayModel
 from codedfl.errors import DataError
+from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Public
 from codedfl.task import Shard

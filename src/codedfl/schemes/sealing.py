@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.cipher import EncodedModel, FixedPoint, Ring
+from codedfl.cipher.seals import EncodedModel, FixedPoint, Ring
 from codedfl.errors import CodedflError, DataError, ScenarioError, TrainingError
 from codedfl.schemes.contract import Public
 from codedfl.schemes.messages import Message, Work

@@ -4,9 +4,9 @@ The level is *claimed* (``claimed_level``), the cost of the decoding problem beh
 and the cipher is *broken*: linear algebra recovers the data without decoding anything.
 """
 
-from codedfl.security.claimed import claimed_level, prange_bits
-from codedfl.security.decoding import Estimate, Fit, estimates, fits, one_out_of_many
-from codedfl.security.parameters import DecodingProblem
+from codedfl.security.estimates import Estimate, Fit, estimates, fits, one_out_of_many
+from codedfl.security.estimates.claimed import claimed_level, prange_bits
+from codedfl.security.estimates.parameters import DecodingProblem
 
 __all__ = [
     "DecodingProblem",

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 from jaxtyping import Float, Int
 
-from codedfl.security.views import View
+from codedfl.security.views.kinds import View
 
 __all__ = ["Attack", "Finding"]
 

@@ -12,9 +12,9 @@ from typing import final
 
 import numpy as np
 
-from codedfl.security.attacks.geometry import geometry_of
+from codedfl.security.attacks.supports.geometry import geometry_of
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import ForwardView
+from codedfl.security.views.kinds import ForwardView
 
 __all__ = ["Forwarding"]
 

@@ -19,10 +19,10 @@ from typing import final
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from codedfl.security.attacks.geometry import KeyGeometry, geometry_of
-from codedfl.security.attacks.syndrome import Syndrome, find_syndrome
+from codedfl.security.attacks.supports.geometry import KeyGeometry, geometry_of
+from codedfl.security.attacks.supports.syndrome import Syndrome, find_syndrome
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import ParcelView
+from codedfl.security.views.kinds import ParcelView
 
 __all__ = ["LeftKernel", "robust_regression"]
 

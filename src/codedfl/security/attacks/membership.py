@@ -23,7 +23,7 @@ import scipy.linalg
 from jaxtyping import Float, Float64
 
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import MembershipView
+from codedfl.security.views.kinds import MembershipView
 
 __all__ = ["RECOVERED_ERROR", "Decomposition", "Leverage", "noise_floor"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import (
+from codedfl.security.views.kinds import (
     ForwardView,
     MembershipView,
     PairView,

@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import ParityMembershipView, ParityView
+from codedfl.security.views.kinds import ParityMembershipView, ParityView
 
 __all__ = ["ParityGram", "ParitySpan", "read_targets"]
 

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import PairView
+from codedfl.security.views.kinds import PairView
 
 __all__ = ["ReusedPad"]
 

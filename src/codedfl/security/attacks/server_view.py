@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float, Float64
 
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views import RepliesView
+from codedfl.security.views.kinds import RepliesView
 
 __all__ = ["ServerReplies", "completed", "findings_by_epochs", "reached_span"]
 

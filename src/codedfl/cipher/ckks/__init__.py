@@ -1,0 +1,1 @@
+"""CKKS through TenSEAL, and ciphertexts as arrays of words."""

@@ -1,0 +1,103 @@
+"""Masks that cancel in a sum (Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning",
+CCS 2017): pairs of devices agree on seeds, one adds the pad of a seed and the other takes it away.
+
+Two devices agree by X25519 (RFC 7748) on a secret that nobody else can work out from the two public keys;
+HKDF-SHA256 makes of it a seed for one purpose, bound to both keys. Shares of secrets travel in envelopes: AES-256-GCM
+under a key agreed on in the same way, with a random nonce in front.
+
+Keys serve one sum and are drawn from the operating system. Whoever learns a device's mask key can work out all its
+pairwise masks, so a key that was given away must not have hidden anything else: never use one for two sums.
+"""
+
+import secrets as system
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from jaxtyping import UInt
+
+from codedfl.cipher.seals.pads import Domain, Pad, Seed
+from codedfl.cipher.seals.rings import Ring
+from codedfl.errors import CipherError
+
+__all__ = [
+    "AGREEMENT_OPERATIONS",
+    "ENVELOPE_BYTES",
+    "KEY_BYTES",
+    "AgreementKey",
+    "add_mask",
+    "close_envelope",
+    "open_envelope",
+]
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+ENVELOPE_BYTES = NONCE_BYTES + 16
+"""What an envelope is longer than its contents: a nonce and a tag."""
+_FIELD_PRODUCTS = 255 * 10 + 265
+"""Of one X25519: a ladder of 255 steps (5 products, 4 squares, 1 product with a constant), and Fermat's inversion."""
+_WORDS = 256 // 32
+AGREEMENT_OPERATIONS = _FIELD_PRODUCTS * _WORDS**2
+"""What one X25519 takes, in products of 32-bit words: what it is charged with as work."""
+
+
+@final
+class AgreementKey:
+    """A private key of X25519; it is never shown, and compares by identity."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, secret: bytes | None = None) -> None:
+        """Draw from the operating system; only tests and shares that were joined give the bytes."""
+        given = system.token_bytes(KEY_BYTES) if secret is None else secret
+        if len(given) != KEY_BYTES:
+            raise CipherError(f"A private key of {len(given)} bytes does not fit: give {KEY_BYTES} bytes or none.")
+        self._key = X25519PrivateKey.from_private_bytes(given)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    @property
+    def secret(self) -> bytes:
+        """The private key itself, to be cut into shares."""
+        return self._key.private_bytes_raw()
+
+    def agree(self, public: bytes, purpose: str) -> bytes:
+        """256 bits that only the owners of the two keys know. Law: a.agree(b.public, p) = b.agree(a.public, p)."""
+        try:
+            point = self._key.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise CipherError("A public key that was sent is none of X25519: ask the device for another.") from None
+        info = b"codedfl agreement 1 " + purpose.encode() + b"\x00" + b"".join(sorted((self.public, public)))
+        return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(point)
+
+    def __repr__(self) -> str:
+        return "AgreementKey(secret)"
+
+
+def close_envelope(key: bytes, contents: bytes, address: bytes) -> bytes:
+    """Encrypt contents for who agreed on the key; they open at the same address only."""
+    nonce = system.token_bytes(NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, contents, address)
+
+
+def open_envelope(key: bytes, envelope: bytes, address: bytes) -> bytes:
+    """The contents. Law: open_envelope(k, close_envelope(k, x, a), a) = x, and every other k or a is refused."""
+    try:
+        return AESGCM(key).decrypt(envelope[:NONCE_BYTES], envelope[NONCE_BYTES:], address)
+    except (InvalidTag, ValueError):
+        raise CipherError(
+            "An envelope does not open: it was altered on its way, or is meant for another device or epoch."
+        ) from None
+
+
+def add_mask(
+    ring: Ring, secret: bytes, domain: Domain, residues: UInt[np.ndarray, "count"], *, minus: bool = False
+) -> None:
+    """Add the pad of a secret in place, or take it away. Law: once plus and once minus changes nothing."""
+    pad = Pad(ring, Seed(secret), domain)
+    change: Callable[[UInt[np.ndarray, "count"]], None] = pad.take_from if minus else pad.add_to
+    change(residues)

@@ -1,0 +1,131 @@
+"""Secrets in shares: any t of them give a 256-bit secret back, fewer say nothing (Shamir, "How to share a secret").
+
+A secret is cut into limbs of 30 bits, each less than p = 2^31 - 1. For every limb a polynomial over GF(p) is drawn
+whose constant term is the limb and whose t - 1 other coefficients are uniform, from the operating system. The share
+with number x (1, 2, ...) holds the values at x.
+
+Laws:
+
+    join(any t shares of split(secret)) = secret
+    for every t - 1 shares and every secret, exactly one choice of the coefficients gives these shares
+"""
+
+import secrets as system
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import final
+
+import numpy as np
+from jaxtyping import UInt32
+
+from codedfl.cipher.seals.rings import FIELD_31
+from codedfl.errors import CipherError
+
+__all__ = ["LIMBS", "SECRET_BYTES", "SecretSharing"]
+
+SECRET_BYTES = 32
+LIMB_BITS = 30
+LIMBS = -(-8 * SECRET_BYTES // LIMB_BITS)
+_PRIME = FIELD_31.modulus
+
+
+@final
+@dataclass(frozen=True)
+class SecretSharing:
+    """Sharing with a threshold: so many shares give a secret back."""
+
+    threshold: int
+
+    def __post_init__(self) -> None:
+        if self.threshold < 1:
+            raise CipherError(f"A threshold of {self.threshold} shares hides nothing: give at least 1.")
+
+    def split(self, secrets: Sequence[bytes], numbers: Sequence[int]) -> UInt32[np.ndarray, "n s limbs"]:
+        """The shares of several secrets, one for each number."""
+        _check_numbers(numbers)
+        if len(numbers) < self.threshold:
+            raise CipherError(
+                f"{len(numbers)} shares cannot give back what takes {self.threshold}: make more shares or lower the "
+                "threshold."
+            )
+        limbs = np.stack([_limbs(secret) for secret in secrets])
+        drawn = uniform_residues((self.threshold - 1) * limbs.size)
+        coefficients = np.concatenate([limbs.reshape(1, -1), drawn.reshape(self.threshold - 1, limbs.size)])
+        return values_at(numbers, coefficients).reshape(len(numbers), *limbs.shape)
+
+    def join(self, numbers: Sequence[int], shares: UInt32[np.ndarray, "n s limbs"]) -> list[bytes]:
+        """The secrets, from the shares with these numbers; the first t of them are used."""
+        _check_numbers(numbers)
+        FIELD_31.check(shares)
+        if len(numbers) < self.threshold:
+            raise CipherError(
+                f"{len(numbers)} shares say nothing of a secret that takes {self.threshold}: wait for more shares."
+            )
+        if len(numbers) != len(shares):
+            raise CipherError(f"{len(shares)} shares do not fit {len(numbers)} numbers: give one number for each.")
+        weights = _weights(tuple(numbers[: self.threshold]))
+        used = shares[: self.threshold].reshape(self.threshold, -1)
+        return [_secret(limbs) for limbs in FIELD_31.product(weights, used).reshape(shares.shape[1:])]
+
+
+def uniform_residues(count: int) -> UInt32[np.ndarray, "count"]:
+    """Uniform residues of the field, from the operating system; the one word of 31 bits that is none is drawn again."""
+    words = np.frombuffer(system.token_bytes(4 * count), "<u4").astype(np.uint32) & np.uint32(_PRIME)
+    outside = np.flatnonzero(words == _PRIME)
+    if outside.size:
+        words[outside] = uniform_residues(outside.size)
+    return words
+
+
+def values_at(numbers: Sequence[int], coefficients: UInt32[np.ndarray, "t m"]) -> UInt32[np.ndarray, "n m"]:
+    """The values of m polynomials at the numbers; row j holds the coefficients of x^j."""
+    return FIELD_31.product(_powers(tuple(numbers), len(coefficients)), coefficients)
+
+
+@lru_cache(maxsize=64)
+def _powers(numbers: tuple[int, ...], count: int) -> UInt32[np.ndarray, "n t"]:
+    rows = np.ones((len(numbers), count), np.uint64)
+    x = np.array(numbers, np.uint64)
+    for power in range(1, count):
+        rows[:, power] = rows[:, power - 1] * x % np.uint64(_PRIME)
+    return rows.astype(np.uint32)
+
+
+@lru_cache(maxsize=64)
+def _weights(numbers: tuple[int, ...]) -> UInt32[np.ndarray, "1 t"]:
+    """Lagrange's weights for the value at zero: the product of x_j / (x_j - x_i) over all other j."""
+    weights = []
+    for own in numbers:
+        above, below = 1, 1
+        for other in numbers:
+            if other != own:
+                above, below = above * other % _PRIME, below * (other - own) % _PRIME
+        weights.append(above * pow(below, -1, _PRIME) % _PRIME)
+    return np.array([weights], np.uint32)
+
+
+def _limbs(secret: bytes) -> UInt32[np.ndarray, "limbs"]:
+    if len(secret) != SECRET_BYTES:
+        raise CipherError(f"A secret of {len(secret)} bytes cannot be shared: give {SECRET_BYTES} bytes.")
+    number = int.from_bytes(secret, "little")
+    return np.array([number >> LIMB_BITS * k & (1 << LIMB_BITS) - 1 for k in range(LIMBS)], np.uint32)
+
+
+def _secret(limbs: UInt32[np.ndarray, "limbs"]) -> bytes:
+    number = sum(int(limb) << LIMB_BITS * k for k, limb in enumerate(limbs))
+    if int(limbs.max()) >> LIMB_BITS or number >> 8 * SECRET_BYTES:
+        raise CipherError("The shares do not belong to one secret: give shares of the same sharing.")
+    return number.to_bytes(SECRET_BYTES, "little")
+
+
+def _check_numbers(numbers: Sequence[int]) -> None:
+    if len(set(numbers)) != len(numbers):
+        raise CipherError(f"Shares numbered {_shown(numbers)} hold a number twice: give every share once.")
+    if not all(0 < number < _PRIME for number in numbers):
+        raise CipherError(f"Shares numbered {_shown(numbers)} are not those of a sharing: count them from 1.")
+
+
+def _shown(numbers: Sequence[int]) -> str:
+    listed = [str(number) for number in numbers]
+    return ", ".join(listed if len(listed) <= 8 else [*listed[:8], "..."])

@@ -1,0 +1,240 @@
+"""Real matrices as residues: fixed point with proven bounds, and a band that finds overflow.
+
+A data entry a becomes round(a 2^f) for the fixed ``data_bits`` f; column k of a model becomes round(theta_k 2^g_k)
+with bits g_k chosen anew for every model, because the server knows the model and the ring should be filled by it. Pads
+make every residue equally likely, so only the *true* result must fit: with S the bound on the integers of the sum of
+the data,
+
+    |theta_k^T sum A| <= sum_j |round(theta_jk 2^g_k)| * S <= (15/16) modulus / 2        (Hoelder's inequality).
+
+Results beyond the middle expression cannot occur; decoding raises on them instead of wrapping silently. A result that
+wrapped is as good as uniform, so an entry falls in the band with probability 1/16 or more, and c d of them escape
+together with probability (15/16)^(c d).
+
+Laws, with [x] for the rounded matrices:
+
+    decode_sum(encode(A) + encode(B)) = [A] + [B]
+    decode_product(encode_model(T) @ encode(A), T) = [T]^T [A]
+    |[a] - a| <= step / 2 rounding to nearest, <= step rounding stochastically (and then [a] is a on average)
+
+The first two are exact; only where a result of Z_2^64 has more than 2^53 steps is it rounded once, to float64.
+
+Errors of the model need not add up over epochs: multiply the *difference* to the models sent before, as rounded
+(``EncodedModel.value``). It shrinks as training converges, its scale follows, and so does the error.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, Float64, Int64, UInt
+
+from codedfl.cipher.seals import kernels
+from codedfl.cipher.seals.rings import PrimeField, Ring
+from codedfl.cipher.seals.triangles import pack_upper, packed_size
+from codedfl.errors import CipherError
+
+__all__ = ["EncodedModel", "FixedPoint"]
+
+# the share of the signed range that results may fill; the rest is the band that finds overflow
+SAFE_SHARE = (15, 16)
+# beyond this the step of a model would leave the normal numbers of float64
+LARGEST_BITS = 900
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class EncodedModel:
+    """theta^T as residues, class k in steps of 2^-bits[k]; no true result of class k exceeds limits[k] steps."""
+
+    residues: UInt[np.ndarray, "c d"]
+    bits: Int64[np.ndarray, "c"]
+    limits: Int64[np.ndarray, "c"]
+    value: Float64[np.ndarray, "d c"]
+
+
+@final
+@dataclass(frozen=True)
+class FixedPoint:
+    """The number format of a run: data in steps of 2^-data_bits, entries up to ``entry_bound`` on one device.
+
+    Replies are sums over up to ``summands`` devices, entries of which are up to ``sum_bound`` before rounding.
+    """
+
+    ring: Ring
+    data_bits: int
+    entry_bound: float
+    summands: int
+    sum_bound: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.entry_bound < math.inf and 0 < self.sum_bound < math.inf and self.summands >= 1):
+            raise CipherError(
+                f"Bounds of {self.entry_bound} on an entry and {self.sum_bound} on the sum of {self.summands} are not "
+                "positive numbers: state how large entries can be and how many devices are summed."
+            )
+        if self.model_budget < 1 or math.ldexp(self.entry_bound, self.data_bits) < 1:
+            raise CipherError(
+                f"{self.ring} is too small for entries up to {self.sum_bound:g} in steps of 2^{-self.data_bits}: "
+                "take fewer data bits or a larger ring."
+            )
+
+    @classmethod
+    def choose(
+        cls,
+        ring: Ring,
+        *,
+        entry_bound: float,
+        summands: int,
+        dimension: int,
+        sum_bound: float | None = None,
+        model_steps: float | None = None,
+    ) -> "FixedPoint":
+        """The most data bits that leave room for models whose entries measure ``model_steps`` steps on average.
+
+        Data of largest size n steps and a model of s steps on average need room for n s d N (N devices, d rows). The
+        worst relative errors of the product are 1/(2n) from the data and 1/(2s) from the model; by default n = s, which
+        makes the larger one least. Where the model's errors do not add up (see above), fewer steps, such as 16,
+        leave more for the data.
+        """
+        total = _at_least(entry_bound, summands) if sum_bound is None else sum_bound
+        room = ring.largest * SAFE_SHARE[0] // SAFE_SHARE[1]
+        steps = math.sqrt(room / (dimension * total / entry_bound)) if model_steps is None else model_steps
+        if not steps >= 1:
+            raise CipherError(
+                f"{ring} has no room for {dimension} rows summed over {summands} devices: take a larger ring."
+            )
+        needed = math.ceil(steps * dimension)
+        bits = math.floor(math.log2(room / needed / total)) + 1
+        # whole numbers decide, because floating point errs by a bit near 2^64
+        while _sum_limit(total, bits, summands) * needed > room and math.ldexp(entry_bound, bits) >= 1:
+            bits -= 1
+        if math.ldexp(entry_bound, bits) < 1:
+            raise CipherError(
+                f"{ring} is too small for the sum of {summands} matrices with {dimension} rows and a model of "
+                f"{steps:.3g} steps: take a larger ring or fewer model steps."
+            )
+        return cls(ring, bits, entry_bound, summands, total)
+
+    @property
+    def data_step(self) -> float:
+        """The distance of neighbouring data values."""
+        return math.ldexp(1.0, -self.data_bits)
+
+    @property
+    def sum_limit(self) -> int:
+        """The largest magnitude, in steps, of an entry of the sum of rounded data."""
+        return _sum_limit(self.sum_bound, self.data_bits, self.summands)
+
+    @property
+    def model_budget(self) -> int:
+        """The largest sum of magnitudes, in steps, that a class of a model may have."""
+        return self.ring.largest * SAFE_SHARE[0] // SAFE_SHARE[1] // self.sum_limit
+
+    def encode(
+        self, A: Float[np.ndarray, "..."], rng: np.random.Generator | None = None, *, bound: float | None = None
+    ) -> UInt[np.ndarray, "..."]:
+        """Residues of the data of one device; rounds to nearest, or stochastically with ``rng``.
+
+        ``bound`` is this device's own share of ``sum_bound`` where devices differ.
+        """
+        allowed = self.entry_bound if bound is None else bound
+        self._check_entries(bool(np.all(np.abs(A) <= allowed)), allowed)
+        return self.ring.residues(_rounded(np.ldexp(A.astype(np.float64), self.data_bits), rng))
+
+    def encode_symmetric(
+        self, A: Float[np.ndarray, "d d"], rng: np.random.Generator | None = None, *, bound: float | None = None
+    ) -> UInt[np.ndarray, "entries"]:
+        """The upper triangle of ``encode``, in one pass over it. The lower triangle of A is not looked at."""
+        if rng is not None:
+            return self.encode(pack_upper(A), rng, bound=bound)
+        allowed = self.entry_bound if bound is None else bound
+        rows, scale = np.ascontiguousarray(A), math.ldexp(1.0, self.data_bits)
+        packed = np.empty(packed_size(len(A)), self.ring.dtype)
+        wrap = self.ring.dtype.type(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
+        encode = kernels.encode_upper_wide if self.ring.dtype.itemsize > 4 else kernels.encode_upper_narrow
+        sound = encode(rows, scale, allowed, wrap, packed)
+        self._check_entries(sound, allowed)
+        return packed
+
+    def _check_entries(self, sound: bool, allowed: float) -> None:
+        if not sound or not allowed <= self.entry_bound:
+            raise CipherError(
+                f"An entry of the data is beyond the agreed bound {min(allowed, self.entry_bound):g} or is no number: "
+                "clean the data, or agree on a larger bound."
+            )
+
+    def decode_sum(self, residues: UInt[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
+        """The sum of the rounded data of up to ``summands`` devices; raises on what no such sum can be."""
+        integers = self.ring.centred(residues)
+        _check_band(integers, self.sum_limit)
+        return np.ldexp(integers.astype(np.float64), -self.data_bits)
+
+    def encode_model(
+        self, theta: Float[np.ndarray, "d c"], rng: np.random.Generator | None = None, *, longest: float = math.inf
+    ) -> EncodedModel:
+        """theta^T with the most bits for each class whose products with the data are sure to fit.
+
+        ``longest`` bounds the Euclidean length of a class in steps beside that.
+        """
+        if not np.all(np.isfinite(theta)):
+            raise CipherError("The model holds NaN or infinity: lower the learning rate.")
+        columns = np.ascontiguousarray(theta.T, dtype=np.float64)
+        norms, budget = np.abs(columns).sum(axis=1), self.model_budget
+        bits = np.full(len(columns), LARGEST_BITS, np.int64)
+        known = norms > 0
+        bits[known] = np.minimum(np.floor(np.log2(budget) - np.log2(norms[known])) + 1, LARGEST_BITS)
+        while True:
+            integers = _rounded(np.ldexp(columns, bits[:, None]), rng)
+            sizes = np.abs(integers).sum(axis=1)
+            large = (sizes > budget) | (np.linalg.norm(integers.astype(np.float64), axis=1) > longest)
+            if not np.any(large):
+                break
+            bits[large] -= 1
+        value = np.ldexp(integers.astype(np.float64), -bits[:, None]).T
+        return EncodedModel(self.ring.residues(integers), bits, sizes * self.sum_limit, value)
+
+    def decode_product(self, residues: UInt[np.ndarray, "c b"], model: EncodedModel) -> Float64[np.ndarray, "c b"]:
+        """theta^T sum A of the rounded matrices; raises on what no such product can be."""
+        integers = self.ring.centred(residues)
+        _check_band(integers, model.limits[:, None])
+        return np.asarray(np.ldexp(integers.astype(np.float64), -(model.bits + self.data_bits)[:, None]))
+
+    def product_error(self, model: EncodedModel, *, stochastic: bool = False) -> Float64[np.ndarray, "c"]:
+        """A bound on |decode_product - theta^T sum A| for each class, from both roundings of theta and A.
+
+        |[theta]^T [A] - theta^T A| <= |[theta]|_1 max |[A] - A| + |[theta] - theta|_1 max |A|. Against
+        ``model.value`` in place of theta the second term falls away.
+        """
+        share = 1.0 if stochastic else 0.5
+        data = np.abs(model.value).sum(axis=0) * (self.summands * self.data_step * share)
+        return np.asarray(data + np.ldexp(share * len(model.value) * self.sum_bound, -model.bits))
+
+
+def _at_least(bound: float, count: int) -> float:
+    """bound * count as a float that is not below it."""
+    total = bound * count
+    return total if Fraction(total) >= Fraction(bound) * count else math.nextafter(total, math.inf)
+
+
+def _sum_limit(bound: float, bits: int, summands: int) -> int:
+    """The sum in steps; each summand may have been rounded up by one."""
+    return math.floor(math.ldexp(bound, bits)) + summands
+
+
+def _rounded(steps: Float64[np.ndarray, "..."], rng: np.random.Generator | None) -> Int64[np.ndarray, "..."]:
+    """To the nearest integer, or to one of the two neighbours so that the mean is right."""
+    rounded = np.rint(steps) if rng is None else np.floor(steps + rng.random(steps.shape))
+    return np.asarray(rounded).astype(np.int64)
+
+
+def _check_band(integers: Int64[np.ndarray, "..."], limit: int | Int64[np.ndarray, "..."]) -> None:
+    # two comparisons, because the magnitude of the smallest 64-bit integer is not a 64-bit integer
+    outside = np.count_nonzero((integers > limit) | (integers < -np.asarray(limit)))
+    if outside:
+        raise CipherError(
+            f"{outside} of {integers.size} decoded numbers are larger than the bounds allow, so the sum overflowed or "
+            "a pad does not match: check the bounds, the seeds and the exports that were summed."
+        )

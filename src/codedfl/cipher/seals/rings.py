@@ -1,0 +1,303 @@
+"""The rings that sealed sharing computes in: Z_2^32, Z_2^64 and the fields of 2^31 - 1 and 2^48 - 59 elements.
+
+Residues are unsigned integers 0 .. modulus-1. The centred lift takes a residue to the signed integer of least
+magnitude that is congruent to it, and is the inverse of ``residues`` on -modulus/2 .. modulus/2. Everything here is
+exact. What is sent is ``to_wire`` of residues: the words they are held in, or fewer bits where those would be wasted.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Int64, UInt
+
+from codedfl.codes.modular import field_48_kernels as kernels_48
+from codedfl.codes.modular import kernels as kernels
+from codedfl.codes.modular.wrapping_64_kernels import product_64
+from codedfl.errors import CipherError
+
+__all__ = ["FIELD_31", "FIELD_48", "RINGS", "Z_32", "Z_64", "PowerOfTwoRing", "PrimeField", "Ring"]
+
+Residues = UInt[np.ndarray, "..."]
+Kernel = Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], None]
+
+# below this many multiplications, waking a second thread costs more than it saves
+_WORTH_A_THREAD = 200_000
+
+
+class Ring(ABC):
+    """A finite ring of residues: ``modulus``, the ``dtype`` they are held in and the ``bits`` of one on the wire."""
+
+    modulus: int
+    dtype: "np.dtype[Any]"
+    bits: int
+    name: str
+
+    @property
+    def largest(self) -> int:
+        """The largest centred value: integers of magnitude up to it are told apart."""
+        return (self.modulus - 1) // 2
+
+    def residues(self, integers: Int64[np.ndarray, "..."]) -> Residues:
+        """The residues of signed integers."""
+        return np.asarray(np.mod(integers, self.modulus)).astype(self.dtype)
+
+    @abstractmethod
+    def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
+        """The signed integers of least magnitude. Law: centred(residues(x)) = x for |x| <= largest."""
+
+    @abstractmethod
+    def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
+        """left + right, into ``out`` if given, which may be ``left`` or ``right``."""
+
+    @abstractmethod
+    def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
+        """left - right, into ``out`` if given, which may be ``left`` or ``right``."""
+
+    def negate(self, residues: Residues, out: Residues | None = None) -> Residues:
+        """Minus the residues."""
+        return self.subtract(np.zeros_like(residues), residues, out)
+
+    def product(
+        self, left: UInt[np.ndarray, "c d"], right: UInt[np.ndarray, "d b"], *, workers: int | None = None
+    ) -> UInt[np.ndarray, "c b"]:
+        """left @ right in the ring, on all cores unless ``workers`` says otherwise."""
+        self.check(left, right)
+        out = np.empty((left.shape[0], right.shape[1]), self.dtype)
+        left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+        if left.size * right.shape[1] < _WORTH_A_THREAD:
+            workers = 1
+        _by_columns(self._kernel(), left, right, out, workers or _cores())
+        return out
+
+    @abstractmethod
+    def _kernel(self) -> Kernel:
+        """The compiled product on a range of columns."""
+
+    def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
+        """The words that are sent. Law: from_wire(to_wire(x)) = x."""
+        self.check(residues)
+        return residues
+
+    def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
+        """The residues of words that were sent."""
+        self.check(words)
+        return words
+
+    def check(self, *arrays: Residues) -> None:
+        """Refuse arrays that do not hold residues of this ring's format."""
+        for array in arrays:
+            if array.dtype != self.dtype:
+                raise CipherError(
+                    f"Residues of {self.name} are {self.dtype} and these are {array.dtype}: encode them in this ring."
+                )
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@final
+class PowerOfTwoRing(Ring):
+    """Z_2^32 or Z_2^64: unsigned integers of the machine, which wrap by themselves."""
+
+    def __init__(self, bits: int) -> None:
+        if bits not in (32, 64):
+            raise ValueError(f"the ring Z_2^{bits} is not built: choose 32 or 64 bits")
+        self.modulus, self.bits, self.name = 2**bits, bits, f"Z_2^{bits}"
+        self.dtype = np.dtype(np.uint32 if bits == 32 else np.uint64)
+        self._signed = np.int32 if bits == 32 else np.int64
+
+    def residues(self, integers: Int64[np.ndarray, "..."]) -> Residues:
+        """The residues of signed integers."""
+        return integers.astype(self.dtype)
+
+    def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
+        """The signed integers of least magnitude; of +-modulus/2, the negative one."""
+        self.check(residues)
+        return residues.view(self._signed).astype(np.int64)
+
+    def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
+        """left + right, into ``out`` if given, which may be ``left`` or ``right``."""
+        self.check(left, right)
+        return np.asarray(np.add(left, right, out=out))
+
+    def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
+        """left - right, into ``out`` if given, which may be ``left`` or ``right``."""
+        self.check(left, right)
+        return np.asarray(np.subtract(left, right, out=out))
+
+    def _kernel(self) -> Kernel:
+        return kernels.product_wrapping if self.bits == 32 else product_64
+
+
+@dataclass(frozen=True)
+class _Arithmetic:
+    """The compiled arithmetic of a prime field."""
+
+    prime: int
+    name: str
+    product: Kernel
+    add: Callable[..., None]
+    subtract: Callable[..., None]
+    add_multiple: Callable[..., None]
+    reduce: Callable[..., int]
+
+
+_FIELDS = {
+    31: _Arithmetic(
+        kernels.PRIME,
+        "GF(2^31-1)",
+        kernels.product_31,
+        kernels.add_31,
+        kernels.subtract_31,
+        kernels.add_multiple_31,
+        kernels.reduce_31,
+    ),
+    48: _Arithmetic(
+        kernels_48.PRIME_48,
+        "GF(2^48-59)",
+        kernels_48.product_48,
+        kernels_48.add_48,
+        kernels_48.subtract_48,
+        kernels_48.add_multiple_48,
+        kernels_48.reduce_48,
+    ),
+}
+
+
+@final
+class PrimeField(Ring):
+    """The field of 2^31 - 1 or 2^48 - 59 elements: every residue but zero has an inverse, so codes can be built.
+
+    On the wire a residue of the first is a word of 32 bits, and one of the second three words of 16 bits, the lowest
+    first, along a last axis.
+    """
+
+    def __init__(self, bits: int) -> None:
+        if bits not in _FIELDS:
+            raise ValueError(f"no prime field of {bits} bits is built: choose 31 or 48 bits")
+        self._arithmetic = _FIELDS[bits]
+        self.modulus, self.bits, self.name = self._arithmetic.prime, bits, self._arithmetic.name
+        self.dtype = np.dtype(np.uint32 if bits == 31 else np.uint64)
+
+    def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
+        """The signed integers of least magnitude."""
+        self.check(residues)
+        signed = residues.astype(np.int64)
+        signed[signed > self.largest] -= self.modulus
+        return signed
+
+    def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
+        """left + right, into ``out`` if given, which may be ``left`` or ``right``."""
+        return self._elementwise(self._arithmetic.add, left, right, out)
+
+    def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
+        """left - right, into ``out`` if given, which may be ``left`` or ``right``."""
+        return self._elementwise(self._arithmetic.subtract, left, right, out)
+
+    def add_multiple(self, total: Residues, factor: int, block: Residues) -> None:
+        """Add factor * block to ``total``, in place."""
+        self.check(total, block)
+        if total.shape != block.shape or not total.flags.c_contiguous:
+            raise CipherError(
+                f"A multiple of shape {block.shape} cannot be added to {total.shape}: give equal shapes, and a total "
+                "in one piece of memory."
+            )
+        residue = self.dtype.type(factor % self.modulus)
+        self._arithmetic.add_multiple(total.reshape(-1), residue, np.ascontiguousarray(block).reshape(-1))
+
+    def inverse(self, residues: Residues) -> Residues:
+        """1 / residue for each residue, which must not be zero."""
+        self.check(residues)
+        if not np.all(residues):
+            raise CipherError("Zero has no inverse in a field: give residues that are not zero.")
+        inverses = [pow(int(residue), -1, self.modulus) for residue in residues.reshape(-1)]
+        return np.array(inverses, self.dtype).reshape(residues.shape)
+
+    def cut(self, words: UInt[np.ndarray, "count"]) -> int:
+        """Keep the low ``bits`` bits of every word, in place; the number of words that then are no residues."""
+        self.check(words)
+        return self._arithmetic.reduce(words)
+
+    def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
+        """The words that are sent. Law: from_wire(to_wire(x)) = x."""
+        self.check(residues)
+        if self.bits != 48:
+            return residues
+        words = np.empty((*residues.shape, 3), np.uint16)
+        kernels_48.pack_48(np.ascontiguousarray(residues).reshape(-1), words.reshape(-1))
+        return words
+
+    def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
+        """The residues of words that were sent; refuses words that are none."""
+        if self.bits != 48:
+            self.check(words)
+            return words
+        return self._unpacked(words)
+
+    def _unpacked(self, words: UInt[np.ndarray, "..."]) -> Residues:
+        if words.dtype != np.uint16 or words.shape[-1:] != (3,):
+            raise CipherError(
+                f"Residues of {self.name} are sent as three words of 16 bits each, and these are {words.dtype} of "
+                f"shape {words.shape}: send what to_wire gives."
+            )
+        residues = np.empty(words.shape[:-1], self.dtype)
+        outside = kernels_48.unpack_48(np.ascontiguousarray(words).reshape(-1), residues.reshape(-1))
+        if outside:
+            raise CipherError(f"{outside} of {residues.size} numbers that were sent are no residues of {self.name}.")
+        return residues
+
+    def _elementwise(
+        self, kernel: Callable[..., None], left: Residues, right: Residues, out: Residues | None
+    ) -> Residues:
+        self.check(left, right)
+        if left.shape != right.shape:
+            raise CipherError(f"Residues of shapes {left.shape} and {right.shape} do not fit: give equal shapes.")
+        result = np.empty(left.shape, self.dtype) if out is None else out
+        if not all(array.flags.c_contiguous for array in (left, right, result)):
+            total = np.empty(left.shape, self.dtype)
+            kernel(np.ravel(left), np.ravel(right), total.reshape(-1))
+            result[...] = total
+            return result
+        kernel(left.reshape(-1), right.reshape(-1), result.reshape(-1))
+        return result
+
+    def _kernel(self) -> Kernel:
+        return self._arithmetic.product
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_cores(), thread_name_prefix="ring")
+
+
+# a forked child inherits the object and none of its threads
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def _by_columns(kernel: Kernel, left: np.ndarray, right: np.ndarray, out: np.ndarray, workers: int) -> None:
+    columns = right.shape[1]
+    share = -(-columns // workers)
+    ranges = [(first, min(columns, first + share)) for first in range(0, columns, share)] if share else []
+    others = [_pool().submit(kernel, left, right, out, first, last) for first, last in ranges[1:]]
+    if ranges:
+        kernel(left, right, out, *ranges[0])
+    for other in others:
+        other.result()
+
+
+Z_32 = PowerOfTwoRing(32)
+Z_64 = PowerOfTwoRing(64)
+FIELD_31 = PrimeField(31)
+FIELD_48 = PrimeField(48)
+RINGS: dict[str, Ring] = {ring.name: ring for ring in (Z_32, Z_64, FIELD_31, FIELD_48)}

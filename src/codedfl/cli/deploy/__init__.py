@@ -1,0 +1,1 @@
+"""``codedfl deploy``: scenarios on real processes."""

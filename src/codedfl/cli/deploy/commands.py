@@ -1,0 +1,286 @@
+"""``codedfl deploy``: the same scenario on real processes, of this machine or of real hosts."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from threadpoolctl import threadpool_limits
+
+from codedfl import data
+from codedfl.cli.common import Json, Out, Set, bars, console, errors, print_json, scenario_with, warn_if_broken
+from codedfl.cli.deploy.board import board, live, read_board
+from codedfl.cli.run import run_table
+from codedfl.deploy.flare import Status, kits_of, load_kits, need_flare, reviver, running, threads_each
+from codedfl.deploy.flare import processes as kit_processes
+from codedfl.deploy.flare.kit_readme import guide
+from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.server import fleet
+from codedfl.deploy.server.deployment import STATUS
+from codedfl.errors import EngineError, LostDevicesError, UsageError
+from codedfl.runs import Run
+from codedfl.runs import directory as runs
+from codedfl.scenario import Scenario
+from codedfl.storage import make_folder, write_text
+
+__all__ = ["deploy_app"]
+
+deploy_app = typer.Typer(
+    help="The same scenario on real processes or hosts (NVIDIA FLARE).", no_args_is_help=True, rich_markup_mode=None
+)
+
+SCENARIO = "scenario.toml"
+"""In a folder of kits: what they were made for."""
+
+Devices = Annotated[
+    int | None, typer.Option("--devices", metavar="N", help="So many devices, spread over the scenario's fleet.")
+]
+Kits = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of start-up kits, or one kit.")]
+
+
+def _scenario(name: str, changes: list[str] | None, devices: int | None) -> Scenario:
+    chosen = scenario_with(name, changes)
+    return chosen if devices is None else fleet.fleet_of(chosen, devices)
+
+
+@deploy_app.command("local")
+def local_command(
+    scenario: Annotated[str, typer.Argument(help="Preset name or TOML file.")] = "sealed-coded",
+    devices: Devices = None,
+    changes: Set = None,
+    out: Out = None,
+    time_scale: Annotated[
+        float | None,
+        typer.Option(
+            "--emulate",
+            metavar="SCALE",
+            help="Make devices and links as slow as the scenario says, SCALE real seconds for each of theirs.",
+        ),
+    ] = None,
+    kernel_links: Annotated[
+        bool,
+        typer.Option(
+            "--kernel-links",
+            help="With --emulate: the kernel slows the links (network namespaces and tc; root only), no sleep.",
+        ),
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Train in virtual time too, and compare the models.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train on this machine: a server and devices as processes of their own, with mutual TLS on loopback.
+
+    Everything that is started is ended; a training that was stopped goes on where it stopped.
+    """
+    chosen = _scenario(scenario, changes, devices)
+    if time_scale is not None and not time_scale > 0:
+        raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
+    if kernel_links and time_scale is None:
+        raise UsageError("--kernel-links is for emulated fleets; add --emulate SCALE, for example --emulate 1")
+    place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
+    warn_if_broken(chosen.scheme)
+    if runs.finished(chosen, place, on_sites=True):
+        run = runs.load(place)
+    else:
+        run = _train_here(chosen, place, time_scale, kernel_links)
+    verified = _verify(chosen, run) if verify else {}
+    if json:
+        print_json(run.summary | {"run": str(place)} | ({"verified": verified} if verify else {}))
+        return
+    console.print(run_table(run.summary))
+    for name, value in verified.items():
+        console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    console.print(f"run directory: {place}", soft_wrap=True)
+
+
+def _place(scenario: Scenario, how: str) -> Path:
+    usual = runs.default_directory(scenario)
+    return usual.with_name(f"{usual.name}-{how}")
+
+
+def _train_here(scenario: Scenario, place: Path, time_scale: float | None, kernel_links: bool) -> Run:
+    need_flare()
+    if scenario.data.elsewhere:
+        raise UsageError(
+            "data.source = 'sites' leaves data to hosts of their own; use `codedfl deploy kit`, or name a data set"
+        )
+    if scenario.data.named:
+        with bars() as progress:  # once, and not by all sites at the same time
+            data.fetch(scenario.data.source, say=lambda sentence: progress(sentence, 0, 0))
+    folder = fleet.fleet_folder(place)
+    make_folder(place.parent)
+    try:
+        with (
+            fleet.local_fleet(scenario, place, time_scale=time_scale, kernel_links=kernel_links) as kits,
+            live(kits.server / STATUS) as report,
+        ):
+            report("starting processes")
+            return fleet.train(kits, scenario, run=place, time_scale=time_scale or 1.0, report=report)
+    except (EngineError, LostDevicesError) as error:
+        raise type(error)(f"{error} (logs are in '{folder}')") from None
+
+
+def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
+    """Train in virtual time, computing with as many threads as sites do, and compare the models."""
+    place = run.path.with_name(f"{run.path.name}.virtual")
+    sites = [Path(name) for name in ("server", *run.summary["deployment"]["sites"])]
+    with bars() as progress, threadpool_limits(threads_each(sites)):
+        virtual = runs.execute(scenario, place, progress=progress)
+    difference = runs.model_difference(run, virtual)
+    return {
+        "difference_to_virtual_time": difference,
+        "equal_to_the_last_bit": difference == 0,
+        "virtual_run": str(place),
+    }
+
+
+@deploy_app.command("kit")
+def kit_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the start-up kits.")],
+    scenario: Annotated[str, typer.Option("--scenario", help="Preset name or TOML file.")] = "sealed-coded",
+    host: Annotated[
+        str, typer.Option("--host", help="Name or address at which devices reach the server.")
+    ] = "localhost",
+    port: Annotated[int | None, typer.Option("--port", help="The server's port.  [default: a free one]")] = None,
+    sites: Annotated[
+        list[str] | None, typer.Option("--site", metavar="NAME", help="Name of a device's site (repeatable).")
+    ] = None,
+    devices: Devices = None,
+    own_keys: Annotated[
+        bool, typer.Option("--own-keys", help="Owners make the keys of their devices, and tell each other's prints.")
+    ] = False,
+    changes: Set = None,
+    json: Json = False,
+) -> None:
+    """Make start-up kits for real hosts, and say what to do with them."""
+    chosen = _scenario(scenario, changes, devices or (len(sites) if sites else None))
+    warn_if_broken(chosen.scheme)
+    kits = fleet.make_fleet(folder, chosen, sites=sites, host=host, port=port, own_keys=own_keys)
+    write_text(folder / SCENARIO, chosen.to_toml())
+    text = guide(kits, chosen, own_keys=own_keys)
+    write_text(folder / "README.md", text)
+    if json:
+        print_json({"folder": str(folder), "host": kits.host, "port": kits.port, "sites": list(kits.sites)})
+    else:
+        console.print(text, soft_wrap=True)
+
+
+@deploy_app.command("start")
+def start_command(
+    folder: Kits,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, start again what dies, and end all on Ctrl-C or SIGTERM.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Start the process of a kit on this machine, or of all kits in a folder."""
+    need_flare()
+    if not (kits := _kits(folder)):
+        raise UsageError(f"'{folder}' is a run directory; name start-up kits, or go on with `codedfl deploy local`")
+    prints = _make_keys(kits)
+    for kit, shown in prints.items():
+        errors.print(f"{kit}: a key was made; tell the owners of all other devices its print, {shown}", soft_wrap=True)
+    if foreground:
+        revive = reviver(kits, most=1_000_000)
+        with running(kits):
+            while True:
+                time.sleep(2.0)
+                revive()
+    for kit in kits:
+        kit_processes.start(kit, threads_each(kits))
+    _show(folder, kits, json)
+
+
+@deploy_app.command("train")
+def train_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of start-up kits, with that of the admin.")],
+    scenario: Annotated[
+        str | None, typer.Argument(help="Preset name or TOML file.  [default: what the kits were made for]")
+    ] = None,
+    changes: Set = None,
+    json: Json = False,
+) -> None:
+    """Have the server of some kits train, and wait; after a loss the same command goes on where it stopped."""
+    need_flare()
+    kits = load_kits(folder)
+    chosen = scenario_with(scenario or str(folder / SCENARIO), changes)
+    warn_if_broken(chosen.scheme)
+    if chosen.fleet.size != len(kits.sites):
+        raise UsageError(
+            f"the scenario has {chosen.fleet.size} devices and there are {len(kits.sites)} kits; make them agree"
+        )
+    with live(kits.server / STATUS) as report:
+        result = fleet.submit(kits, chosen, report=report)
+    if json:
+        print_json(result["summary"] | {"run": result["run"]})
+        return
+    console.print(run_table(result["summary"]))
+    console.print(f"run directory, on the server: {result['run']}", soft_wrap=True)
+
+
+@deploy_app.command("status")
+def status_command(folder: Kits, json: Json = False) -> None:
+    """Show which processes of some kits run on this machine, and on the server's how the training stands."""
+    need_flare()
+    _show(folder, _kits(folder), json)
+
+
+@deploy_app.command("stop")
+def stop_command(folder: Kits, json: Json = False) -> None:
+    """End all processes of some kits on this machine; a training goes on from its checkpoint when it is begun again."""
+    need_flare()
+    kits = _kits(folder)
+    fleet.end(kits)
+    _show(folder, kits, json)
+
+
+def _kits(folder: Path) -> list[Path]:
+    """Return the kits that a folder means: one, or all of a folder, or those of a run directory while it runs here."""
+    if (folder / "startup").is_dir():
+        return [folder.resolve()]
+    if (folder / "kits.json").exists():
+        return kits_of(load_kits(folder))
+    beside = fleet.fleet_folder(folder.resolve())
+    if beside.is_dir():  # whether the run itself has begun or not
+        return kits_of(load_kits(beside))
+    return [] if (folder / SCENARIO).exists() else kits_of(load_kits(folder))
+
+
+def _make_keys(kits: Sequence[Path]) -> dict[Path, str]:
+    """Make the keys that owners were to make themselves."""
+    made: dict[Path, str] = {}
+    for kit in kits:
+        device = (kit / "startup" / "fed_client.json").exists()
+        if device and not (kit / fleet.KEY).exists():
+            key = DeviceKey()
+            key.write(kit / fleet.KEY)
+            made[kit] = key.fingerprint
+    return made
+
+
+def _show(folder: Path, kits: Sequence[Path], json: bool) -> None:
+    found = kit_processes.status(kits)
+    boards = [table for kit in kits if (table := read_board(kit / STATUS)) is not None]
+    if json:
+        rows = [{"kit": str(one.kit), "pid": one.pid, "jobs": list(one.jobs), "died": one.died} for one in found]
+        print_json({"processes": rows, "training": boards[0] if boards else None})
+        return
+    if not kits:
+        console.print(f"no processes run for '{folder}'", soft_wrap=True)
+        return
+    console.print(_processes(found))
+    for table in boards:
+        console.print(board(table))
+
+
+def _processes(found: Sequence[Status]) -> Table:
+    table = Table(title="processes on this machine", title_justify="left")
+    for name in ("kit", "state", "process", "working on a job"):
+        table.add_column(name)
+    for one in found:
+        state = "runs" if one.pid else ("died" if one.died else "does not run")
+        table.add_row(one.kit.name, state, str(one.pid or ""), ", ".join(map(str, one.jobs)))
+    return table

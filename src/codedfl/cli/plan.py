@@ -1,0 +1,142 @@
+"""``codedfl plan``: what each scheme would take on a fleet, before any training, and which one to take."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from codedfl.cli.common import Json, Set, bars, console, print_json, scenario_with, seconds_text
+from codedfl.errors import UsageError
+from codedfl.progress import Progress
+from codedfl.scenario import Scenario
+from codedfl.studies.epochs_to_target import EpochsToTarget, finished
+from codedfl.studies.plan import DRAWS, PRIVACY, Offer, Plan, Shapes, plan
+
+__all__ = ["plan_command"]
+
+
+def plan_command(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[SCHEME]...", help="Schemes; all if none.")] = None,
+    scenario: Annotated[
+        str, typer.Option("--scenario", "-s", metavar="S", help="Preset name or TOML file: fleet, links, data.")
+    ] = "paper",
+    changes: Set = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, max=10**8, help="Data points of all devices, if the data is not at hand.")
+    ] = None,
+    outputs: Annotated[int | None, typer.Option(min=1, max=10**5, help="Outputs, given with --samples.")] = None,
+    epochs: Annotated[
+        list[str] | None,
+        typer.Option("--epochs", metavar="SOLVER=N", help="Epochs to the target with a solver (repeatable)."),
+    ] = None,
+    from_run: Annotated[
+        list[Path] | None,
+        typer.Option("--from-run", metavar="DIR", help="Take the epochs from a finished run (repeatable)."),
+    ] = None,
+    draws: Annotated[int, typer.Option(min=2, max=100_000, help="Timing draws behind the bands.")] = DRAWS,
+    privacy: Annotated[
+        str, typer.Option(metavar="|".join(PRIVACY), help="Recommend only what holds, or also what encrypts nothing.")
+    ] = PRIVACY[0],
+    json: Json = False,
+) -> None:
+    """Predict the time of each scheme on a fleet, without training, and recommend one."""
+    chosen = scenario_with(scenario, changes)
+    known = EpochsToTarget(_told(epochs), [finished(path, chosen) for path in from_run or []])
+    with bars() as progress:
+        shapes = _shapes(chosen, samples, outputs, progress)
+        made = plan(chosen, shapes, names=names or (), epochs=known, draws=draws, privacy=privacy, progress=progress)
+    if json:
+        print_json(made.to_table())
+        return
+    console.print(_times(made))
+    console.print(_costs(made))
+    _print_leaks(made.offers)
+    _print_sources(made.offers)
+    _print_choice(made)
+
+
+def _told(pairs: Sequence[str] | None) -> dict[str, int]:
+    told = {}
+    for pair in pairs or []:
+        solver, _, count = pair.partition("=")
+        if not count.strip().isdecimal():
+            raise UsageError(f"--epochs '{pair}' must be SOLVER=N, for example --epochs gradient-descent=500")
+        told[solver.strip()] = int(count)
+    return told
+
+
+def _shapes(scenario: Scenario, samples: int | None, outputs: int | None, progress: Progress) -> Shapes:
+    if samples is None and outputs is None:
+        return Shapes.of_data(scenario, progress)
+    if samples is None or outputs is None:
+        raise UsageError("--samples and --outputs go together; give both, or neither to look at the data")
+    return Shapes.told(scenario, samples=samples, outputs=outputs)
+
+
+def _times(made: Plan) -> Table:
+    goal = "the target" if made.target is None else f"{made.target:g}"
+    table = Table(title=f"predicted time to {goal}, 95% of {made.draws} timing draws", box=SIMPLE)
+    for name in ("scheme", "solver", "epochs", "time", "95% band"):
+        table.add_column(name, justify="left" if name in ("scheme", "solver") else "right", no_wrap=True)
+    for offer in made.offers:
+        name = offer.scheme.name
+        for found in sorted(offer.predictions, key=lambda entry: entry.time.mean):
+            limits = f"{seconds_text(found.time.low)} - {seconds_text(found.time.high)}"
+            table.add_row(name, found.solver, f"{found.epochs.count:,}", seconds_text(found.time.mean), limits)
+            name = ""
+        if not offer.predictions:
+            table.add_row(name, "cannot be used", "-", "-", "-")
+    return table
+
+
+def _costs(made: Plan) -> Table:
+    table = Table(title="megabytes of a device with the quickest solver: mean, largest; and secrecy", box=SIMPLE)
+    for name in ("scheme", "sends up", "sends d2d", "receives", "survives\nlosses", "secrecy"):
+        table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=True)
+    for offer in made.offers:
+        if offer.best is not None:
+            sizes = [_sizes(offer.best.bits[link]) for link in ("up", "d2d", "down")]
+            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), offer.scheme.verdict)
+    return table
+
+
+def _sizes(bits: Mapping[str, float]) -> str:
+    """Write the mean, and below it the largest."""
+    return "\n".join(f"{bits[name] / 8e6:.3g}" for name in ("mean", "largest"))
+
+
+def _print_leaks(offers: Sequence[Offer]) -> None:
+    """Schemes that give away the same stand together."""
+    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for offer in offers:
+        if offer.leakage is not None:
+            alike.setdefault(tuple(offer.leakage.items()), []).append(offer.scheme.name)
+    for words, names in alike.items():
+        console.print(f"{', '.join(names)}:")
+        for party, seen in words:
+            console.print(f"  {party}: {seen}")
+
+
+def _print_sources(offers: Sequence[Offer]) -> None:
+    console.print()
+    said: dict[str, list[str]] = {}
+    for offer in offers:
+        if offer.refused is not None:
+            console.print(f"{offer.scheme.name} cannot be used: {offer.refused}")
+        for found in offer.predictions:
+            names = said.setdefault(f"{found.solver}, {found.epochs.count:,} epochs, {found.epochs.source}", [])
+            names.append(offer.scheme.name)
+    for source, names in said.items():
+        console.print(f"epochs: {source} ({', '.join(names)})")
+
+
+def _print_choice(made: Plan) -> None:
+    console.print()
+    offer = made.recommended
+    if offer is None or offer.best is None:
+        console.print(f"recommended: none. {made.reason}")
+    else:
+        console.print(f"recommended: {offer.scheme.name} with {offer.best.solver}. {made.reason}")

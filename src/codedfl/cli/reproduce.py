@@ -1,0 +1,52 @@
+"""``codedfl reproduce``: the paper's experiment."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from codedfl.cli.common import Json, bars, console, print_json, seconds_text
+from codedfl.report.pages import number
+from codedfl.studies.reproduce import reproduce
+
+__all__ = ["reproduce_command"]
+
+
+def reproduce_command(
+    quick: Annotated[bool, typer.Option("--quick", help="Small data, in seconds.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go.")] = Path("out/reproduce"),
+    seeds: Annotated[int, typer.Option(min=1, help="How many feature seeds.")] = 5,
+    json: Json = False,
+) -> None:
+    """Run the paper's experiment and put its claims beside what is measured."""
+    with bars() as progress:
+        summary = reproduce(out, quick=quick, seeds=range(seeds), progress=progress)
+    if json:
+        print_json(summary)
+        return
+    console.print(_claims(summary["claims"]))
+    console.print(_epochs(summary))
+    console.print(f"figures, claims, summary, and all on one page: {out / 'index.html'}", soft_wrap=True)
+
+
+def _claims(claims: list[dict[str, Any]]) -> Table:
+    table = Table(title="what the paper claims, and what is measured")
+    for name in ("claim", "paper", "measured", "95% range", "verdict"):
+        table.add_column(name)
+    for claim in claims:
+        spread = f"{number(claim['low'])} to {number(claim['high'])}"
+        table.add_row(claim["name"], number(claim["claimed"]), number(claim["measured"]), spread, claim["verdict"])
+    return table
+
+
+def _epochs(summary: dict[str, Any]) -> Table:
+    target = f"{summary['target']:g}"
+    table = Table(title=f"by feature seed {summary['feature_seeds']}")
+    for name in ("scheme", f"epochs to {target}", f"mean time to {target}", "an epoch"):
+        table.add_column(name)
+    for scheme, row in summary["schemes"].items():
+        epochs = " ".join("-" if epoch is None else str(epoch) for epoch in row["epochs_to_accuracy"][target])
+        times = ", ".join(seconds_text(seconds) for seconds in row["time_to_accuracy"][target])
+        table.add_row(scheme, epochs, times, seconds_text(row["seconds_per_epoch"]))
+    return table

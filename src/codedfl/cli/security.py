@@ -1,0 +1,118 @@
+"""``codedfl security`` and ``codedfl attack``: what is claimed, what is estimated, and what an attacker really gets."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE
+from rich.table import Table
+
+from codedfl.cli.common import Json, Set, bars, console, print_json, settings_from
+from codedfl.errors import UsageError
+from codedfl.scenario import Scenario, load, preset_names
+from codedfl.schemes import SCHEMES
+from codedfl.security.attacks import ATTACKS
+from codedfl.security.audit import EPOCHS, Outcome, Statement, attack_scenario, statement
+from codedfl.security.scoring import Score
+from codedfl.studies.compare import SharedProblem
+
+__all__ = ["attack_command", "security_command"]
+
+Presets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[PRESET]...", help="Preset names or TOML files; all that encrypt if none is given."),
+]
+
+
+def security_command(presets: Presets = None, changes: Set = None, json: Json = False) -> None:
+    """Say what level is claimed, what the problem behind it would cost, and what is known: nothing is run."""
+    statements = [statement(scenario) for scenario in _chosen(presets, changes)]
+    if json:
+        print_json([entry.to_table() for entry in statements])
+        return
+    for entry in statements:
+        _print_statement(entry)
+        if entry.estimates:
+            console.print(_estimates(entry))
+    if any(entry.verdict == "broken" for entry in statements):
+        console.print("see it happen: codedfl attack PRESET", soft_wrap=True)
+
+
+def attack_command(
+    presets: Presets = None,
+    changes: Set = None,
+    attacks: Annotated[
+        list[str] | None, typer.Option("--attack", metavar="NAME", help="Only this attack (repeatable).")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=4, help="Epochs whose messages the attackers see.")] = EPOCHS,
+    json: Json = False,
+) -> None:
+    """Run the schemes, attack what they really sent, and score the attackers."""
+    unknown = [name for name in attacks or [] if name not in ATTACKS]
+    if unknown:
+        raise UsageError(f"no attack is called '{unknown[0]}'; attacks are {', '.join(ATTACKS)}")
+    scenarios = _chosen(presets, changes)
+    found: list[tuple[Statement, list[Outcome]]] = []
+    with bars() as progress:
+        shared = SharedProblem(progress)
+        for scenario in scenarios:
+            problem = shared.get(scenario)()
+            outcomes = attack_scenario(scenario, problem, names=attacks or (), epochs=epochs, progress=progress)
+            found.append((statement(scenario), outcomes))
+    if json:
+        print_json([outcome.to_table() for _, outcomes in found for outcome in outcomes])
+        return
+    for entry, outcomes in found:
+        _print_statement(entry)
+        console.print(_outcomes(outcomes))
+
+
+def _chosen(presets: Sequence[str] | None, changes: list[str] | None) -> list[Scenario]:
+    """Return the named scenarios, or the presets whose scheme encrypts."""
+    settings = settings_from(changes)
+    if presets:
+        return [load(name).with_settings(settings) for name in presets]
+    known = [load(name) for name in preset_names()]
+    return [entry.with_settings(settings) for entry in known if SCHEMES[entry.scheme].verdict != "not encrypted"]
+
+
+def _print_statement(entry: Statement) -> None:
+    claimed = "claims no level" if entry.claimed_bits is None else f"claims {entry.claimed_bits} bits"
+    known = [estimate for estimate in entry.estimates if estimate.bits is not None]
+    least = min(known, key=lambda estimate: estimate.bits or 0.0, default=None)
+    estimated = "" if least is None else f", lowest estimate {least.shown} ({least.name})"
+    console.print(f"{entry.preset} ({entry.scheme}) {claimed}{estimated}. Verdict: {entry.verdict}.", soft_wrap=True)
+    console.print(f"  {entry.sentence}", soft_wrap=True)
+
+
+def _estimates(entry: Statement) -> Table:
+    table = Table(title="estimated work of decoding, which nobody needs to do", box=SIMPLE)
+    table.add_column("algorithm")
+    table.add_column("log2 of operations", justify="right")
+    table.add_column("tuned to, or why not evaluated")
+    for estimate in entry.estimates:
+        tuned = ", ".join(f"{name} = {value}" for name, value in estimate.choices.items())
+        table.add_row(estimate.name, estimate.shown, tuned if estimate.bits is not None else estimate.reason)
+    return table
+
+
+def _outcomes(outcomes: Sequence[Outcome]) -> Table:
+    table = Table(title="attacks on what was really sent", box=SIMPLE)
+    for name in ("attack, and what it was given", "what it got", "cost", "verdict"):
+        table.add_column(name, justify="right" if name == "cost" else "left", no_wrap=name in ("cost", "verdict"))
+    for outcome in outcomes:
+        given = f"{outcome.view}, {outcome.assumption}" if outcome.assumption else outcome.view
+        cost = f"{outcome.seconds:.2f} s {outcome.peak_bytes / 1e6:4.0f} MB"
+        table.add_row(f"{outcome.attack}: {given}", _result(outcome.score), cost, outcome.score.verdict)
+    return table
+
+
+def _result(score: Score) -> str:
+    found = []
+    if score.relative_error is not None:
+        found.append(f"A to {score.relative_error:.1e}")
+    if score.support_found is not None:
+        found.append("all of the support" if score.support_recovered else f"{score.support_found:.0%} of the support")
+    if score.auc is not None:
+        found.append(f"AUC {score.auc:.4f}")
+    return ", ".join(found) or "nothing"

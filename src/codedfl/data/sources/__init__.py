@@ -1,0 +1,1 @@
+"""Data sets known by name: where their files come from."""

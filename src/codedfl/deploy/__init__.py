@@ -1,0 +1,1 @@
+"""Deployments: the same schemes on real sites."""

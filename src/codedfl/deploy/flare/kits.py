@@ -1,0 +1,176 @@
+"""Start-up kits: a folder each for the server, every device and the one who submits jobs, with keys for mutual TLS.
+
+    make_kits(folder, site_names(5))                                all on this machine, reachable from it alone
+    make_kits(folder, names, host="fl.example.org", port=8002)      real hosts: take each folder to its host
+
+A kit holds one private key and is readable by its owner only. The key of the authority that signed the certificates
+is not kept: whoever holds it could pose as any site, and to add a site new kits are made.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import tomli_w
+
+from codedfl.deploy.flare.names import SERVER, check_site, need_flare
+from codedfl.deploy.flare.resources import write_policy
+from codedfl.deploy.flare.sites import FILE
+from codedfl.errors import EngineError, UsageError
+
+__all__ = ["ADMIN", "Kits", "free_port", "load_kits", "make_kits", "write_private", "write_site"]
+
+ADMIN = "admin@codedfl.local"
+"""Who submits jobs."""
+
+PROJECT = "codedfl"
+MANIFEST = "kits.json"
+STARTUP = ("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key")
+SETTINGS = ("fed_server.json", "fed_client.json", "fed_admin.json")
+HEADING = "# This site's own settings: no job can change them.\n"
+ECHO = "codedfl.testing.echo:host"
+
+
+@final
+@dataclass(frozen=True)
+class Kits:
+    """A folder of start-up kits, and where their server is reached."""
+
+    folder: Path
+    host: str
+    port: int
+    sites: tuple[str, ...]
+
+    @property
+    def server(self) -> Path:
+        """The kit of the server."""
+        return self.folder / SERVER
+
+    @property
+    def admin(self) -> Path:
+        """The kit of the one who submits jobs."""
+        return self.folder / "admin"
+
+    def device(self, site: str) -> Path:
+        """The kit of a device."""
+        return self.folder / site
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
+
+
+def write_site(kit: Path, settings: Mapping[str, Any]) -> None:
+    """Write a site's own settings into its kit; the next job finds them."""
+    write_private(kit / FILE, (HEADING + tomli_w.dumps(dict(settings))).encode())
+
+
+def load_kits(folder: Path) -> Kits:
+    """Find the kits that :func:`make_kits` made."""
+    try:
+        made = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return Kits(folder.resolve(), str(made["host"]), int(made["port"]), tuple(map(str, made["sites"])))
+    except (OSError, ValueError, KeyError, TypeError):
+        raise EngineError(f"'{folder}' holds no start-up kits; make them first") from None
+
+
+def make_kits(
+    folder: Path,
+    sites: Sequence[str],
+    *,
+    host: str = "localhost",
+    port: int | None = None,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Kits:
+    """Make a folder of kits; ``settings`` are those of each site's ``site.toml``, also for the server.
+
+    With the host ``localhost`` the server listens on this machine only; FLARE knows no other choice than that and all
+    interfaces. Without a port, a free one of this machine is taken.
+    """
+    need_flare()
+    _check(folder, sites, host, port)
+    kits = Kits(folder.resolve(), host, free_port() if port is None else port, tuple(sites))
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".kits-") as scratch:  # made by mkdtemp: for the owner only
+        made = _provision(Path(scratch), kits)
+        for name in (SERVER, *sites, "admin"):
+            _take(made / {SERVER: host, "admin": ADMIN}.get(name, name), kits.folder / name)
+    for name in (SERVER, *sites):
+        own = {"name": name} | ({} if name == SERVER else {"host": ECHO}) | dict((settings or {}).get(name, {}))
+        write_site(kits.folder / name, own)
+        write_policy(kits.folder / name)
+    manifest = {"version": 1, "host": kits.host, "port": kits.port, "sites": list(kits.sites)}
+    write_private(kits.folder / MANIFEST, json.dumps(manifest, indent=2).encode())
+    return kits
+
+
+def _check(folder: Path, sites: Sequence[str], host: str, port: int | None) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"'{folder}' is not an empty folder; choose another for the start-up kits")
+    if not sites or len(set(sites)) != len(sites):
+        raise UsageError("kits need at least one site, and every site a name of its own")
+    for site in sites:
+        check_site(site)
+    if host in sites:
+        raise UsageError(f"'{host}' is both the server's host and a site; give the site another name")
+    if port is not None and not 0 < port < 65536:
+        raise UsageError(f"{port} is not a port; choose one from 1 to 65535")
+
+
+def _provision(scratch: Path, kits: Kits) -> Path:
+    from nvflare.lighter.entity import Project
+    from nvflare.lighter.impl.cert import CertBuilder
+    from nvflare.lighter.impl.static_file import StaticFileBuilder
+    from nvflare.lighter.impl.workspace import WorkspaceBuilder
+    from nvflare.lighter.provisioner import Provisioner
+
+    said = io.StringIO()
+    before = os.umask(0o077)
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            project = Project(PROJECT, "", props={"api_version": 3})
+            project.set_server(kits.host, PROJECT, {"fed_learn_port": kits.port, "admin_port": kits.port})
+            for site in kits.sites:
+                project.add_client(site, PROJECT, {})
+            project.add_admin(ADMIN, PROJECT, {"role": "project_admin"})
+            builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", scheme="tcp"), CertBuilder()]
+            context = Provisioner(str(scratch), builders).provision(project)
+    except ValueError as error:
+        raise UsageError(f"FLARE takes no such kits ({error})") from None
+    finally:
+        os.umask(before)
+    made = context.get("current_prod_dir")
+    if not made:
+        raise EngineError(f"FLARE made no start-up kits: {' '.join(said.getvalue().split())[-300:]}")
+    return Path(made)
+
+
+def _take(made: Path, kit: Path) -> None:
+    (kit / "startup").mkdir(parents=True, mode=0o700)
+    (kit / "local").mkdir(mode=0o700)
+    (kit / "transfer").mkdir(mode=0o700)
+    kit.chmod(0o700)
+    for name in (*STARTUP, *SETTINGS):
+        if (made / "startup" / name).exists():
+            write_private(kit / "startup" / name, (made / "startup" / name).read_bytes())
+    if (made / "local" / "resources.json.default").exists() and (kit / "startup" / "fed_admin.json").exists():
+        shutil.copyfile(made / "local" / "resources.json.default", kit / "local" / "resources.json.default")
+        (kit / "local" / "resources.json.default").chmod(0o600)

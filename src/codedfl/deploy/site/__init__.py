@@ -1,0 +1,1 @@
+"""The site's side of a deployment."""

@@ -1,0 +1,86 @@
+"""The results of a run in short and epoch by epoch, as they stand in its directory."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl import schemes
+from codedfl.scenario import Scenario
+from codedfl.training import COLUMNS, State
+from codedfl.training.costs import LINKS, mean_and_largest, spent_in
+from codedfl.training.timing import Band, band, time_to
+
+__all__ = ["Timed", "summarise", "tabulate", "target_name", "times_to_targets"]
+
+Timed = tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]
+"""The accuracy of every epoch of a training, and when it ended in each draw."""
+
+
+def target_name(target: float) -> str:
+    """Return the key of a target accuracy in summaries."""
+    return repr(target)
+
+
+def tabulate(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> dict[str, Any]:
+    """Return the columns of ``epochs.parquet``."""
+    columns: dict[str, Any] = {name: np.array(state.history.columns[name]) for name in COLUMNS}
+    shortest = min(seconds.shape[1] for seconds in timings)
+    together = np.concatenate([seconds[:, :shortest] for seconds in timings])
+    bands = [band(together[:, epoch]) for epoch in range(shortest)]
+    bands += [Band(math.nan, math.nan, math.nan)] * (len(columns["epoch"]) - shortest)
+    columns["time_mean"] = [item.mean for item in bands]
+    columns["time_low"] = [item.low for item in bands]
+    columns["time_high"] = [item.high for item in bands]
+    return columns
+
+
+def times_to_targets(
+    targets: Sequence[float], runs: Sequence[Timed]
+) -> tuple[dict[str, float | None], dict[str, list[float | None] | None]]:
+    """Return the mean time to each target and its 95% band, given accuracies and times of all runs; None is never."""
+    means: dict[str, float | None] = {}
+    bands: dict[str, list[float | None] | None] = {}
+    for target in targets:
+        times = [time_to(accuracy, seconds, target) for accuracy, seconds in runs]
+        reached = [seconds for seconds in times if seconds is not None]
+        found = band(np.concatenate(reached)) if len(reached) == len(times) else None
+        means[target_name(target)] = found.mean if found else None
+        bands[target_name(target)] = [_finite(found.low), _finite(found.high)] if found else None
+    return means, bands
+
+
+def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, runs: list[Timed]) -> dict[str, Any]:
+    """Return the contents of ``summary.json`` but for what depends on who took part; what is not known is None."""
+    columns = state.history.columns
+    means, bands = times_to_targets(scenario.training.targets, runs)
+    spent = spent_in(state.history, scenario.fleet.size)
+    errors = np.array(columns["gradient_error"])
+    return {
+        "scenario": scenario.name,
+        "scheme": scenario.scheme,
+        "epochs": state.epoch,
+        "final_accuracy": _finite(columns["accuracy"][-1]),
+        "best_accuracy": max((value for value in columns["accuracy"] if math.isfinite(value)), default=None),
+        "time_to_accuracy": means,
+        "time_to_accuracy_band": bands,
+        "timing_draws": sum(len(seconds) for _, seconds in runs),
+        "seconds_per_epoch": float(np.mean([seconds[:, -1].mean() / seconds.shape[1] for _, seconds in runs])),
+        "bits_sent": {kind: int(sum(columns[f"{kind}_bits"])) for kind in LINKS},
+        "device_macs": int(sum(columns["device_macs"])),
+        "bits_per_device": {link: mean_and_largest(spent[link]) for link in LINKS},
+        "macs_per_device": mean_and_largest(spent["macs"]),
+        "server_macs": int(sum(columns["server_macs"])),
+        "decode_failures": 0,  # a key's erasure set is drawn again until its decoder restores it
+        "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
+        "handovers": len(state.history.transfers),
+        "survives_losses": scheme.survives_losses,
+        "verdict": scheme.verdict,
+        "leakage": scheme.leakage().to_table(),
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""Schemes whose server learns sums only."""

@@ -1,0 +1,67 @@
+"""What the questions of a secure sum cost, for who predicts times: a sum of nothing, gone through for real."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from codedfl.cipher.seals import Z_32, Z_64
+from codedfl.network import RoundCosts
+from codedfl.schemes.aggregated.device import Masker
+from codedfl.schemes.aggregated.server import MaskedSum, Threshold
+from codedfl.schemes.messages import Message, Work, message_bits
+
+__all__ = ["question_costs"]
+
+Each = tuple[int, int, int]
+"""Bits down, operations and bits up of one device; all devices have the same."""
+
+
+def question_costs(active: int, threshold: Threshold, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
+    """Return the costs of the four questions of a sum over the active devices' replies.
+
+    ``alone`` is what a reply without masks costs each device: the third question costs that and the protocol's share.
+    """
+    sizes = tuple((name, array.size) for name, array in reply.items())
+    wide = any(array.dtype.itemsize > 4 or array.dtype.kind == "f" for array in reply.values())
+    each, server = _measured(active, threshold, sizes, wide)
+    none = 0 * alone.asked
+    proper = dataclasses.replace(alone, up_bits=none, server_macs=0)
+    nothing = dataclasses.replace(proper, down_bits=none, macs=none)
+    bare = (nothing, nothing, proper, dataclasses.replace(nothing, server_macs=alone.server_macs + server))
+    return [_plus(costs, more) for costs, more in zip(bare, each, strict=True)]
+
+
+def _plus(costs: RoundCosts, each: Each) -> RoundCosts:
+    down, macs, up = each
+    return dataclasses.replace(
+        costs, down_bits=costs.down_bits + down, macs=costs.macs + macs, up_bits=costs.up_bits + up
+    )
+
+
+@lru_cache(maxsize=256)
+def _measured(
+    devices: int, threshold: Threshold, sizes: tuple[tuple[str, int], ...], wide: bool
+) -> tuple[tuple[Each, ...], int]:
+    """Let so many devices mask zeros, and count what each question takes, and what opening takes the server."""
+    ring = Z_64 if wide else Z_32
+    zeros = {name: np.zeros(size, ring.dtype) for name, size in sizes}
+    maskers = [Masker(index, threshold) for index in range(devices)]
+    total = MaskedSum(1, {index: {} for index in range(devices)}, threshold, ring, awaited=devices, needed=devices)
+    question: Mapping[int, Message] | None = total.begin()
+    counted: list[Each] = []
+    replies: dict[int, Message] = {}
+    while question is not None:
+        for index, request in question.items():
+            work = Work()
+            if "envelopes" in request:
+                replies[index] = maskers[index].mask(1, request, zeros, ring, work)
+            else:
+                replies[index] = maskers[index].answer(1, request, work)
+            each = message_bits(request), work.macs, message_bits(replies[index])
+        counted.append(each)
+        question = total.follow_up(replies)
+    opening = Work()
+    total.opened(replies, opening)
+    return tuple(counted), opening.macs

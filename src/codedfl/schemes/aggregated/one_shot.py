@@ -1,0 +1,215 @@
+"""One shot: devices send their Gram matrices and moments once, securely added up, and the server does the rest alone.
+
+In the first epoch every device sends the upper triangle of A_i and B_i as residues, under the masks of
+``schemes.aggregated.server``. The server opens the sums and nothing else. From then on it knows the gradient at every
+model, and can solve in closed form: no device is asked again.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, UInt
+
+from codedfl.cipher.seals import RINGS, packed_size, unpack_upper
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.aggregated.device import MaskedDevice
+from codedfl.schemes.aggregated.secagg import SECAGG_REASON, check_threshold, secagg_leakage
+from codedfl.schemes.aggregated.server import MaskedSum, Threshold
+from codedfl.schemes.contract import (
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    Public,
+    Round,
+    Scheme,
+    Server,
+    StandingServer,
+    SummedServer,
+    Transcript,
+    Work,
+)
+from codedfl.schemes.sealing import Formats, check_bounds
+from codedfl.security.views.kinds import SummedRepliesView
+from codedfl.security.views.sealed import as_seen, sealed_exposures, sealed_pair
+from codedfl.security.views.secagg import replayed
+from codedfl.settings import setting
+from codedfl.task import Shard
+
+__all__ = ["OneShot"]
+
+AUTO = "auto"
+RING_OF = {"float32": "Z_2^32", "float64": "Z_2^64"}
+"""Words as wide as the numbers of the scenario: then rounding them is of the order of the numbers' own rounding."""
+
+
+class OneShotOptions(SchemeOptions):
+    """How many devices' shares open the sums (two thirds of all unless given), and the ring that they are added in."""
+
+    threshold: int | None = setting(default=None, low=2)
+    ring: str = setting(default=AUTO, choices=(AUTO, "Z_2^32", "Z_2^64"))
+
+    def check_fleet(self, devices: int) -> None:
+        """A sum takes two devices; the threshold must be more than half of them."""
+        check_threshold("one-shot", self.threshold, devices)
+
+
+@final
+class GramDevice(Device):
+    """Replies with its Gram matrix and its moments, as residues."""
+
+    def __init__(self, shard: Shard, formats: Formats) -> None:
+        self._reply = {
+            "gram": formats.gram.encode_symmetric(shard.gram),
+            "moments": formats.moments.encode(shard.moments),
+        }
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Send what was prepared."""
+        return self._reply
+
+
+@final
+class OneShotServer(SummedServer, StandingServer):
+    """Opens the sums once, and computes every gradient from them."""
+
+    def __init__(self, public: Public, formats: Formats, threshold: Threshold) -> None:
+        self._public = public
+        self._formats = formats
+        self._threshold = threshold
+        self._sum: MaskedSum | None = None
+        self._model = np.zeros((public.features, public.outputs))
+        self._known: dict[str, Float[np.ndarray, "..."]] = {}
+        self._gram = np.zeros((0, 0))
+
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Begin the sums if they are not known; else ask nobody."""
+        self._model = model.astype(self._public.dtype).astype(np.float64)
+        self._sum = None
+        if self._known:
+            return Round(epoch, {})
+        requests: dict[int, Message] = {device: {} for device in range(self._public.devices)}
+        ring, everyone = self._formats.gram.ring, self._public.devices
+        reply = {
+            "gram": (ring.dtype, (packed_size(self._public.features),)),
+            "moments": (ring.dtype, (self._public.features, self._public.outputs)),
+        }
+        proper = dict.fromkeys(requests, reply)
+        self._sum = MaskedSum(epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper)
+        return Round(epoch, self._sum.begin(), expected=self._sum.expected)
+
+    @property
+    def quorum(self) -> int:
+        """All devices, as long as the sums are not known."""
+        return 0 if self._sum is None else self._sum.quorum
+
+    @property
+    def least(self) -> int:
+        """As many as the threshold says."""
+        return 0 if self._sum is None else self._sum.least
+
+    def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
+        """Go on with the sums."""
+        requests = None if self._sum is None else self._sum.follow_up(replies)
+        if self._sum is None or requests is None:
+            return None
+        return Round(epoch, requests, expected=self._sum.expected)
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Open the sums if they are not known, and return the gradient that they give."""
+        if self._sum is not None:
+            self._take(self._sum.opened(replies, work), self._sum.survivors)
+        total = work.product(self._gram, self._model) - self._known["moments"]
+        return np.asarray(total / sum(self._public.samples))
+
+    def _take(self, opened: Mapping[str, UInt[np.ndarray, "..."]], survivors: Sequence[int]) -> None:
+        """Decode the sums; where devices are missing, scale them to all data points."""
+        samples = self._public.samples
+        scale = sum(samples) / sum(samples[device] for device in survivors)
+        self._know(
+            {
+                "gram": scale * self._formats.gram.decode_sum(opened["gram"]),
+                "moments": scale * self._formats.moments.decode_sum(opened["moments"]),
+            }
+        )
+
+    def _know(self, known: Mapping[str, Float[np.ndarray, "..."]]) -> None:
+        self._known, self._gram = dict(known), unpack_upper(known["gram"])
+
+    def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]]:
+        """Return the sums; where devices were lost, the sums over the others, scaled to all data points."""
+        return self._gram, self._known["moments"]
+
+    def memory(self) -> Message:
+        """Return the sums: no device is asked for them again."""
+        return self._known
+
+    def reopen(self, memory: Message) -> Sequence[Round]:
+        """Take the sums back; no question is open."""
+        if memory:
+            self._know(memory)
+        return ()
+
+
+@final
+class OneShot(Scheme[OneShotOptions]):
+    """Gram matrices and moments, securely added up once; the server solves by itself."""
+
+    name = "one-shot"
+    options_type = OneShotOptions
+    exact = True
+    follows_timing = False
+    sums = True
+    solver = "closed-form"
+    verdict = "holds"
+    because = SECAGG_REASON
+
+    def check(self) -> None:
+        """Refuse a fleet that is too small, and data that the ring cannot hold."""
+        check_threshold(self.name, None, self.public.devices)
+        self.threshold = Threshold(self.options.threshold)
+        _ = self.formats
+
+    @cached_property
+    def formats(self) -> Formats:
+        """The number formats, which everybody can work out."""
+        wanted = self.options.ring
+        ring = RING_OF[self.public.dtype.name] if wanted == AUTO else wanted
+        return Formats.choose(RINGS[ring], self.public, multiplied=False)
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Encode the shard's Gram matrix and moments, behind masks; data beyond the agreed bounds is refused."""
+        check_bounds(self.public, shard)
+        ring = self.formats.gram.ring
+        share = self.public.samples[index] / sum(self.public.samples)
+        return MaskedDevice(index, GramDevice(shard, self.formats), lambda *_: ring, share, self.threshold)
+
+    def server(self) -> Server:
+        """Prepare the server."""
+        return OneShotServer(self.public, self.formats, self.threshold)
+
+    @property
+    def survives_losses(self) -> int:
+        """All but t, in the first epoch; after that, all: nobody is asked."""
+        return self.public.devices - self.threshold.of(self.public.devices)
+
+    def leakage(self) -> Leakage:
+        """Two sums."""
+        return secagg_leakage(self.public, self.threshold, "Gram matrices and moments")
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """Return two devices' masked matrices as the server sees them, and the sum that it opens."""
+        form = self.formats.gram
+        masked = {entry.device: entry.reply["gram"] for entry in transcript.asked if "envelopes" in entry.request}
+        words = [as_seen(form.ring, unpack_upper(masked[device])) for device in (0, 1)]
+        survivors, opened = replayed(transcript, self.threshold, form.ring)
+        share = shards[0].samples / sum(shards[device].samples for device in survivors)
+        total = share * unpack_upper(form.decode_sum(opened["gram"]))
+        view = SummedRepliesView(np.eye(len(total))[None], total[None])
+        return [
+            *sealed_exposures(form, words[0], 0, shards[0].gram),
+            sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram)),
+            Exposure(view, 0, shards[0].gram),
+        ]

@@ -1,0 +1,1 @@
+"""Schemes that code data across devices."""

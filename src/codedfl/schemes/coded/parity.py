@@ -1,0 +1,292 @@
+"""Coded federated learning with parity data at the server (CFL, CodedFedL).
+
+Every device's data is cut into batches, used in turn. Before the first epoch, device i uploads parity data of every
+batch, X~_i = G_i W_i X_i and Y~_i = G_i W_i Y_i: c rows of random combinations of its points, and the server adds those
+of all devices up (``rows = "summed"``, as published). In an epoch, device i replies with the gradient of l_i of its
+points, if it can by the deadline t*; then the server adds the gradient of the summed parity data,
+
+    sum_{i replied} X_l^T (X_l Theta - Y_l) + X~^T (X~ Theta - Y~),   divided by the points of the batch.
+
+Loads l_i and t* come from ``codedfl.network.load_allocation``. A point that is worked on has the weight
+sqrt(1 - P(reply by t*)), any other 1; with G_i of independent normal entries of variance 1/c, E[G^T G] = I, and the
+mean over generators and delays is the gradient of the batch. The generators stay the same for the whole training, so
+that the parity data of a run are off in a way that does not average out over its epochs.
+
+With ``rows = "own"`` (ours) the c rows are shared out: device i makes c_i rows, by the share of its squared weights in
+all of them, with entries of variance 1/c_i, and nothing is added up. The variance of the parity gradient stays the
+same: with B_i = W_i X_i and r_i = W_i (X_i Theta - Y_i) it is (||B||^2 ||r||^2 + ||B^T r||^2) / c for summed rows and
+the sum of (||B_i||^2 ||r_i||^2 + ||B_i^T r_i||^2) / c_i for own ones, whose first terms agree where points are alike.
+Devices compute and send c_i / c of what they would, and the server sees fewer rows of each.
+
+In the first epoch replies are computed beforehand and more of them are in time than the weights foresee. If nobody has
+replied by t*, the first reply is awaited.
+
+Sources: Dhakal, Prakash, Yona, Talwar and Himayat, "Coded federated learning", IEEE Globecom Workshops 2019; Prakash,
+Dhakal, Akdeniz, Yona, Talwar, Avestimehr and Himayat, "Coded computing for low-latency federated learning over wireless
+edge networks", IEEE JSAC 39, 2021.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.errors import ScenarioError
+from codedfl.network import Allocation, ReplyChances, allocate
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.coded.parity_device import Batch, ParityDevice, Secrets
+from codedfl.schemes.contract import (
+    SERVER,
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    PlacingServer,
+    Public,
+    Round,
+    Scheme,
+    Server,
+    Transcript,
+    Transfer,
+    Work,
+    message_bits,
+)
+from codedfl.schemes.plain.minibatch import batch_rows
+from codedfl.security.transcript import reply_series
+from codedfl.security.views.kinds import ParityView
+from codedfl.settings import setting
+from codedfl.task import Shard, gram
+
+__all__ = ["Parity"]
+
+
+class ParityOptions(SchemeOptions):
+    """Batches, rows of parity data for each point of a batch, whose they are, and the seed of generators and loads.
+
+    Parity data are made beforehand, as other schemes make their Gram matrices, and only their upload is charged, unless
+    ``charge_encoding`` is set.
+
+    The generators decide the result of a run, so they come from a seed that makes it repeatable; whoever knows the seed
+    can undo the combinations. On real devices it must be theirs alone.
+    """
+
+    parts: int = setting(default=5, low=1)
+    redundancy: float = setting(default=0.1, above=0, below=1)
+    rows: str = setting(default="summed", choices=("summed", "own"))
+    seed: int = setting(default=0, low=0)
+    charge_encoding: bool = setting(default=False)
+
+
+@final
+class ParityServer(PlacingServer):
+    """Adds up parity data, waits until the deadline, and fills in for the rest."""
+
+    def __init__(self, public: Public, allocations: Sequence[Allocation], batches: Sequence[Sequence[Batch]]) -> None:
+        self._public = public
+        self._allocations = allocations
+        self._batches = batches
+        self._gone: set[int] = set()
+        self._asked = self._workers(1)
+        self._model = np.zeros((public.features, public.outputs), public.dtype)
+        self._parity = [self._empty(max(batch.parity.stop for batch in each)) for each in batches]
+
+    def _empty(self, rows: int) -> tuple[Float[np.ndarray, "rows d"], Float[np.ndarray, "rows c"]]:
+        features, targets = (
+            np.zeros((rows, n), self._public.dtype) for n in (self._public.features, self._public.outputs)
+        )
+        return features, targets
+
+    def stages(self) -> Sequence[Sequence[Transfer]]:
+        """Let every device upload parity data of every batch in which one of its points has a weight."""
+        return [
+            [
+                Transfer(device, SERVER, None, {"batch": np.array(number, np.int32)})
+                for number, each in enumerate(self._batches)
+                for device, batch in enumerate(each)
+                if batch.weighted > 0
+            ]
+        ]
+
+    def receive(self, sender: int, parcel: Message) -> None:
+        """Add to the parity data of a batch."""
+        number = int(parcel["batch"])
+        rows = self._batches[number][sender].parity
+        for total, more in zip(self._parity[number], (parcel["features"], parcel["targets"]), strict=True):
+            total[rows] += more
+
+    def _workers(self, epoch: int) -> list[int]:
+        """Return who has a load in an epoch and is still there."""
+        loads = self._allocations[(epoch - 1) % len(self._allocations)].loads
+        return [int(device) for device in np.flatnonzero(loads) if int(device) not in self._gone]
+
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask everyone who has a load, until the deadline of this batch."""
+        self._asked, self._model = self._workers(epoch), model.astype(self._public.dtype)
+        deadline = self._allocations[(epoch - 1) % len(self._allocations)].deadline
+        message = {"model": self._model}
+        reply = {"gradient": self._public.model_layout}
+        expected = dict.fromkeys(self._asked, reply)
+        return Round(epoch, dict.fromkeys(self._asked, message), deadline=deadline, expected=expected)
+
+    @property
+    def quorum(self) -> int:
+        """All who were asked: then nobody waits for the deadline."""
+        return len(self._asked)
+
+    @property
+    def least(self) -> int:
+        """One: without any device, nothing would be learned but the parity data."""
+        return 1
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add the replies and the gradient of the parity data, and divide by the points of the batch."""
+        number = (epoch - 1) % len(self._allocations)
+        features, targets = self._parity[number]
+        total = work.product(features.T, work.product(features, self._model) - targets).astype(np.float64)
+        for device in sorted(replies):
+            total += replies[device]["gradient"]
+        return np.asarray(total / sum(batch.points for batch in self._batches[number]))
+
+    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
+        """Ask the lost no more; nobody else has their data."""
+        self._gone |= set(lost)
+        return ()
+
+    def memory(self) -> Message:
+        """Return who is gone; the parity data are uploaded again."""
+        return {"gone": np.array(sorted(self._gone), np.int64)}
+
+    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
+        """Take back who is gone; nothing was sent beside the set-up."""
+        self._gone = {int(device) for device in memory["gone"]}
+        return ()
+
+
+@final
+class Parity(Scheme[ParityOptions]):
+    """Mini-batches with a deadline; parity data at the server stand for what does not arrive by then."""
+
+    name = "parity"
+    options_type = ParityOptions
+    exact = False
+    follows_timing = True
+    uploads = True
+    verdict = "not encrypted"
+    because = (
+        "Nothing is encrypted: the server reads the gradients of every device, and its parity data tell who is in the "
+        "data of a device."
+    )
+
+    def check(self) -> None:
+        """Every batch needs two points, one for devices and one for parity data, and the fleet must be known."""
+        fewest = min(sum(batch.points for batch in each) for each in self._cut)
+        if fewest < 2:
+            raise ScenarioError(
+                f"schemes.parity.parts = {self.options.parts} leaves a batch with {fewest} data points of all devices; "
+                "lower it until every batch has 2"
+            )
+        if self.public.delays is None:
+            raise ScenarioError("scheme = 'parity' needs a fleet and links whose delays are known; describe them")
+
+    @property
+    def _cut(self) -> list[list[Batch]]:
+        parts = self.options.parts
+        return [
+            [Batch(batch_rows(samples, parts, part + 1)) for samples in self.public.samples] for part in range(parts)
+        ]
+
+    @cached_property
+    def allocations(self) -> tuple[Allocation, ...]:
+        """Deadline, loads and chances of every batch, which everybody can work out; equal batches share theirs."""
+        assert self.public.delays is not None  # noqa: S101 - checked before
+        matrix = np.empty((self.public.features, self.public.outputs), self.public.dtype)
+        bits = message_bits({"matrix": matrix})
+        chances = ReplyChances.create(self.public.delays, point_macs=2 * matrix.size, down_bits=bits, up_bits=bits)
+        known: dict[bytes, Allocation] = {}
+        found = []
+        for each in self._cut:
+            points = np.array([batch.points for batch in each], np.int64)
+            if points.tobytes() not in known:
+                known[points.tobytes()] = allocate(chances, points, self._parity_rows(int(points.sum())))
+            found.append(known[points.tobytes()])
+        return tuple(found)
+
+    def _parity_rows(self, points: int) -> int:
+        return max(1, min(points - 1, round(self.options.redundancy * points)))
+
+    @cached_property
+    def batches(self) -> tuple[tuple[Batch, ...], ...]:
+        """Every batch of every device, with its load."""
+        found = []
+        for each, allocation in zip(self._cut, self.allocations, strict=True):
+            loads = zip(allocation.loads.tolist(), allocation.chances.tolist(), strict=True)
+            loaded = [
+                replace(batch, load=load, chance=chance) for batch, (load, chance) in zip(each, loads, strict=True)
+            ]
+            found.append(tuple(self._shared_out(loaded)))
+        return tuple(found)
+
+    def _shared_out(self, each: Sequence[Batch]) -> list[Batch]:
+        """Give every device all parity rows, or rows of its own by its share of the squared weights."""
+        rows = self._parity_rows(sum(batch.points for batch in each))
+        if self.options.rows == "summed":
+            return [replace(batch, parity_rows=rows) for batch in each]
+        mass = sum(batch.mass for batch in each)
+        counts = [max(1, round(rows * batch.mass / mass)) if batch.weighted else 0 for batch in each]
+        firsts = [0, *np.cumsum(counts).tolist()]
+        return [
+            replace(batch, first_row=first, parity_rows=count)
+            for batch, first, count in zip(each, firsts[:-1], counts, strict=True)
+        ]
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that has drawn which points it works on."""
+        own, options = [each[index] for each in self.batches], self.options
+        return ParityDevice(index, shard, own, options.seed, charge_encoding=options.charge_encoding)
+
+    def server(self) -> Server:
+        """Prepare the server."""
+        return ParityServer(self.public, self.allocations, self.batches)
+
+    @property
+    def survives_losses(self) -> int:
+        """All but one of those with a load: the run goes on, and only parity data still stand for the lost."""
+        return min(int(np.count_nonzero(allocation.loads)) for allocation in self.allocations) - 1
+
+    def leakage(self) -> Leakage:
+        """Single gradients in clear, and more."""
+        return Leakage(
+            server="the gradient of some points of every single device in every epoch, in clear; parity data of every "
+            "device, which tell whether a given point is in its data, and its target, where a batch has no more points "
+            "of a device than parity rows and features, and estimate its Gram matrix in any case",
+            devices="nothing of each other but what the models tell: the summed gradients",
+            eavesdropper="every gradient and all parity data on the links it taps, unless the transport is encrypted",
+        )
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """Return the server's views of the first batch: gradients of one device, and the parity data that say most."""
+        return [*self._replies(transcript, shards), *self._parity_data(transcript, shards)]
+
+    def _replies(self, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+        for everything in transcript.series():
+            entries = [entry for entry in everything if (entry.epoch - 1) % self.options.parts == 0]
+            if entries:
+                device = entries[0].device
+                at_zero = transcript.first(device).reply["gradient"]
+                view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=at_zero)
+                rows = Secrets(self.options.seed, device, 0, self.batches[0][device]).worked
+                return [Exposure(view, device, gram(shards[device].x[rows]))]
+        return []
+
+    def _parity_data(self, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+        entries = [entry for entry in transcript.sent if int(entry.parcel["batch"]) == 0]
+        if not entries:
+            return []
+        entry = max(entries, key=lambda entry: self.batches[0][entry.sender].mass)
+        batch, device = self.batches[0][entry.sender], entry.sender
+        view = ParityView(entry.parcel["features"], entry.parcel["targets"], batch.weighted, batch.mass)
+        points = shards[device].x[Secrets(self.options.seed, device, 0, batch).weighted]
+        return [Exposure(view, device, gram(points), points=points)]

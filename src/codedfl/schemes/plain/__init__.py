@@ -1,0 +1,1 @@
+"""Schemes without coding or encryption."""

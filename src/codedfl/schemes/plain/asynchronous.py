@@ -1,0 +1,161 @@
+"""Asynchronous federated learning: the server updates the model whenever a few replies are there, old or new.
+
+A device that has replied is asked again at once, with the newest model; the others go on with the model they have. An
+update takes the mean of the gradients in the buffer, each weighted by (1 + staleness)^-power. The buffer is that of
+FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba, "Federated Learning with Buffered Asynchronous
+Aggregation", AISTATS 2022), the weights are the polynomial ones of FedAsync (Xie, Koyejo, Gupta, "Asynchronous
+Federated Optimization", 2019). Both let devices take several steps of their own; here a device replies with the
+gradient of all its data, so that one loop serves all schemes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.errors import ScenarioError
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.contract import (
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    Public,
+    Round,
+    Scheme,
+    Server,
+    StandingServer,
+    Transcript,
+    Work,
+)
+from codedfl.schemes.plain.conventional import PLAIN_LEAKAGE, PLAIN_REASON, GradientDevice, gradient_exposures
+from codedfl.settings import setting
+from codedfl.task import Shard
+
+__all__ = ["Asynchronous"]
+
+_BUFFER = 10
+"""K of FedBuff."""
+
+
+class AsynchronousOptions(SchemeOptions):
+    """How many replies make an update (K): 10 unless given, two fifths of the devices if that is fewer.
+
+    A reply that is tau updates old counts (1 + tau)^-``power``; ``step`` scales every update.
+    """
+
+    buffer: int | None = setting(default=None, low=1)
+    power: float = setting(default=0.5, low=0)
+    step: float = setting(default=1.0, above=0)
+
+    def check_fleet(self, devices: int) -> None:
+        """No more replies can be awaited than there are devices."""
+        if self.buffer is not None and self.buffer > devices:
+            raise ScenarioError(
+                f"schemes.asynchronous.buffer = {self.buffer} must be at most {devices}, the number of devices"
+            )
+
+
+@final
+class AsynchronousServer(StandingServer):
+    """Keeps one question open at every device, and knows in which epoch it was asked."""
+
+    def __init__(self, public: Public, *, buffer: int, power: float, step: float) -> None:
+        self._public = public
+        self._buffer = buffer
+        self._power = power
+        self._step = step
+        self._epoch = 0
+        self._asked: dict[int, int] = {}
+        self._models: dict[int, Float[np.ndarray, "d c"]] = {}
+
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask everyone who has no open question for the gradient at the newest model."""
+        self._epoch = epoch
+        self._models[epoch] = model.astype(self._public.dtype)
+        idle = [device for device in range(self._public.devices) if device not in self._asked]
+        self._asked |= dict.fromkeys(idle, epoch)
+        return self._question(epoch, idle)
+
+    @property
+    def quorum(self) -> int:
+        """Everyone in the first epoch, the size of the buffer after that."""
+        return self._buffer if self._epoch > 1 else self._public.devices
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Return the weighted mean of the buffer; every reply counts by the mean over its device's data points."""
+        total = np.zeros((self._public.features, self._public.outputs))
+        for device in sorted(replies):
+            weight = (1.0 + epoch - self._asked.pop(device)) ** -self._power
+            total += replies[device]["gradient"] * (weight / self._public.samples[device])
+        open_epochs = set(self._asked.values())
+        self._models = {asked: model for asked, model in self._models.items() if asked in open_epochs}
+        return np.asarray(total * (self._step / len(replies)))
+
+    def memory(self) -> Message:
+        """Return which device was asked in which epoch, and the models of those epochs, each once."""
+        models = [self._models[epoch] for epoch in sorted(self._models)]
+        shape = (len(models), self._public.features, self._public.outputs)
+        return {
+            "epoch": np.array(self._epoch),
+            "devices": np.array(sorted(self._asked), dtype=np.int64),
+            "asked": np.array([self._asked[device] for device in sorted(self._asked)], dtype=np.int64),
+            "models": np.array(models, dtype=self._public.dtype).reshape(shape),
+        }
+
+    def reopen(self, memory: Message) -> Sequence[Round]:
+        """Take back who is out with which model; return one question for each epoch, the earliest first."""
+        self._epoch = int(memory["epoch"])
+        self._asked = dict(zip(memory["devices"].tolist(), memory["asked"].tolist(), strict=True))
+        epochs = sorted(set(self._asked.values()))
+        self._models = dict(zip(epochs, memory["models"], strict=True))
+        return [self._question(epoch, [d for d, asked in self._asked.items() if asked == epoch]) for epoch in epochs]
+
+    def _question(self, epoch: int, devices: Sequence[int]) -> Round:
+        message = {"model": self._models[epoch]}
+        reply = {"gradient": self._public.model_layout}
+        expected = dict.fromkeys(devices, reply)
+        return Round(epoch, dict.fromkeys(devices, message), standing=epoch > 1, expected=expected)
+
+
+@final
+class Asynchronous(Scheme[AsynchronousOptions]):
+    """Nobody is waited for: quick updates, in which fast devices count most and slow ones are late."""
+
+    name = "asynchronous"
+    options_type = AsynchronousOptions
+    exact = False
+    follows_timing = True
+    verdict = "not encrypted"
+    because = PLAIN_REASON
+
+    def check(self) -> None:
+        """Every data set will do; the options have been held against the fleet."""
+
+    @property
+    def _buffer(self) -> int:
+        given = self.options.buffer
+        return max(1, min(_BUFFER, self.public.devices * 2 // 5)) if given is None else given
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that replies with its gradient."""
+        return GradientDevice(shard)
+
+    def server(self) -> Server:
+        """Prepare a server that never waits for everyone but in the first epoch."""
+        options = self.options
+        return AsynchronousServer(self.public, buffer=self._buffer, power=options.power, step=options.step)
+
+    @property
+    def survives_losses(self) -> int:
+        """All but K: the run goes on, without the data of the lost."""
+        return self.public.devices - self._buffer
+
+    def leakage(self) -> Leakage:
+        """Single gradients in clear."""
+        return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees the gradients of a single device."""
+        return gradient_exposures(transcript, shards)

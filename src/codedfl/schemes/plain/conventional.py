@@ -1,0 +1,181 @@
+"""Conventional federated learning: full batch, everyone is awaited."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.contract import (
+    AddingScheme,
+    Device,
+    Exposure,
+    Layout,
+    Leakage,
+    Message,
+    Public,
+    Round,
+    Server,
+    Transcript,
+    Work,
+)
+from codedfl.security.transcript import reply_series
+from codedfl.task import Shard
+
+__all__ = [
+    "PLAIN_LEAKAGE",
+    "PLAIN_REASON",
+    "AveragingServer",
+    "Conventional",
+    "GradientDevice",
+    "gradient_bound",
+    "gradient_exposures",
+]
+
+Read = Callable[[Message], Float[np.ndarray, "d c"]]
+
+PLAIN_REASON = "Nothing is encrypted: the server reads every gradient of every device."
+
+PLAIN_LEAKAGE = Leakage(
+    server="the gradient of every single device in every epoch, in clear",
+    devices="nothing of each other but what the models tell: the summed gradients",
+    eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
+)
+
+
+@final
+class GradientDevice(Device):
+    """Replies A_i Theta - B_i, through the Gram matrix where that takes fewer multiplications."""
+
+    def __init__(self, shard: Shard) -> None:
+        self._shard = shard
+        if shard.compact:
+            _ = shard.gram, shard.moments  # known from here on, so that no first question waits for them
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Answer with the sum of the gradients of all own data points."""
+        shard, model = self._shard, request["model"]
+        if shard.compact:
+            return {"gradient": work.product(shard.gram, model) - shard.moments}
+        residual = work.product(shard.x, model) - shard.y
+        return {"gradient": work.product(shard.x.T, residual)}
+
+
+def _clear(reply: Message) -> Float[np.ndarray, "d c"]:
+    return reply["gradient"]
+
+
+@final
+class AveragingServer(Server):
+    """Asks everyone, awaits the fastest ``quorum``, and averages over the data points of those who replied.
+
+    ``counts(epoch)`` tells how many data points each device's reply stands for, and ``read`` makes a gradient of it;
+    where that is not its only array, ``reply`` may say what it looks like.
+    With a ``deadline``, in seconds after the broadcast, it goes on then, as soon as there is a reply.
+    """
+
+    def __init__(
+        self,
+        public: Public,
+        quorum: int,
+        counts: Callable[[int], Sequence[int]],
+        *,
+        read: Read = _clear,
+        reply: Layout | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self._public = public
+        self._quorum = quorum
+        self._counts = counts
+        self._read = read
+        self._reply = {"gradient": public.model_layout} if read is _clear else reply
+        self._deadline = deadline
+
+    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask every device for its gradient."""
+        message, everyone = {"model": model.astype(self._public.dtype)}, range(self._public.devices)
+        expected = None if self._reply is None else dict.fromkeys(everyone, self._reply)
+        return Round(epoch, dict.fromkeys(everyone, message), deadline=self._deadline, expected=expected)
+
+    @property
+    def quorum(self) -> int:
+        """How many replies are awaited."""
+        return self._quorum
+
+    @property
+    def least(self) -> int:
+        """All that are awaited; after a deadline, one."""
+        return self._quorum if self._deadline is None else 1
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add the replies in float64, in the order of the devices, and divide by the number of data points."""
+        total = np.sum([self._read(replies[device]) for device in sorted(replies)], axis=0, dtype=np.float64)
+        counts = self._counts(epoch)
+        return np.asarray(total / sum(counts[device] for device in replies))
+
+
+def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
+    """Return what no entry of the sum of all gradients exceeds: m F (F ||theta_k||_1 + T), and their rounding.
+
+    F and T bound the features and targets. With n points and d features a device makes at most n + d + 1 roundings on
+    the way to an entry, each relative to the same expression in absolute values, and so are the few of this bound.
+    """
+    largest, target = public.largest_feature, public.largest_target
+    norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
+    roundings = 2 * (max(public.samples) + public.features + 2) * float(np.finfo(public.dtype).eps)
+    return sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
+
+
+def gradient_exposures(transcript: Transcript, shards: Sequence[Shard], *, read: Read = _clear) -> list[Exposure]:
+    """Return the server's view of one device whose gradients of all its data it sees."""
+    entries = transcript.series()[0]
+    device = entries[0].device
+    at_zero = read(transcript.first(device).reply)
+    view = reply_series(entries, lambda entry: read(entry.reply), at_zero=at_zero)
+    return [Exposure(view, device, shards[device].gram)]
+
+
+class ConventionalOptions(SchemeOptions):
+    """None."""
+
+
+@final
+class Conventional(AddingScheme[ConventionalOptions]):
+    """Full batch, everyone is awaited: as slow as the slowest device."""
+
+    name = "conventional"
+    options_type = ConventionalOptions
+    exact = True
+    follows_timing = False
+    averages = True
+    verdict = "not encrypted"
+    because = PLAIN_REASON
+
+    def check(self) -> None:
+        """Every fleet will do."""
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that replies with its gradient."""
+        return GradientDevice(shard)
+
+    def server(self) -> Server:
+        """Prepare a server that awaits everyone."""
+        return AveragingServer(self.public, self.public.devices, lambda epoch: self.public.samples)
+
+    @property
+    def survives_losses(self) -> int:
+        """None: everyone is awaited."""
+        return 0
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
+
+    def leakage(self) -> Leakage:
+        """Single gradients in clear."""
+        return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees the gradients of a single device."""
+        return gradient_exposures(transcript, shards)

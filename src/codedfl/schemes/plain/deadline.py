@@ -1,0 +1,132 @@
+"""A deadline: the server goes on so many seconds after the broadcast, with the replies that are there."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from codedfl.errors import ScenarioError
+from codedfl.network import DelayModel, RoundCosts
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.contract import (
+    AddingScheme,
+    Device,
+    Exposure,
+    Leakage,
+    Message,
+    Public,
+    Server,
+    Transcript,
+    Work,
+    message_bits,
+)
+from codedfl.schemes.plain.conventional import (
+    PLAIN_LEAKAGE,
+    PLAIN_REASON,
+    AveragingServer,
+    GradientDevice,
+    gradient_bound,
+    gradient_exposures,
+)
+from codedfl.settings import setting
+from codedfl.task import Shard
+
+__all__ = ["Deadline", "deadline_for"]
+
+_SEED = 0x646C696E
+"""The choice of a deadline has random numbers of its own, whatever seed a run has."""
+_DRAWS = 200
+"""Draws of an epoch behind that choice: with 25 devices, the share is met to a percent or so."""
+
+
+class DeadlineOptions(SchemeOptions):
+    """The deadline in seconds; unless given, that by which a ``share`` of all replies is there on average."""
+
+    seconds: float | None = setting(default=None, above=0)
+    share: float = setting(default=0.5, above=0, below=1)
+
+
+def deadline_for(public: Public, delays: DelayModel, share: float) -> float:
+    """Return the least time by which a share of the replies is there, counted over 200 draws of one epoch.
+
+    The draws have a seed of their own, so that the deadline follows from fleet, links and shapes alone.
+    """
+    replies = delays.reply_seconds(_costs(public), delays.chance(_SEED, 2, 0, _DRAWS))
+    return float(np.quantile(replies, share, method="inverted_cdf"))
+
+
+def _costs(public: Public) -> RoundCosts:
+    """Let a device of each size reply for hollow data, and count what it takes."""
+    model = {"model": np.zeros((public.features, public.outputs), public.dtype)}
+    known = {samples: _reply_costs(public, samples, model) for samples in set(public.samples)}
+    macs, up = np.array([known[samples] for samples in public.samples], dtype=np.int64).T
+    down, n = np.full(len(up), message_bits(model)), public.devices
+    return RoundCosts(np.arange(n), down, macs, up, quorum=n, server_macs=0)
+
+
+def _reply_costs(public: Public, samples: int, request: Message) -> tuple[int, int]:
+    work = Work()
+    reply = GradientDevice(_hollow(public, samples)).reply(2, request, work)
+    return work.macs, message_bits(reply)
+
+
+def _hollow(public: Public, samples: int) -> Shard:
+    """Return a shard of zeros that takes next to no memory, its Gram matrix known beforehand."""
+    d, c, zero = public.features, public.outputs, np.zeros((), public.dtype)
+    shard = Shard(np.broadcast_to(zero, (samples, d)), np.broadcast_to(zero, (samples, c)))
+    vars(shard).update(gram=np.zeros((d, d), public.dtype), moments=np.zeros((d, c), public.dtype))
+    return shard
+
+
+@final
+class Deadline(AddingScheme[DeadlineOptions]):
+    """Whoever replies in time counts: epochs of a known length, but the data of slow devices hardly counts."""
+
+    name = "deadline"
+    options_type = DeadlineOptions
+    exact = False
+    follows_timing = True
+    averages = True
+    verdict = "not encrypted"
+    because = PLAIN_REASON
+
+    def check(self) -> None:
+        """Where no deadline is given, something must be known of the fleet."""
+        _ = self.seconds
+
+    @cached_property
+    def seconds(self) -> float:
+        """The deadline, counted from the broadcast."""
+        given, delays = self.options.seconds, self.public.delays
+        if given is not None:
+            return given
+        if delays is None:
+            raise ScenarioError("schemes.deadline.seconds is not given and nothing is known of the fleet; set it")
+        return deadline_for(self.public, delays, self.options.share)
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that replies with its gradient."""
+        return GradientDevice(shard)
+
+    def server(self) -> Server:
+        """Prepare a server that goes on at the deadline, or sooner if everyone has replied."""
+        everyone, samples = self.public.devices, self.public.samples
+        return AveragingServer(self.public, everyone, lambda epoch: samples, deadline=self.seconds)
+
+    @property
+    def survives_losses(self) -> int:
+        """All but one: the run goes on, without the data of the lost."""
+        return self.public.devices - 1
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
+
+    def leakage(self) -> Leakage:
+        """Single gradients in clear."""
+        return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees the gradients of a single device; replies that come too late are sent all the same."""
+        return gradient_exposures(transcript, shards)

@@ -1,0 +1,79 @@
+"""Ignore stragglers: the server goes on as soon as the fastest F devices have replied."""
+
+from collections.abc import Sequence
+from typing import final
+
+from codedfl.errors import ScenarioError
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes.contract import AddingScheme, Device, Exposure, Leakage, Message, Server, Transcript
+from codedfl.schemes.plain.conventional import (
+    PLAIN_LEAKAGE,
+    PLAIN_REASON,
+    AveragingServer,
+    GradientDevice,
+    gradient_bound,
+    gradient_exposures,
+)
+from codedfl.settings import setting
+from codedfl.task import Shard
+
+__all__ = ["DropSlowest"]
+
+
+class DropSlowestOptions(SchemeOptions):
+    """How many replies are awaited (F): four fifths of the devices unless given."""
+
+    wait_for: int | None = setting(default=None, low=1)
+
+    def check_fleet(self, devices: int) -> None:
+        """No more replies can be awaited than there are devices."""
+        if self.wait_for is not None and self.wait_for > devices:
+            raise ScenarioError(
+                f"schemes.drop-slowest.wait_for = {self.wait_for} must be at most {devices}, the number of devices"
+            )
+
+
+@final
+class DropSlowest(AddingScheme[DropSlowestOptions]):
+    """The fastest F devices only: quick, but the data of slow devices hardly counts."""
+
+    name = "drop-slowest"
+    options_type = DropSlowestOptions
+    exact = False
+    follows_timing = True
+    averages = True
+    verdict = "not encrypted"
+    because = PLAIN_REASON
+
+    def check(self) -> None:
+        """Every data set will do; the options have been held against the fleet."""
+
+    @property
+    def _wait_for(self) -> int:
+        given = self.options.wait_for
+        return max(1, self.public.devices * 4 // 5) if given is None else given
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that replies with its gradient."""
+        return GradientDevice(shard)
+
+    def server(self) -> Server:
+        """Prepare a server that awaits the fastest."""
+        return AveragingServer(self.public, self._wait_for, lambda epoch: self.public.samples)
+
+    @property
+    def survives_losses(self) -> int:
+        """All but F: the run goes on, without the data of the lost."""
+        return self.public.devices - self._wait_for
+
+    def reply_sum(self, epoch: int, request: Message) -> float:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return gradient_bound(self.public, request["model"])
+
+    def leakage(self) -> Leakage:
+        """Single gradients in clear."""
+        return PLAIN_LEAKAGE
+
+    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
+        """The server sees the gradients of a single device; replies that come too late are sent all the same."""
+        return gradient_exposures(transcript, shards)

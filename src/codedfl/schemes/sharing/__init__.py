@@ -1,0 +1,1 @@
+"""Schemes in which stragglers hand their data over."""

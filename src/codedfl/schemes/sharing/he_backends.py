@@ -1,0 +1,185 @@
+"""How ``he`` keeps rows of residues from whoever holds them: under CKKS, or in clear in messages of the same sizes.
+
+Both compute the very same integers, so a run gives the same models and the same times with either.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Shaped, UInt8, UInt32, UInt64
+
+from codedfl.cipher.ckks import keys as ckks
+from codedfl.cipher.ckks.lattice import Lattice
+from codedfl.cipher.seals import Z_32
+
+__all__ = ["RING", "Backend", "CkksBackend", "CkksOpener", "ClearBackend", "ClearOpener", "Opener"]
+
+RING = Z_32
+"""Integers are below 2^31 in magnitude and are held as residues of this ring."""
+Held = Shaped[np.ndarray, "..."]
+Rows = UInt32[np.ndarray, "rows d"]
+
+
+class Backend(ABC):
+    """A device's side: it hides rows, two a ciphertext, and computes on hidden ones."""
+
+    def __init__(self, lattice: Lattice) -> None:
+        self.lattice = lattice
+
+    @abstractmethod
+    def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
+        """Take the server's public key."""
+
+    @abstractmethod
+    def hide(self, rows: Rows) -> Held:
+        """Encrypt rows."""
+
+    @abstractmethod
+    def add(self, left: Held, right: Held) -> Held:
+        """Add hidden rows."""
+
+    @abstractmethod
+    def multiply(self, left: UInt32[np.ndarray, "c d"], held: Held) -> Held:
+        """Multiply a model with hidden rows; every class makes a ciphertext."""
+
+    @abstractmethod
+    def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
+        """Write hidden rows down as they are sent."""
+
+    @abstractmethod
+    def from_bytes(self, packed: UInt8[np.ndarray, "count bytes"]) -> Held:
+        """Undo ``to_bytes``."""
+
+
+class Opener(ABC):
+    """The server's side: it has the key."""
+
+    @property
+    @abstractmethod
+    def public_words(self) -> UInt64[np.ndarray, "words"]:
+        """The public key, to be sent to devices."""
+
+    @abstractmethod
+    def open_sum(self, parts: Sequence[UInt8[np.ndarray, "count bytes"]]) -> UInt32[np.ndarray, "count 2 d"]:
+        """Add hidden rows up and return them, two from each ciphertext."""
+
+
+@final
+class CkksBackend(Backend):
+    """Rows under CKKS, as words of ciphertexts."""
+
+    _key: ckks.PublicKey | None = None
+
+    @property
+    def key(self) -> ckks.PublicKey:
+        """The server's public key."""
+        if self._key is None:
+            raise RuntimeError("no public key has come from the server yet")
+        return self._key
+
+    def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
+        """Take the server's public key."""
+        self._key = ckks.PublicKey(self.lattice, words)
+
+    def hide(self, rows: Rows) -> Held:
+        """Encrypt rows."""
+        return self.key.encrypt(RING.centred(rows))
+
+    def add(self, left: Held, right: Held) -> Held:
+        """Add modulo the prime of the ciphertexts."""
+        return self.key.add(left, right)
+
+    def multiply(self, left: UInt32[np.ndarray, "c d"], held: Held) -> Held:
+        """Multiply ciphertexts by integers, and add up."""
+        return self.key.multiply(RING.centred(np.asarray(left)), held)
+
+    def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
+        """Pack words of 60 bits."""
+        return self.lattice.to_bytes(held)
+
+    def from_bytes(self, packed: UInt8[np.ndarray, "count bytes"]) -> Held:
+        """Undo ``to_bytes``."""
+        return self.lattice.from_bytes(packed)
+
+
+@final
+class CkksOpener(Opener):
+    """Holds the secret key; a fresh one in every run."""
+
+    def __init__(self, lattice: Lattice, features: int) -> None:
+        self._lattice = lattice
+        self._features = features
+        self._secret = ckks.SecretKey(lattice)
+
+    @property
+    def public_words(self) -> UInt64[np.ndarray, "words"]:
+        """The public key, to be sent to devices."""
+        return self._secret.public_words
+
+    def open_sum(self, parts: Sequence[UInt8[np.ndarray, "count bytes"]]) -> UInt32[np.ndarray, "count 2 d"]:
+        """Add ciphertexts up, and decrypt the sum alone."""
+        total = self._lattice.from_bytes(parts[0])
+        for part in parts[1:]:
+            total = self._lattice.add(total, self._lattice.from_bytes(part), self._secret.q)
+        return RING.residues(self._secret.decrypt(total)[:, :, : self._features])
+
+
+@final
+class ClearBackend(Backend):
+    """Rows in clear, in messages as long as ciphertexts: only costs are modelled, NOTHING IS ENCRYPTED."""
+
+    def __init__(self, lattice: Lattice, features: int) -> None:
+        super().__init__(lattice)
+        self._features = features
+
+    def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
+        """Do without."""
+
+    def hide(self, rows: Rows) -> Held:
+        """Put rows in pairs, in clear."""
+        pairs = np.zeros((self.lattice.count(len(rows)), 2, self._features), RING.dtype)
+        pairs.reshape(-1, self._features)[: len(rows)] = rows
+        return pairs
+
+    def add(self, left: Held, right: Held) -> Held:
+        """Add residues."""
+        return RING.add(left, right)
+
+    def multiply(self, left: UInt32[np.ndarray, "c d"], held: Held) -> Held:
+        """Multiply residues; the second row of every pair stays empty."""
+        pairs = np.zeros((len(left), 2, self._features), RING.dtype)
+        pairs[:, 0] = RING.product(np.asarray(left), held.reshape(-1, self._features)[: left.shape[1]])
+        return pairs
+
+    def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
+        """Fill up with zeros to the length of ciphertexts, which is more than clear rows take."""
+        packed = np.zeros((len(held), self.lattice.ciphertext_bytes), np.uint8)
+        packed[:, : 8 * self._features] = np.ascontiguousarray(held, "<u4").reshape(len(held), -1).view(np.uint8)
+        return packed
+
+    def from_bytes(self, packed: UInt8[np.ndarray, "count bytes"]) -> Held:
+        """Undo ``to_bytes``."""
+        rows: Any = np.ascontiguousarray(packed[:, : 8 * self._features]).view("<u4").astype(RING.dtype, copy=False)
+        return np.asarray(rows.reshape(len(packed), 2, self._features))
+
+
+@final
+class ClearOpener(Opener):
+    """Reads rows that are in clear; its key is empty but as long as one."""
+
+    def __init__(self, lattice: Lattice, features: int) -> None:
+        self._backend = ClearBackend(lattice, features)
+
+    @property
+    def public_words(self) -> UInt64[np.ndarray, "words"]:
+        """Zeros, as many as a key has words; they take no memory."""
+        return np.broadcast_to(np.uint64(0), (self._backend.lattice.key_words,))
+
+    def open_sum(self, parts: Sequence[UInt8[np.ndarray, "count bytes"]]) -> UInt32[np.ndarray, "count 2 d"]:
+        """Add residues up."""
+        total = self._backend.from_bytes(parts[0])
+        for part in parts[1:]:
+            total = self._backend.add(total, self._backend.from_bytes(part))
+        return total

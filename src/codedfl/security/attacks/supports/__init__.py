@@ -1,0 +1,1 @@
+"""Attacks that recover error supports."""

@@ -1,0 +1,218 @@
+"""The audit of a scheme: let it run with a tap on its messages, attack what it transmitted, and score the attacks.
+
+Attacks see views only (``codedfl.security.views.kinds``); the truth comes from the shards and goes to the scorer alone.
+"""
+
+import time
+import tracemalloc
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl import schemes
+from codedfl.engines import VirtualEngine
+from codedfl.errors import UsageError
+from codedfl.network import DelayModel
+from codedfl.progress import Progress, silent
+from codedfl.scenario import Scenario
+from codedfl.security import DecodingProblem, Estimate, claimed_level, estimates
+from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null, ParityGram, ServerReplies
+from codedfl.security.contract import Finding
+from codedfl.security.scoring import Score, Truth, relative_error, score
+from codedfl.security.tap import tap
+from codedfl.security.transcript import Exposure, Transcript
+from codedfl.security.views.kinds import MembershipView, ParityMembershipView, ParityView, View
+from codedfl.task import Problem, gram
+from codedfl.training import State, train
+
+__all__ = ["EPOCHS", "Outcome", "Statement", "attack_scenario", "exposures", "statement"]
+
+EPOCHS = 100
+"""Epochs that the tapped run takes: enough for every hand-over, and for the server to see many replies."""
+
+
+@runtime_checkable
+class ClaimsLevel(Protocol):
+    """Options of a scheme whose security level rests on a decoding problem."""
+
+    def decoding_problem(self, features: int) -> DecodingProblem:
+        """Return that problem for so many features."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is claimed for a scenario, what is estimated, and what is known."""
+
+    preset: str
+    scheme: str
+    claimed_bits: int | None
+    estimates: tuple[Estimate, ...]
+    verdict: str
+    sentence: str
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values; an estimate that could not be computed is null."""
+        table = dict(vars(self))
+        return table | {"estimates": {estimate.name: estimate.bits for estimate in self.estimates}}
+
+
+def statement(scenario: Scenario) -> Statement:
+    """Say what a scenario claims and what is known of it, without running anything."""
+    scheme, options = schemes.kind(scenario), scenario.options()
+    claimed: int | None = None
+    found: tuple[Estimate, ...] = ()
+    if isinstance(options, ClaimsLevel):
+        if scenario.features.kind == "none":
+            raise UsageError(
+                f"the level that '{scenario.name}' claims depends on the number of features, which its data file "
+                "decides; set features.kind = 'rbf' and features.dimension"
+            )
+        problem = options.decoding_problem(scenario.features.dimension)
+        found = estimates(problem)
+        if 0 < problem.w <= problem.n - problem.k:
+            claimed = claimed_level(problem.n, problem.k, problem.t, problem.beta, problem.q_bits)
+    return Statement(scenario.name, scenario.scheme, claimed, found, scheme.verdict, scheme.because)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One attack on one view: what it found, and what it took."""
+
+    preset: str
+    attack: str
+    aim: str
+    view: str
+    holder: str
+    assumption: str
+    score: Score
+    seconds: float
+    peak_bytes: int
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values, the score among them."""
+        table = {name: value for name, value in vars(self).items() if name != "score"}
+        scored = self.score.to_table()
+        if scored["relative_error"] == float("inf"):
+            scored["relative_error"] = None
+        return table | scored
+
+
+def exposures(
+    scenario: Scenario, problem: Problem, epochs: int = EPOCHS, progress: Progress = silent
+) -> Sequence[Exposure]:
+    """Run a scenario for some epochs with a tap, and return what single parties saw."""
+    shortened = scenario.with_settings({"training.epochs": epochs, "training.stop_at_last_target": False})
+    scheme = schemes.create(shortened, problem)
+    transcript = Transcript()
+    devices = tap([scheme.device(index, shard) for index, shard in enumerate(problem.shards)], transcript)
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    timing, last_epochs = scenario.timing, scenario.fleet.last_epochs
+    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, last_epochs=last_epochs)
+    train(
+        problem,
+        shortened,
+        scheme,
+        engine,
+        State.fresh(problem),
+        lambda state: progress(f"running {scenario.scheme} with a tap", state.epoch, epochs),
+    )
+    return scheme.exposures(transcript, problem.shards)
+
+
+def attack_scenario(
+    scenario: Scenario,
+    problem: Problem,
+    *,
+    names: Sequence[str] = (),
+    epochs: int = EPOCHS,
+    progress: Progress = silent,
+) -> list[Outcome]:
+    """Attack a scenario with the named attacks (all if none) wherever their view exists."""
+    seen = exposures(scenario, problem, epochs, progress)
+    wanted = [attack for name, attack in ATTACKS.items() if not names or name in names]
+    pairs = [
+        (attack, exposure)
+        for attack in wanted
+        for exposure in seen
+        if attack.suits(exposure.view) and not (isinstance(attack, Null) and exposure.assumption)
+    ]
+    outcomes: list[Outcome] = []
+    test = gram(problem.x_test)
+    for done, (attack, exposure) in enumerate(pairs):
+        progress("attacking", done, len(pairs))
+        guess = _guess(problem, test, exposure)
+        truth = _truth(exposure, relative_error(guess, exposure.gram))
+        tried = type(attack)(guess) if isinstance(attack, ServerReplies | ParityGram) else attack
+        outcome, finding = _try(scenario.name, tried, exposure.view, truth, exposure.assumption)
+        outcomes.append(outcome)
+        if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
+            outcomes += _membership(outcome, problem, exposure, finding.gram, names)
+    for exposure in seen:
+        if isinstance(exposure.view, ParityView):
+            outcomes += _parity_membership(scenario.name, problem, exposure, exposure.view, wanted)
+    progress("attacking", len(pairs), len(pairs))
+    return outcomes
+
+
+def _guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure) -> Float[np.ndarray, "rows d"]:
+    """Return the best guess without any view: the Gram matrix of the test data, scaled to as many points.
+
+    Everyone has such data, and shards that are drawn alike look alike: an attack must do better than this.
+    """
+    points = np.trace(exposure.gram) if len(exposure.gram) > 1 else problem.shards[exposure.subject].samples
+    scale = points / (np.trace(test) if len(exposure.gram) > 1 else len(problem.x_test))
+    return np.asarray(test[: len(exposure.gram)] * scale)
+
+
+def _truth(exposure: Exposure, guess_error: float) -> Truth:
+    length = exposure.view.G.shape[1] if hasattr(exposure.view, "G") else 0
+    return Truth(gram=exposure.gram, support=exposure.support, length=length, guess_error=guess_error)
+
+
+def _try(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption: str) -> tuple[Outcome, Finding]:
+    rng = np.random.default_rng(0)
+    tracemalloc.start()
+    began = time.perf_counter()
+    finding = attack.run(view, rng)
+    seconds = time.perf_counter() - began
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    scored = score(finding, truth)
+    words = (attack.name, attack.aim, view.label, view.holder, assumption)
+    return Outcome(preset, *words, scored, seconds, peak), finding
+
+
+def _membership(
+    outcome: Outcome, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
+) -> Iterable[Outcome]:
+    """Ask who is in with the matrix that an attack found; if it is right, with the true one beside it."""
+    candidates, truth = _candidates(problem, exposure)
+    for name, attack in ATTACKS.items():
+        if attack.view_type is not MembershipView or (names and name not in names):
+            continue
+        matrices = {"with the matrix found": found}
+        if outcome.score.verdict == "falls":
+            matrices["with the true matrix"] = exposure.gram
+        for words, matrix in matrices.items():
+            yield _try(outcome.preset, attack, MembershipView(matrix, candidates), truth, words)[0]
+
+
+def _parity_membership(
+    preset: str, problem: Problem, exposure: Exposure, view: ParityView, wanted: Sequence[Attack[Any]]
+) -> Iterable[Outcome]:
+    """Ask who is in a batch with the parity data of it."""
+    candidates, truth = _candidates(problem, exposure)
+    asked = ParityMembershipView(view.parity, view.points, candidates)
+    for attack in wanted:
+        if attack.suits(asked):
+            yield _try(preset, attack, asked, truth, exposure.assumption)[0]
+
+
+def _candidates(problem: Problem, exposure: Exposure) -> tuple[Float[np.ndarray, "m d"], Truth]:
+    """Return the points under a view and the test points, and which are which."""
+    inside = problem.shards[exposure.subject].x if exposure.points is None else exposure.points
+    candidates = np.concatenate([inside, problem.x_test])
+    return candidates, Truth(members=np.arange(len(candidates)) < len(inside))

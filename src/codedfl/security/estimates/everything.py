@@ -1,0 +1,23 @@
+"""All estimates for one problem."""
+
+from codedfl.security.estimates.error_code import any_light_word, brute_force
+from codedfl.security.estimates.estimate import Estimate
+from codedfl.security.estimates.lee_brickell import lee_brickell, lee_brickell_codeword
+from codedfl.security.estimates.many_instances import one_out_of_many
+from codedfl.security.estimates.parameters import DecodingProblem
+from codedfl.security.estimates.prange import prange
+from codedfl.security.estimates.stern import stern
+
+__all__ = ["estimates"]
+
+
+def estimates(problem: DecodingProblem, *, elimination: str = "k^3") -> tuple[Estimate, ...]:
+    """Return every estimate, those that cannot be computed included, always in the same order.
+
+    The default elimination is the one that fits the paper's two levels (``fits``).
+    """
+    found = [brute_force(problem)]
+    for algorithm in (prange, lee_brickell, lee_brickell_codeword, stern):
+        estimate = algorithm(problem, elimination=elimination)
+        found += [estimate, one_out_of_many(estimate, problem)]
+    return (*found, any_light_word(problem, elimination=elimination))

@@ -1,0 +1,1 @@
+"""What each party sees: the only thing an attack is given."""

@@ -1,0 +1,1 @@
+"""Studies over runs: compare, sweep, plan, reproduce."""

@@ -1,0 +1,123 @@
+"""Each number that the paper claims beside what is measured here, with a verdict and its reason."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from codedfl.codes.frame_errors import FrameErrorRate
+from codedfl.security import claimed_level
+from codedfl.training.timing import Band
+
+__all__ = ["Claim", "best_delta", "beyond", "frame_errors", "gradient_error", "overlap", "security_level", "speedup"]
+
+REPRODUCED, NOT_REPRODUCED, CANNOT_EXIST = "reproduced", "not reproduced", "cannot exist"
+BEYOND = "beyond the paper"
+NOT_JUDGED = "not judged"
+_NEAR = 0.25
+"""A speed-up counts as reproduced within this share: the paper names neither its seed nor its epochs to 95%."""
+_FLAT = 0.03
+"""A best Delta is reproduced if the claimed one costs at most this share of the best speed-up."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A number of the paper, ours, the range of ours, and the verdict."""
+
+    name: str
+    claimed: float | None
+    measured: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    reason: str
+
+    def unjudged(self, reason: str) -> "Claim":
+        """Return the claim without a verdict."""
+        return replace(self, verdict=NOT_JUDGED, reason=reason)
+
+    def to_table(self) -> dict[str, Any]:
+        """Return the claim as plain values."""
+        return asdict(self)
+
+
+def speedup(name: str, claimed: float, measured: Band | None, context: str) -> Claim:
+    """Judge a speed-up of the time to the last target against mini-batch FL."""
+    if measured is None:
+        reason = f"{context}; the target accuracy is not reached by every feature seed"
+        return Claim(name, claimed, None, None, None, NOT_REPRODUCED, reason)
+    near = abs(measured.mean / claimed - 1) <= _NEAR
+    reason = (
+        f"{context}; {abs(measured.mean / claimed - 1):.0%} {'above' if measured.mean > claimed else 'below'} the claim"
+    )
+    verdict = REPRODUCED if near else NOT_REPRODUCED
+    return Claim(name, claimed, measured.mean, measured.low, measured.high, verdict, reason)
+
+
+def beyond(name: str, measured: Band | None, paper: Band | None, how: str) -> Claim:
+    """State a speed-up that the paper does not have, beside that of its own scheme in the same run."""
+    links = "the paper's links: 5 Mbit/s between devices, each sends and takes one parcel at a time; set-up charged"
+    if measured is None:
+        reason = f"{how}; the target accuracy is not reached by every feature seed"
+        return Claim(name, None, None, None, None, NOT_REPRODUCED, reason)
+    times = "" if paper is None else f"{measured.mean / paper.mean:.1f} times the paper's scheme in this run; "
+    return Claim(name, None, measured.mean, measured.low, measured.high, BEYOND, f"{times}{how}; {links}")
+
+
+def best_delta(name: str, claimed: float, deltas: Sequence[float], speedups: Sequence[float]) -> Claim:
+    """Judge a best Delta: the optimum is flat, so what counts is how much the claimed value loses."""
+    best = max(range(len(deltas)), key=lambda number: speedups[number])
+    first = last = best
+    while first > 0 and _flat(speedups[first - 1], speedups[best]):
+        first -= 1
+    while last + 1 < len(deltas) and _flat(speedups[last + 1], speedups[best]):
+        last += 1
+    near = deltas[first : last + 1]
+    loss = 1 - speedups[list(deltas).index(claimed)] / speedups[best]
+    verdict = REPRODUCED if claimed in near else NOT_REPRODUCED
+    reason = (
+        f"the optimum is flat: every Delta from {min(near):g} to {max(near):g} is within {_FLAT:.0%} of the best, "
+        f"the claimed one within {loss:.1%}"
+    )
+    return Claim(name, claimed, deltas[best], min(near), max(near), verdict, reason)
+
+
+def _flat(speedup_at: float, best: float) -> bool:
+    return speedup_at >= (1 - _FLAT) * best
+
+
+def security_level(name: str, claimed: int, n: int, k: int, t: int, beta: int) -> Claim:
+    """Recompute a level of Table I."""
+    level = claimed_level(n, k, t, beta, q_bits=32)
+    verdict = REPRODUCED if level == claimed else NOT_REPRODUCED
+    reason = (
+        "the formula is a fit to Table I, for the paper prints none; it says what is claimed: "
+        "the cipher is broken by linear algebra at either level"
+    )
+    return Claim(name, claimed, level, level, level, verdict, reason)
+
+
+def frame_errors(claimed: float, measured: FrameErrorRate) -> Claim:
+    """Judge the failure rate of peeling: the claim is reproduced if the interval covers it."""
+    verdict = REPRODUCED if measured.low <= claimed <= measured.high else NOT_REPRODUCED
+    reason = (
+        f"{measured.failures} failures in {measured.trials:,} random sets of {measured.erasures} erasures, "
+        "95% Wilson interval; the code is drawn anew, with the paper's length and degrees"
+    )
+    return Claim("frame-error-rate", claimed, measured.rate, measured.low, measured.high, verdict, reason)
+
+
+def gradient_error(measured: float, limit: float) -> Claim:
+    """Tell how far the decoded gradients are from the plaintext ones; the paper takes them for equal."""
+    verdict = REPRODUCED if measured <= limit else NOT_REPRODUCED
+    reason = f"largest difference to the plaintext gradient, relative to the first one; wanted: at most {limit:g}"
+    return Claim("gradient-error", 0.0, measured, 0.0, measured, verdict, reason)
+
+
+def overlap(name: str, length: int, weight: int, count: int, found: int, least: int) -> Claim:
+    """Judge the claim that the supports meet in at most one position."""
+    verdict = REPRODUCED if found <= 1 else CANNOT_EXIST if least > 1 else NOT_REPRODUCED
+    reason = (
+        f"of {count} sets of {weight} among {length} positions, two must share at least {least}; "
+        f"ours share at most {found}"
+    )
+    return Claim(name, 1, found, least, found, verdict, reason)

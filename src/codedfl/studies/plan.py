@@ -1,0 +1,363 @@
+"""What each scheme would take on a fleet, before any training: time with 95% bands, bits, what leaks, and a choice.
+
+Costs of an epoch follow from shapes alone: d, c, and how many data points each device has. So every scheme is run for
+real for a few epochs, through the one training loop, on *hollow* data: shards of the right shapes without contents.
+Its messages and products have their real sizes, so costs equal those of a training. How many epochs a target takes is
+no matter of shapes: it is told, taken from finished runs, or assumed from what was measured on MNIST.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl import schemes
+from codedfl.engines import VirtualEngine
+from codedfl.errors import ScenarioError, UsageError
+from codedfl.network import DelayModel, TransferCosts
+from codedfl.progress import Progress, silent
+from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES, Scheme, SharingScheme
+from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
+from codedfl.task import Problem, Shard, load_data, partition_rows
+from codedfl.training import History, State, train
+from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing
+from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
+from codedfl.training.timing import Band, band, cumulative_seconds, reply_costs, standing_seconds
+
+__all__ = [
+    "DRAWS",
+    "PRIVACY",
+    "Costs",
+    "Offer",
+    "Plan",
+    "Prediction",
+    "Shapes",
+    "link_bits",
+    "plan",
+    "predict",
+    "probe",
+    "spent_by_device",
+]
+
+DRAWS = 200
+"""Timing draws behind a band unless told: its limits are known to a percent or so."""
+PRIVACY = ("holds", "any")
+"""What may be recommended: schemes whose secrecy holds, or also schemes that encrypt nothing. Broken ones never are."""
+_PROBED = 12
+"""Epochs that are run: the first, and enough of the others to see costs that come again after up to five."""
+_STANDSTILL = 1e-12
+"""A learning rate at which hollow data moves no model out of range."""
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What costs depend on: how many data points each device has, d, c, and bounds that everybody knows."""
+
+    samples: tuple[int, ...]
+    features: int
+    outputs: int
+    largest_feature: float = 1.0
+    largest_target: float = 1.0
+
+    @classmethod
+    def of_data(cls, scenario: Scenario, progress: Progress = silent) -> "Shapes":
+        """Load and partition the data of a scenario; no feature is computed."""
+        loaded = load_data(scenario, progress)
+        sizes = _shard_sizes(scenario, loaded.y_train, loaded.samples)
+        target = 1.0 if loaded.kind == "classification" else float(np.max(np.abs(loaded.y_train)))
+        if scenario.features.kind == "none":
+            return cls(sizes, loaded.inputs, loaded.outputs, float(np.max(np.abs(loaded.x_train))), target)
+        d = scenario.features.dimension
+        return cls(sizes, d, loaded.outputs, _largest_of_rbf(d), target)
+
+    @classmethod
+    def told(cls, scenario: Scenario, *, samples: int, outputs: int) -> "Shapes":
+        """Take the shapes of data that is not at hand; where labels decide who holds what, classes are of one size."""
+        if scenario.features.kind == "none":
+            raise UsageError(
+                "--samples and --outputs do not say how many features there are; add --set features.kind=rbf "
+                "--set features.dimension=D"
+            )
+        sizes = _shard_sizes(scenario, np.arange(samples) % outputs, samples)
+        d = scenario.features.dimension
+        return cls(sizes, d, outputs, _largest_of_rbf(d))
+
+    def hollow(self, scenario: Scenario) -> Problem:
+        """Return a problem of these shapes whose Gram matrices are zero; shards of one size are one object."""
+        dtype = np.dtype(scenario.task.precision)
+        d, c = self.features, self.outputs
+        x = np.full((max(self.samples), d), self.largest_feature, dtype)
+        y = np.full((max(self.samples), c), self.largest_target, dtype)
+        known = {"gram": np.zeros((d, d), dtype), "moments": np.zeros((d, c), dtype)}
+        shards = {}
+        for samples in set(self.samples):
+            shards[samples] = Shard(x[:samples], y[:samples])
+            vars(shards[samples]).update(known)  # as if it had been asked for before: costs do not depend on values
+        test = np.zeros((1, d), dtype), np.zeros(1, np.int64)
+        return Problem(tuple(shards[n] for n in self.samples), *test, "classification", scenario.task.ridge)
+
+
+def _largest_of_rbf(features: int) -> float:
+    return math.sqrt(2 / features)
+
+
+def _shard_sizes(scenario: Scenario, labels: Any, samples: int) -> tuple[int, ...]:
+    parts = partition_rows(scenario, labels, samples)
+    return tuple(len(part) for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """What a scheme's first epochs cost; those of one that shares are kept by kind, for who leaves when is chance."""
+
+    scheme: Scheme[Any]
+    probed: History
+    shared: SharedCosts | None
+
+    def history(self, epochs: int) -> History:
+        """Return the costs of so many epochs: those after the probed ones repeat them."""
+        rounds = [[self.probed.rounds[number] for number in numbers] for numbers in self.probed.questions()]
+        period = _period([[costs.key() for costs in epoch] for epoch in rounds[1:]])
+        history = History(stages=self.probed.stages)
+        for epoch in range(epochs):
+            history.add_round(*rounds[epoch if epoch < len(rounds) else 1 + (epoch - 1) % period])
+        return history
+
+    @property
+    def set_up(self) -> list[list[TransferCosts]]:
+        """What is sent before the first epoch, stage by stage."""
+        return [stage for _, stage in self.probed.stages_after(0)]
+
+
+def _period(keys: Sequence[Any]) -> int:
+    """Return the least number of epochs after which the given ones come again, all of them if none is seen twice."""
+    for period in range(1, len(keys) // 2 + 1):
+        if all(key == later for key, later in zip(keys, keys[period:], strict=False)):
+            return period
+    return len(keys)
+
+
+def probe(scenario: Scenario, problem: Problem) -> Costs:
+    """Let the scheme of a scenario set up and take its first epochs for real, in virtual time, losing no device."""
+    sharing = issubclass(schemes.kind(scenario), SharingScheme)
+    still = {"training.learning_rate": _STANDSTILL, "training.tolerance": 0.0, "training.targets": []}
+    plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
+    short = scenario.with_settings(still | plain)
+    scheme = schemes.create(short, problem)
+    devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
+    history = train(problem, short, scheme, engine, State.fresh(problem)).history
+    offline = scenario.training.first_epoch_offline
+    shared = measure(scheme, problem, first_offline=offline) if isinstance(scheme, SharingScheme) else None
+    return Costs(scheme, history, shared)
+
+
+def predict(costs: Costs, scenario: Scenario, *, epochs: int, draws: int = DRAWS) -> Float[np.ndarray, "draws epochs"]:
+    """Return when each epoch would end in each timing draw: the very draws that a run of the scenario has."""
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    seed = scenario.timing.seed
+    if costs.shared is None or not isinstance(costs.scheme, SharingScheme):
+        return cumulative_seconds(costs.history(epochs), delays, seed=seed, draws=draws)
+    variant = Variant(costs.shared, costs.scheme.policy, costs.scheme.parallel_reception, costs.set_up)
+    return np.asarray(shared_seconds([variant], delays, epochs=epochs, seed=seed, draws=draws)[0])
+
+
+def spent_by_device(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
+    """Return what each device receives, sends and multiplies.
+
+    Where devices hand over or are asked by chance, it is what they spend in the scenario's own draw.
+    """
+    spent = nothing(scenario.fleet.size)
+    for stage in costs.set_up:
+        add_transfers(spent, stage)
+    if costs.shared is not None and isinstance(costs.scheme, SharingScheme):
+        _add_shared(spent, costs.scheme, costs.shared, scenario, epochs)
+        return spent
+    history = costs.history(epochs)
+    if any(round_.standing for round_ in history.rounds):
+        _add_standing(spent, history, scenario)
+        return spent
+    numbers = [number for questions in history.questions() for number in questions]
+    for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
+        add_round(spent, history.rounds[number], times=int(times))
+    return spent
+
+
+def link_bits(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
+    """Return the payload of each device by link: received from the server (down), sent to it (up), sent to devices."""
+    spent = spent_by_device(costs, scenario, epochs)
+    return {link: spent[link] for link in LINKS}
+
+
+def _add_shared(spent: Spent, scheme: SharingScheme[Any], shared: SharedCosts, scenario: Scenario, epochs: int) -> None:
+    """Replay the policy on one draw's delays; those who have left neither receive nor send."""
+    delays, policy = DelayModel.create(scenario.fleet, scenario.links), scheme.policy()
+    seed, draw = scenario.timing.seed, scenario.timing.draw
+    add_round(spent, shared.first)
+    for epoch in range(2, epochs + 1):
+        active = list(policy.active)
+        seconds = np.zeros(delays.devices)
+        for question, costs in enumerate(shared.questions(len(active))):
+            add_round(spent, costs, active)
+            seconds += delays.reply_seconds(costs, delays.chance(seed, epoch, draw, 1, question))[0]
+        decision = policy.after_epoch({device: float(seconds[device]) for device in active})
+        add_transfers(spent, [shared.of(handover) for handover in decision.handovers])
+
+
+def _add_standing(spent: Spent, history: History, scenario: Scenario) -> None:
+    """Count who is asked how often in one draw."""
+    delays, timing = DelayModel.create(scenario.fleet, scenario.links), scenario.timing
+    _, asked = standing_seconds(history, delays, seed=timing.seed, draws=timing.draw + 1)
+    each = reply_costs(history, delays.devices)
+    spent["down"] += asked[-1] * each.down_bits
+    spent["up"] += asked[-1] * each.up_bits
+    spent["macs"] += asked[-1] * each.macs
+    for costs in (history.rounds[number] for number in history.round_of_epoch):
+        if not costs.standing:
+            add_round(spent, costs)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a scheme takes with one solver."""
+
+    solver: str
+    epochs: Epochs
+    time: Band
+    bits: Mapping[str, Mapping[str, float]]
+    """By link, the mean and the largest of all devices."""
+    bits_per_device: float
+    """What a device sends on average, to the server and to others."""
+
+    def to_table(self) -> dict[str, Any]:
+        """Return plain values."""
+        time = {"seconds": self.time.mean, "low": self.time.low, "high": self.time.high}
+        epochs = {"epochs": self.epochs.count, "epochs_from": self.epochs.source}
+        bits = {"bits_per_device": self.bits_per_device, "bits": {link: dict(v) for link, v in self.bits.items()}}
+        return {"solver": self.solver, **time, **epochs, **bits}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a scheme takes, by solver, and what it gives away; ``refused`` says why it cannot be used."""
+
+    scheme: type[Scheme[Any]]
+    predictions: tuple[Prediction, ...] = ()
+    survives_losses: int | None = None
+    leakage: Mapping[str, str] | None = None
+    refused: str | None = None
+
+    @property
+    def best(self) -> Prediction | None:
+        """The quickest."""
+        return min(self.predictions, key=lambda prediction: prediction.time.mean, default=None)
+
+    def to_table(self) -> dict[str, Any]:
+        """Return plain values: those of the quickest solver, then all."""
+        empty = dict.fromkeys(("solver", "seconds", "low", "high", "epochs", "epochs_from", "bits_per_device", "bits"))
+        return {
+            "scheme": self.scheme.name,
+            **(empty if self.best is None else self.best.to_table()),
+            "solvers": [prediction.to_table() for prediction in self.predictions],
+            "verdict": self.scheme.verdict,
+            "survives_losses": self.survives_losses,
+            "leakage": self.leakage,
+            "refused": self.refused,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All offers, quickest first, and the one to take."""
+
+    shapes: Shapes
+    target: float | None
+    draws: int
+    privacy: str
+    offers: tuple[Offer, ...]
+
+    @property
+    def recommended(self) -> Offer | None:
+        """The quickest that gives the privacy asked for; never one whose cipher is broken."""
+        return next((offer for offer in self.offers if offer.predictions and self._allowed(offer)), None)
+
+    def _allowed(self, offer: Offer) -> bool:
+        verdict = offer.scheme.verdict
+        return verdict == "holds" if self.privacy == "holds" else verdict != "broken"
+
+    @property
+    def reason(self) -> str:
+        """Why, in one sentence."""
+        asked = "whose secrecy holds" if self.privacy == "holds" else "that are not broken, in clear or not"
+        if self.recommended is None:
+            return f"No scheme {asked} fits this fleet and data."
+        return f"It takes the least predicted time of the schemes {asked}: {self.recommended.scheme.because}"
+
+    def to_table(self) -> dict[str, Any]:
+        """Return plain values."""
+        offer = self.recommended
+        return {
+            "recommended": None if offer is None else offer.scheme.name,
+            "solver": None if offer is None or offer.best is None else offer.best.solver,
+            "reason": self.reason,
+            "privacy": self.privacy,
+            "target": self.target,
+            "draws": self.draws,
+            "devices": len(self.shapes.samples),
+            "samples": sum(self.shapes.samples),
+            "features": self.shapes.features,
+            "outputs": self.shapes.outputs,
+            "schemes": [offer.to_table() for offer in self.offers],
+        }
+
+
+def plan(
+    scenario: Scenario,
+    shapes: Shapes,
+    *,
+    names: Sequence[str] = (),
+    epochs: EpochsToTarget | None = None,
+    draws: int = DRAWS,
+    privacy: str = "holds",
+    progress: Progress = silent,
+) -> Plan:
+    """Predict the named schemes (all, unless told) on a scenario's fleet and links, and recommend one."""
+    unknown = [name for name in names if name not in SCHEMES]
+    if unknown:
+        raise UsageError(f"no scheme is called '{unknown[0]}'; schemes are {', '.join(SCHEMES)}")
+    if privacy not in PRIVACY:
+        raise UsageError(f"--privacy '{privacy}' must be one of {', '.join(PRIVACY)}")
+    wanted = list(dict.fromkeys(names or SCHEMES))
+    problem, counts = shapes.hollow(scenario), epochs or EpochsToTarget()
+    offers = []
+    for done, name in enumerate(wanted):
+        progress("predicting", done, len(wanted))
+        offers.append(_offer(scenario.with_settings({"scheme": name}), problem, counts, draws))
+    progress("predicting", len(wanted), len(wanted))
+    offers.sort(key=lambda offer: math.inf if offer.best is None else offer.best.time.mean)
+    target = max(scenario.training.targets, default=None)
+    return Plan(shapes, target, draws, privacy, tuple(offers))
+
+
+def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: int) -> Offer:
+    kind = SCHEMES[scenario.scheme]
+    try:
+        costs = probe(scenario, problem)
+    except ScenarioError as error:
+        return Offer(kind, refused=str(error))
+    served = [name for name in ASSUMED if schemes.serves(scenario, name)]
+    epochs = {solver: counts.of(kind, solver) for solver in served}
+    seconds = predict(costs, scenario, epochs=max(found.count for found in epochs.values()), draws=draws)
+    predictions = []
+    for solver, found in epochs.items():
+        bits = link_bits(costs, scenario, found.count)
+        links = {link: mean_and_largest(each) for link, each in bits.items()}
+        sent = links["up"]["mean"] + links["d2d"]["mean"]
+        predictions.append(Prediction(solver, found, band(seconds[:, found.count - 1]), links, sent))
+    scheme = costs.scheme
+    return Offer(kind, tuple(predictions), scheme.survives_losses, scheme.leakage().to_table())

@@ -1,0 +1,31 @@
+"""The learning task: shards, Gram matrices, loss and score."""
+
+from codedfl.task.problem import (
+    Evaluator,
+    Problem,
+    Scores,
+    Shard,
+    accuracy,
+    feature_map,
+    gram,
+    learning_rate,
+    load_data,
+    load_shard,
+    partition_rows,
+    r_squared,
+)
+
+__all__ = [
+    "Evaluator",
+    "Problem",
+    "Scores",
+    "Shard",
+    "accuracy",
+    "feature_map",
+    "gram",
+    "learning_rate",
+    "load_data",
+    "load_shard",
+    "partition_rows",
+    "r_squared",
+]

@@ -1,0 +1,273 @@
+"""The learning task: shards and their Gram matrices, the loss, accuracy or R^2, and the learning rate.
+
+The model is Theta (d x c); the loss is f(Theta) = 1/(2m) * sum ||x Theta - y||^2 + lambda/2 * ||Theta||^2, so that
+with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta.
+"""
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float, Int, Shaped
+
+from codedfl import data
+from codedfl.progress import Progress, silent
+from codedfl.scenario import Scenario, Training
+from codedfl.task.objective import Objective, Scores, TestSet, accuracy, r_squared, side_by_side
+
+__all__ = [
+    "Evaluator",
+    "Problem",
+    "Scores",
+    "Shard",
+    "accuracy",
+    "feature_map",
+    "gram",
+    "learning_rate",
+    "load_data",
+    "load_shard",
+    "partition_rows",
+    "r_squared",
+]
+
+Matrix = Float[np.ndarray, "rows columns"]
+
+
+def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
+    """Return X^T X, exactly symmetric.
+
+    NumPy turns the product of a matrix with its own transpose into BLAS's symmetric rank-k update, half the work of
+    a general product; benchmarks/features.py holds it against the bare call.
+    """
+    rows = np.ascontiguousarray(x)
+    return np.asarray(rows.T @ rows)
+
+
+def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:
+    """Load the data of a scenario as it is, before any feature is computed."""
+    wanted = scenario.data
+    return data.load(
+        wanted.source,
+        kind=cast(Any, wanted.kind),
+        target=wanted.target or None,
+        test_path=wanted.test_source or None,
+        test_fraction=wanted.test_fraction,
+        seed=wanted.seed,
+        dtype=cast(Any, scenario.task.precision),
+        say=lambda sentence: progress(sentence, 0, 0),
+        progress=lambda done, total: progress(f"fetching {wanted.source}", done, total),
+    )
+
+
+def partition_rows(
+    scenario: Scenario, labels: Shaped[np.ndarray, "n ..."], samples: int
+) -> tuple[Int[np.ndarray, "rows"], ...]:
+    """Say which device of a scenario holds which rows."""
+    split = scenario.partition
+    return data.partition(
+        labels,
+        samples,
+        scenario.fleet.size,
+        kind=cast(Any, split.kind),
+        seed=split.seed,
+        shards_per_device=split.shards_per_device,
+        alpha=split.alpha,
+        sizes=split.sizes,
+    )
+
+
+def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
+    """Return the map from so many raw inputs to features, the same on every device of a scenario."""
+    settings = scenario.features
+    return data.FeatureMap.create(
+        cast(Any, settings.kind),
+        inputs=inputs,
+        dimension=settings.dimension,
+        gamma=settings.gamma,
+        seed=settings.seed,
+        dtype=np.dtype(scenario.task.precision),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """What one device holds: features X_i and targets Y_i. The Gram matrix is computed once, when first asked for."""
+
+    x: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, "n c"]
+
+    @property
+    def samples(self) -> int:
+        """Number of data points n_i."""
+        return len(self.x)
+
+    @cached_property
+    def gram(self) -> Float[np.ndarray, "d d"]:
+        """A_i = X_i^T X_i."""
+        return gram(self.x)
+
+    @cached_property
+    def moments(self) -> Float[np.ndarray, "d c"]:
+        """B_i = X_i^T Y_i."""
+        return np.asarray(self.x.T @ self.y)
+
+    @property
+    def compact(self) -> bool:
+        """Whether A_i Theta costs fewer multiplications than X_i^T (X_i Theta)."""
+        return bool(2 * self.samples >= self.x.shape[1])
+
+
+def load_shard(
+    scenario: Scenario, loaded: data.Dataset, rows: Int[np.ndarray, "rows"], features: data.FeatureMap
+) -> Shard:
+    """Embed the rows of one device."""
+    y = loaded.targets(loaded.y_train[rows]).astype(np.dtype(scenario.task.precision))
+    return Shard(features.transform(loaded.x_train[rows]), y)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem(Objective):
+    """All shards and the test set: what the experimenter sees, and no party of the protocol does."""
+
+    shards: tuple[Shard, ...]
+    x_test: Float[np.ndarray, "q d"]
+    y_test: Shaped[np.ndarray, "q ..."]
+    kind: str
+    ridge: float
+
+    @classmethod
+    def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
+        """Load, partition and embed the data of a scenario."""
+        loaded = load_data(scenario, progress)
+        features = feature_map(scenario, loaded.inputs)
+        rows = partition_rows(scenario, loaded.y_train, loaded.samples)
+        shards = []
+        for done, index in enumerate(rows):
+            progress("preparing data", done, len(rows))
+            shards.append(load_shard(scenario, loaded, index, features))
+        progress("preparing data", len(rows), len(rows))
+        return cls(tuple(shards), features.transform(loaded.x_test), loaded.y_test, loaded.kind, scenario.task.ridge)
+
+    def __post_init__(self) -> None:
+        _ = self.test
+
+    @cached_property
+    def test(self) -> TestSet:
+        """The test set by itself."""
+        return TestSet(self.x_test, self.y_test, self.kind)
+
+    @property
+    def samples(self) -> int:
+        """Number of training points m over all devices."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape (d, c) of the model."""
+        return self.shards[0].x.shape[1], self.shards[0].y.shape[1]
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """Format of the numbers that devices compute with and send."""
+        return self.shards[0].x.dtype
+
+    @cached_property
+    def total_gram(self) -> Float[np.ndarray, "d d"]:
+        """Sum of all A_i in float64: the yardstick of every scheme."""
+        total = np.zeros((self.shape[0], self.shape[0]))
+        for block in _blocks(self.shards):
+            total += block
+        return total
+
+    @cached_property
+    def total_moments(self) -> Float[np.ndarray, "d c"]:
+        """Sum of all B_i in float64."""
+        return np.asarray(np.sum([shard.moments for shard in self.shards], axis=0, dtype=np.float64))
+
+    @cached_property
+    def target_energy(self) -> float:
+        """Sum of ||y||^2 over all training points."""
+        return float(sum(np.sum(shard.y.astype(np.float64) ** 2) for shard in self.shards))
+
+    @property
+    def zero_gradient(self) -> Float[np.ndarray, "d c"]:
+        """The gradient of the data term at the zero model."""
+        return np.asarray(-self.total_moments / self.samples)
+
+    @property
+    def zero_loss(self) -> float:
+        """The loss of the zero model."""
+        return self.target_energy / (2 * self.samples)
+
+    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term."""
+        return Evaluator(self).score(models, points)
+
+    def ridge_solution(self) -> Float[np.ndarray, "d c"]:
+        """Return the minimiser of the loss, the limit of full-batch training."""
+        system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
+        try:
+            with warnings.catch_warnings(action="error", category=scipy.linalg.LinAlgWarning):
+                return np.asarray(scipy.linalg.solve(system, self.total_moments / self.samples, assume_a="pos"))
+        except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
+            # without a ridge term the minimiser need not be unique: take the smallest
+            return np.asarray(np.linalg.lstsq(system, self.total_moments / self.samples, rcond=None)[0])
+
+    def largest_stable_rate(self) -> float:
+        """Return 2/L, the learning rate above which full-batch gradient descent diverges."""
+        d = self.shape[0]
+        top = scipy.linalg.eigh(self.total_gram / self.samples, eigvals_only=True, subset_by_index=[d - 1, d - 1])
+        return float(2 / (top[0] + self.ridge))
+
+
+def _blocks(shards: tuple[Shard, ...]) -> Any:
+    """Yield the Gram matrices that add up to the total; shards of few rows are taken together."""
+    small: list[Matrix] = []
+    for shard in shards:
+        if shard.compact:
+            yield shard.gram
+        else:
+            small.append(shard.x)
+        if sum(len(x) for x in small) > 4 * shard.x.shape[1]:
+            yield gram(np.concatenate(small))
+            small = []
+    if small:
+        yield gram(np.concatenate(small))
+
+
+class Evaluator:
+    """Scores models in blocks, so that the test set and the Gram matrix are read once for many epochs."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term.
+
+        At ``points`` only the gradient is computed.
+        """
+        b, d, c = models.shape
+        both = models if points is None else np.concatenate([models, points])
+        columns = side_by_side(both)
+        scores = self._problem.test.score(columns[:, : b * c], b)
+        products = (self._problem.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c)
+        products = products.transpose(1, 0, 2)
+        return Scores(scores, self._loss(models.astype(np.float64), products[:b]), self._gradient(products))
+
+    def _gradient(self, products: Float[np.ndarray, "g d c"]) -> Float[np.ndarray, "g d c"]:
+        return np.asarray((products - self._problem.total_moments) / self._problem.samples)
+
+    def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
+        inner = products - 2 * self._problem.total_moments
+        squares = np.einsum("bdc,bdc->b", models, inner) + self._problem.target_energy
+        ridge = self._problem.ridge * np.einsum("bdc,bdc->b", models, models)
+        return np.asarray(squares / (2 * self._problem.samples) + ridge / 2)
+
+
+def learning_rate(training: Training, epoch: int) -> float:
+    """Return mu at an epoch (counted from 1): the initial rate, times ``decay`` from each milestone on."""
+    passed = sum(epoch >= milestone for milestone in training.decay_epochs)
+    return float(training.learning_rate * training.decay**passed)

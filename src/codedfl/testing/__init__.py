@@ -1,0 +1,1 @@
+"""Contract tests and helpers that an author of a scheme may import."""

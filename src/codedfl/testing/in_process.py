@@ -1,0 +1,200 @@
+"""Sites as threads of this process, over bytes only: for tests, and for a whole emulated fleet on one machine.
+
+Faults can be put in at three places: what reaches a site, what comes back from it, and what sites send each other.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import final
+
+from codedfl.deploy.protocol.carrier import Carrier, Delivered, Host, Peers
+from codedfl.errors import EngineError
+
+__all__ = ["Faults", "InProcessCarrier", "Recording", "StillClock"]
+
+_MOST_THREADS = 4096
+"""More than there ever are open questions; as many threads are made as are needed."""
+
+
+@final
+@dataclass
+class Faults:
+    """What goes wrong; hooks are called in the thread of the site."""
+
+    silent: set[str] = field(default_factory=set)
+    """Sites that are gone without a word."""
+    unreachable: set[str] = field(default_factory=set)
+    """Sites that the carrier knows to be gone."""
+    question: Callable[[str, int, bytes], bytes | None] = lambda site, tag, payload: payload
+    """Takes site, tag and payload of a question; returns what reaches the site, None for nothing."""
+    reply: Callable[[str, int, bytes], Sequence[bytes]] = lambda site, tag, payload: [payload]
+    """Takes site, tag and payload of an answer; returns all that reaches the server under this tag."""
+    parcel: Callable[[str, str, bytes], bytes | None] = lambda sender, recipient, payload: payload
+    """Takes sender, recipient and payload of a parcel; returns what reaches the recipient, None for nothing."""
+
+
+@final
+@dataclass
+class Recording:
+    """Every byte that passed: what the server sent and received, and what it relayed from whom to whom."""
+
+    sent: list[tuple[str, bytes]] = field(default_factory=list)
+    received: list[tuple[str, bytes]] = field(default_factory=list)
+    relayed: list[tuple[str, str, bytes]] = field(default_factory=list)
+
+
+@final
+class StillClock:
+    """A clock that stands still while any site works, and runs while the server waits for nobody.
+
+    What happens on it does not depend on how fast the machine is.
+    """
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+@final
+class InProcessCarrier(Carrier):
+    """Calls hosts in threads; each question has its own, so that a site can be asked while it works."""
+
+    def __init__(
+        self, faults: Faults | None = None, recording: Recording | None = None, clock: StillClock | None = None
+    ) -> None:
+        """With a ``clock``, waiting is done on that one; without, on that of the machine."""
+        self.faults = faults or Faults()
+        self._recording = recording
+        self._clock = clock
+        self._hosts: dict[str, Host] = {}
+        self._changed = threading.Condition()
+        self._arrived: deque[Delivered] = deque()
+        self._working = 0
+        self._threads = ThreadPoolExecutor(_MOST_THREADS)
+        self._failed: Exception | None = None
+        self._closed = threading.Event()
+
+    def peers(self, site: str) -> Peers:
+        """Return a site's way to the others, to make its host with."""
+        return _InProcessPeers(self, site)
+
+    def attach(self, site: str, host: Host) -> None:
+        """Let a host answer for a site; one that did so before is gone."""
+        self._hosts[site] = host
+
+    def host(self, site: str) -> Host:
+        """Return who answers for a site."""
+        return self._hosts[site]
+
+    def ready(self, sites: Sequence[str], timeout: float) -> None:
+        """Say who is missing; nobody else will come."""
+        gone = self.faults.silent | self.faults.unreachable
+        missing = [site for site in sites if site not in self._hosts or site in gone]
+        if missing:
+            raise EngineError(f"{', '.join(missing)} did not answer within {timeout:g} s; start them and try again")
+
+    def send(self, site: str, payload: bytes, tag: int) -> None:
+        """Let a thread bring the question to the site."""
+        if self._recording is not None:
+            self._recording.sent.append((site, payload))
+        with self._changed:
+            self._working += 1
+        self._threads.submit(self._work, site, payload, tag, time.monotonic())
+
+    def _work(self, site: str, payload: bytes, tag: int, began: float) -> None:
+        try:
+            for coming in self._answers(site, payload, tag):
+                delivered = Delivered(site, tag, coming, time.monotonic() - began)
+                with self._changed:
+                    self._arrived.append(delivered)
+                    self._changed.notify_all()
+        except Exception as error:  # of a hook: hosts raise nothing
+            self._failed = error
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    def _answers(self, site: str, payload: bytes, tag: int) -> Iterator[bytes | None]:
+        faults = self.faults
+        if site in faults.unreachable or site not in self._hosts:
+            yield None
+            return
+        reaching = faults.question(site, tag, payload)
+        if reaching is None or site in faults.silent:
+            return
+        for coming in faults.reply(site, tag, self._hosts[site].handle(reaching)):
+            if site in faults.silent or self._closed.is_set():
+                return
+            if self._recording is not None:
+                self._recording.received.append((site, coming))
+            yield coming
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Let the clock run while a site, or a hook, waits for something in its thread."""
+        with self._changed:
+            self._working -= 1
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._working += 1
+
+    def relay(self, sender: str, recipient: str, payload: bytes) -> bytes:
+        """Bring a parcel from one site to another."""
+        if self._recording is not None:
+            self._recording.relayed.append((sender, recipient, payload))
+        gone = self.faults.silent | self.faults.unreachable
+        try:
+            coming = self.faults.parcel(sender, recipient, payload)
+        except Exception as error:  # a mistake in the hook is none of the site that sends
+            self._failed = error
+            raise EngineError(f"the relay failed ({type(error).__name__}); mend the hook") from error
+        if coming is None or recipient not in self._hosts or {sender, recipient} & gone:
+            raise EngineError(f"{recipient} did not answer; see that it is running")
+        return self._hosts[recipient].handle_peer(sender, coming)
+
+    def next(self, timeout: float | None) -> Delivered | None:
+        """Return what arrives next."""
+        with self._changed:
+            if self._clock is None:
+                self._changed.wait_for(lambda: self._arrived or (timeout is None and not self._working), timeout)
+            elif timeout is None or timeout > 0:
+                self._changed.wait_for(lambda: self._arrived or not self._working)
+                if not self._arrived:
+                    self._clock.advance(timeout or 0.0)
+            if self._failed is not None:
+                raise self._failed
+            return self._arrived.popleft() if self._arrived else None
+
+    def close(self) -> None:
+        """Close all hosts and wait for the threads."""
+        self._closed.set()
+        for host in self._hosts.values():
+            host.close()
+        self._threads.shutdown()
+
+
+@final
+class _InProcessPeers(Peers):
+    def __init__(self, carrier: InProcessCarrier, site: str) -> None:
+        self._carrier = carrier
+        self._site = site
+
+    def send(self, site: str, payload: bytes) -> bytes:
+        """Bring a parcel to another site."""
+        return self._carrier.relay(self._site, site, payload)

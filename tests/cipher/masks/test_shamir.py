@@ -1,0 +1,152 @@
+"""Secret sharing: any t shares give the secret, t - 1 fit every secret exactly once, and misuse is refused in words."""
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codedfl.cipher.masks import SecretSharing, shamir
+from codedfl.errors import CipherError
+from tiny import is_one_sentence
+
+P = 2**31 - 1
+secret_bytes = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32]))
+fleets = st.integers(1, 12).flatmap(lambda n: st.tuples(st.integers(1, n), st.just(n)))
+
+
+@given(fleets, st.lists(secret_bytes, min_size=1, max_size=3), st.data())
+@settings(max_examples=60)
+def test_any_t_shares_give_the_secrets(sizes: tuple[int, int], given_secrets: list[bytes], data: st.DataObject) -> None:
+    """In any order, and with shares beyond the threshold beside them."""
+    t, n = sizes
+    numbers = data.draw(st.lists(st.integers(1, P - 1), min_size=n, max_size=n, unique=True))
+    shares = SecretSharing(t).split(given_secrets, numbers)
+    assert shares.shape == (n, len(given_secrets), 9)
+    assert shares.max() < P
+    chosen = data.draw(st.permutations(range(n)))[: data.draw(st.integers(t, n))]
+    found = SecretSharing(t).join([numbers[place] for place in chosen], shares[chosen])
+    assert found == given_secrets
+
+
+def test_every_subset_of_t_shares_of_a_small_sharing() -> None:
+    secret = bytes(range(100, 132))
+    shares = SecretSharing(3).split([secret], range(1, 7))
+    for chosen in combinations(range(6), 3):
+        assert SecretSharing(3).join([place + 1 for place in chosen], shares[list(chosen)]) == [secret]
+
+
+def solved(matrix: list[list[int]], right: list[int]) -> list[int] | None:
+    """Gauss's elimination in whole numbers modulo p; None if the matrix has no inverse."""
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for column in range(len(rows)):
+        pivot = next((row for row in rows[column:] if row[column] % P), None)
+        if pivot is None:
+            return None
+        rows.remove(pivot)
+        factor = pow(pivot[column], -1, P)
+        rows.insert(column, [entry * factor % P for entry in pivot])
+        for place, row in enumerate(rows):
+            if place != column:
+                rows[place] = [(entry - row[column] * own) % P for entry, own in zip(row, rows[column], strict=True)]
+    return [row[-1] for row in rows]
+
+
+@given(st.integers(1, 5), secret_bytes, secret_bytes, st.data())
+@settings(max_examples=40)
+def test_t_minus_1_shares_fit_every_secret_exactly_once(
+    t: int, secret: bytes, other: bytes, data: st.DataObject
+) -> None:
+    """Coefficients are uniform, so one solution for each secret makes every secret as likely as it was before.
+
+    The t - 1 equations for the t - 1 unknown coefficients have one solution whatever the secret: the polynomial with
+    that solution and the other secret has the very same shares.
+    """
+    numbers = data.draw(st.lists(st.integers(1, P - 1), min_size=t, max_size=t, unique=True))
+    shares = SecretSharing(t).split([secret], numbers)[: t - 1, 0]
+    limbs = shamir._limbs(other)
+    powers = [[pow(x, j, P) for j in range(1, t)] for x in numbers[: t - 1]]
+    drawn = []
+    for limb in range(9):
+        right = [(int(share[limb]) - int(limbs[limb])) % P for share in shares]
+        solution = solved(powers, right)
+        assert solution is not None, "no secret is told apart by its number of solutions"
+        drawn.append(solution)
+    coefficients = np.array([limbs, *np.array(drawn, np.uint32).reshape(9, t - 1).T], np.uint32)
+    again = shamir.values_at(numbers[: t - 1], coefficients) if t > 1 else shares
+    assert np.array_equal(again, shares)
+
+
+def test_values_are_those_of_the_polynomial() -> None:
+    """Against Horner's rule in whole numbers."""
+    rng = np.random.default_rng(0)
+    coefficients = rng.integers(0, P, (5, 4), dtype=np.uint32)
+    numbers = [1, 2, 77, P - 1]
+    expected = np.zeros((4, 4), np.uint32)
+    for (row, x), column in product(enumerate(numbers), range(4)):
+        value = 0
+        for coefficient in coefficients[::-1, column]:
+            value = (value * x + int(coefficient)) % P
+        expected[row, column] = value
+    assert np.array_equal(shamir.values_at(numbers, coefficients), expected)
+
+
+def test_coefficients_are_fresh_and_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same secret never has the same shares twice; a word that is no residue is drawn again."""
+    secret = bytes(32)
+    one, other = (SecretSharing(2).split([secret], [1, 2]) for _ in range(2))
+    assert not np.array_equal(one, other)
+    words = iter([np.array([5, P, 2**31 + 7, 2**32 - 1], "<u4"), np.array([9, P], "<u4"), np.array([3], "<u4")])
+    monkeypatch.setattr(shamir.system, "token_bytes", lambda count: next(words).tobytes())
+    assert shamir.uniform_residues(4).tolist() == [5, 9, 7, 3]
+
+
+def test_a_large_fleet_shares_and_joins() -> None:
+    """120 devices, threshold 80, two secrets each."""
+    sharing, numbers = SecretSharing(80), range(1, 121)
+    given_secrets = [bytes([k]) * 32 for k in range(2)]
+    shares = sharing.split(given_secrets, numbers)
+    assert sharing.join(range(41, 121), shares[40:]) == given_secrets
+
+
+def limbs_of(limbs: dict[int, int]) -> np.ndarray:
+    """The share of one secret whose limbs are these and else zero, where one share is enough."""
+    share = np.zeros((1, 1, 9), np.uint32)
+    for place, limb in limbs.items():
+        share[0, 0, place] = limb
+    return share
+
+
+def test_limbs_are_30_bits_and_the_last_one_16() -> None:
+    """256 = 8 * 30 + 16."""
+    assert shamir._limbs(b"\xff" * 32).tolist() == [2**30 - 1] * 8 + [2**16 - 1]
+    for place, top in ((0, 30), (3, 30), (8, 16)):
+        expected = ((2**top - 1) << 30 * place).to_bytes(32, "little")
+        assert SecretSharing(1).join([1], limbs_of({place: 2**top - 1})) == [expected]
+
+
+REFUSED = {
+    "too few": lambda: SecretSharing(3).join([1, 2], np.zeros((2, 1, 9), np.uint32)),
+    "twice": lambda: SecretSharing(2).join([4, 4], np.zeros((2, 1, 9), np.uint32)),
+    "twice in the making": lambda: SecretSharing(2).split([bytes(32)], [1, 2, 1]),
+    "number zero": lambda: SecretSharing(1).split([bytes(32)], [0, 1]),
+    "too few made": lambda: SecretSharing(3).split([bytes(32)], [1, 2]),
+    "no threshold": lambda: SecretSharing(0),
+    "short secret": lambda: SecretSharing(1).split([bytes(31)], [1]),
+    "numbers missing": lambda: SecretSharing(1).join([1, 2], np.zeros((1, 1, 9), np.uint32)),
+    "not one sharing": lambda: SecretSharing(1).join([1], np.full((1, 1, 9), P - 1, np.uint32)),
+    "one limb too large": lambda: SecretSharing(1).join([1], limbs_of({0: 2**30})),
+    "one bit too many": lambda: SecretSharing(1).join([1], limbs_of({8: 2**16})),
+    "number p": lambda: SecretSharing(1).split([bytes(32)], [P]),
+    "beyond the last bit": lambda: SecretSharing(1).join([1], np.full((1, 1, 9), 2**29, np.uint32)),
+}
+WORDS = {"too few": "2 shares say nothing of a secret that takes 3", "twice": "hold a number twice"}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_misuse_is_refused_in_one_sentence(case: str) -> None:
+    with pytest.raises(CipherError) as error:
+        REFUSED[case]()
+    assert is_one_sentence(str(error.value))
+    assert WORDS.get(case, "") in str(error.value)

@@ -1,0 +1,27 @@
+"""Small values of a message that came from elsewhere."""
+
+import math
+from typing import Any
+
+import pytest
+
+from codedfl.deploy.protocol.fields import MOST_COUNTED, count, real
+from codedfl.errors import EngineError
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 5e-324, 2, 1.7e308, 10**308])
+def test_a_number_is_finite_and_not_negative(value: float) -> None:
+    assert real({"bound": value}, "bound") == float(value)
+
+
+@pytest.mark.parametrize("value", [-5e-324, math.inf, -math.inf, math.nan, 10**309, True, "1", None, [1.0]])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(EngineError, match="'bound' of a message is not a number"):
+        real({"bound": value}, "bound")
+
+
+def test_a_count_is_whole_and_has_a_limit() -> None:
+    assert [count({"n": value}, "n") for value in (0, MOST_COUNTED - 1)] == [0, MOST_COUNTED - 1]
+    for value in (-1, MOST_COUNTED, 1.0, True, None):
+        with pytest.raises(EngineError, match="'n' of a message is not a whole number"):
+            count({"n": value}, "n")

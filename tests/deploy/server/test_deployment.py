@@ -1,0 +1,394 @@
+"""A run on sites: its directory, going on after an interruption, and what stops it before it begins."""
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+from codedfl import schemes
+from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.wire import Frame, decode, encode
+from codedfl.deploy.server.deployment import Conditions, deploy, serve
+from codedfl.deploy.site.host import DeviceHost, Holding, Site
+from codedfl.errors import CodedflError, DataError, EngineError, LostDevicesError, ScenarioError, UsageError
+from codedfl.runs import Run
+from codedfl.runs import directory as runs
+from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES
+from contracts.test_engines import EPOCHS, chosen, given
+from contracts.test_schemes import UNLESS
+from fleets import InProcessFleet, fleet
+from rundirs import strict_json
+from tiny import is_one_sentence, problem, promised_gradient, spied
+
+
+def model(run: Run) -> np.ndarray:
+    return np.load(run.path / "model.npz")["theta"]
+
+
+def devices(path: Path) -> dict[str, np.ndarray]:
+    table = pyarrow.parquet.read_table(path / "devices.parquet")
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+@pytest.fixture
+def sites() -> Iterator[InProcessFleet]:
+    with fleet(given()) as made:
+        yield made
+
+
+def test_the_directory_is_that_of_every_run(sites: InProcessFleet, tmp_path: Path) -> None:
+    run = sites.deploy(chosen("sealed-coded"), tmp_path / "run", check=False)
+    files = {path.name for path in run.path.iterdir()} - {".lock"}
+    assert files == {"scenario.toml", "epochs.parquet", "summary.json", "model.npz", "timings.npy", "devices.parquet"}
+    again = runs.load(run.path)
+    assert (again.scenario, again.summary) == (chosen("sealed-coded"), run.summary)
+    assert run.timings.shape == (1, EPOCHS)
+    assert run.summary["timing_draws"] == 1
+    assert np.isnan(run.epochs["time_low"]).all()
+    assert np.array_equal(run.epochs["time_mean"], run.epochs["time"])
+
+
+def test_a_server_without_data_knows_neither_loss_nor_errors(sites: InProcessFleet, tmp_path: Path) -> None:
+    run = sites.deploy(chosen("sealed-coded"), tmp_path / "run", check=False)
+    for column in ("accuracy", "loss", "gradient_error"):
+        assert np.isnan(run.epochs[column]).all()
+    assert (run.epochs["gradient_norm"] > 0).all()
+    summary = strict_json((run.path / "summary.json").read_text())
+    assert (summary["final_accuracy"], summary["best_accuracy"], summary["gradient_error"]) == (None, None, None)
+    assert (summary["virtual_seconds"], summary["real_seconds"]) == (None, run.epochs["time"][-1])
+    checked = sites.deploy(chosen("sealed-coded"), tmp_path / "checked")
+    assert np.isfinite(checked.epochs["loss"]).all()
+    assert np.array_equal(model(run), model(checked))
+
+
+def test_times_are_real_and_grow(tmp_path: Path) -> None:
+    """On the machine's own clock."""
+    import time
+
+    with fleet(given()) as sites:
+        began = time.monotonic()
+        run = sites.deploy(chosen("conventional"), tmp_path / "run", clock=time.monotonic)
+        spent = time.monotonic() - began
+    times = run.epochs["time"]
+    assert (np.diff(times) > 0).all()
+    assert 0 < times[0] <= times[-1] <= spent
+
+
+def test_what_every_device_took_is_kept(sites: InProcessFleet, tmp_path: Path) -> None:
+    run = sites.deploy(chosen("conventional"), tmp_path / "run", check=False)
+    table = devices(run.path)
+    assert list(table) == [
+        "epoch",
+        "question",
+        "device",
+        "seconds",
+        "working_seconds",
+        "down_bits",
+        "up_bits",
+        "macs",
+    ]
+    assert len(table["epoch"]) == 6 * EPOCHS
+    assert (table["working_seconds"] <= table["seconds"]).all()
+    payload = 64 * given().shape[0] * given().shape[1]
+    assert (table["down_bits"] > payload).all()
+    assert (table["up_bits"] > payload).all()
+    asked = [bits for site, bits in ((s, 8 * len(p)) for s, p in sites.recording.sent) if site == "device-3"]
+    assert table["down_bits"][table["device"] == 2].tolist() == asked[2:-1], (
+        "describe and prepare before, farewell after"
+    )
+    found = run.summary["deployment"]
+    last = table["seconds"][(table["epoch"] == EPOCHS) & (table["device"] == 3)]
+    assert found["last_seconds"]["device-4"] == last[0]
+    assert set(found["last_working_seconds"]) == set(sites.sites)
+
+
+def test_a_finished_run_is_loaded_without_asking_anybody(sites: InProcessFleet, tmp_path: Path) -> None:
+    first = sites.deploy(chosen("conventional"), tmp_path / "run")
+    asked = len(sites.recording.sent)
+    sites.faults.silent |= set(sites.sites)
+    again = sites.deploy(chosen("conventional"), tmp_path / "run")
+    assert (again.summary, len(sites.recording.sent)) == (first.summary, asked)
+
+
+class Killed(BaseException):
+    """The server is gone."""
+
+
+def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int) -> None:
+    """Run until the server dies when it has saved so many epochs."""
+
+    def kill(stage: str, done: int, total: int) -> None:
+        if stage.startswith("training") and done == after + 1:
+            raise Killed
+
+    conditions = Conditions(test=False, clock=sites.clock)
+    with pytest.raises(Killed):
+        deploy(scenario, sites.carrier, sites.sites, path, conditions=conditions, check=sites.given, progress=kill)
+    with np.load(path / "checkpoint.npz") as arrays:
+        assert len(arrays["round_of_epoch"]) == after
+
+
+REPEATABLE = [
+    pytest.param(name, marks=UNLESS) if name == "he" else name
+    for name, scheme in SCHEMES.items()
+    if not scheme.follows_timing
+]
+
+
+@pytest.mark.parametrize("name", REPEATABLE)
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_killed_server_goes_on_and_ends_with_the_same_model(
+    name: str, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last bit; stragglers may have handed over before, as soon as there are reply times to judge by."""
+    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+    scenario, made = chosen(name), given()
+    with fleet(made) as sites:
+        whole = sites.deploy(scenario, tmp_path / "whole")
+        killed(sites, scenario, tmp_path / "run", after=stop)
+        run = sites.deploy(scenario, tmp_path / "run")
+    assert np.array_equal(model(run), model(whole))
+    for column in ("epoch", "accuracy", "loss", "gradient_norm", "gradient_error", "up_bits", "d2d_bits"):
+        assert np.array_equal(run.epochs[column], whole.epochs[column], equal_nan=True), column
+    assert (np.diff(run.epochs["time"]) >= 0).all()
+    table = devices(run.path)
+    rows = list(zip(table["epoch"], table["question"], table["device"], strict=True))
+    assert len(set(rows)) == len(rows), "an epoch that was asked again stands there once"
+    assert set(table["epoch"]) == ({1} if SCHEMES[name].sums else set(range(1, EPOCHS + 1)))
+
+
+@pytest.mark.parametrize("name", [name for name, scheme in SCHEMES.items() if scheme.follows_timing])
+def test_a_killed_server_goes_on_where_models_follow_the_timing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the same epochs behind it, open questions put again, and every epoch once."""
+    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+    with fleet(given()) as sites:
+        killed(sites, chosen(name), tmp_path / "run", after=3)
+        with np.load(tmp_path / "run/checkpoint.npz") as arrays:
+            before = arrays["column_gradient_norm"].tolist()
+        run = sites.deploy(chosen(name), tmp_path / "run")
+    assert run.epochs["epoch"].tolist() == list(range(1, EPOCHS + 1))
+    assert run.epochs["gradient_norm"][:3].tolist() == before
+    assert run.summary["deployment"]["lost"] == {}
+
+
+@pytest.mark.parametrize("name", ["sealed", "code-based"])
+def test_hand_overs_are_done_again_when_a_run_goes_on(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody hands over as soon as it can; then the server dies, and sites are prepared anew.
+
+    Gradients are as exact as the scheme promises, before and after, and the model follows them to the last bit.
+    """
+    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+    scenario, made = chosen(name, **{f"schemes.{name}.delta": 0.0}), given()
+    still = runs.execute(chosen(name), tmp_path / "virtual", problem=lambda: made)
+    seen = spied(monkeypatch, scenario)
+    with fleet(made) as sites:
+        killed(sites, scenario, tmp_path / "run", after=3)
+        del seen[3:]  # what was done after the last save is done again
+        with np.load(tmp_path / "run/checkpoint.npz") as arrays:
+            assert len(arrays["transfers"]) > 0
+        run = sites.deploy(scenario, tmp_path / "run")
+    assert [epoch.epoch for epoch in seen] == list(range(1, EPOCHS + 1))
+    scheme, theta = schemes.create(scenario, made), np.zeros(made.shape)
+    for epoch in seen:
+        expected, bound = promised_gradient(scheme, made.shards, seen[: epoch.epoch])
+        assert np.all(abs(epoch.gradient - expected) <= bound)
+        theta = theta - scenario.training.learning_rate * (epoch.gradient + made.ridge * theta)
+    assert np.array_equal(model(run), theta)
+    if name == "sealed":
+        assert np.array_equal(model(run), model(still)), "sharing changes the time, not the model"
+        assert np.array_equal(run.epochs["gradient_error"], still.epochs["gradient_error"])
+
+
+def test_data_to_check_by_must_be_those_of_the_scenario(sites: InProcessFleet, tmp_path: Path) -> None:
+    """Another ridge would be another model."""
+    sites.given = dataclasses.replace(sites.given, ridge=0.5)
+    assert "another task" in refused(sites, chosen("conventional"), tmp_path / "run", UsageError)
+
+
+def test_a_run_that_goes_on_without_a_site_that_placed_data_says_so(
+    sites: InProcessFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
+    scenario = chosen("sealed-coded", **{"schemes.sealed-coded.workers": 3, "schemes.sealed-coded.threshold": 2})
+
+    def stop(site: str, tag: int, payload: bytes) -> list[bytes]:
+        frame = decode(payload)
+        return [b"garbage"] if frame.fields.get("epoch") == 3 else [payload]
+
+    sites.faults.reply = stop
+    with pytest.raises(LostDevicesError, match="epoch 3 got 0 of the 2"):
+        sites.deploy(scenario, tmp_path / "run")
+    sites.faults.reply = lambda site, tag, payload: [payload]
+    sites.faults.question = lambda site, tag, payload: (
+        None if site == "device-6" and decode(payload).kind == "export" else payload
+    )
+    with pytest.raises(LostDevicesError, match="device-6 cannot be reached, and a run that goes on") as error:
+        sites.deploy(scenario, tmp_path / "run", longest=60.0)
+    assert is_one_sentence(str(error.value))
+    sites.faults.question = lambda site, tag, payload: payload
+    run = sites.deploy(scenario, tmp_path / "run")
+    with fleet(given()) as others:
+        whole = others.deploy(scenario, tmp_path / "whole")
+    assert np.array_equal(model(run), model(whole))
+
+
+# before it begins
+
+
+def refused(sites: InProcessFleet, scenario: Scenario, path: Path, kind: type[CodedflError], **more: Any) -> str:
+    with pytest.raises(kind) as error:
+        sites.deploy(scenario, path, **more)
+    assert is_one_sentence(str(error.value))
+    assert not path.exists(), "nothing is written before the sites are found usable"
+    return str(error.value)
+
+
+def replace(sites: InProcessFleet, device: int, **changes: Any) -> None:
+    name, shard = sites.sites[device], sites.given.shards[device]
+    pins = {site: key.fingerprint for site, key in sites.keys.items()}
+    holding = changes.pop("holding", Holding(shard, "classification", ("a", "b", "c")))
+    own: dict[str, Any] = {"name": name, "load": lambda scenario: holding, "key": sites.keys[name], "pins": pins}
+    sites.carrier.attach(name, DeviceHost(Site(**(own | changes)), sites.carrier.peers(name)))
+
+
+def test_there_must_be_a_site_for_every_device(sites: InProcessFleet, tmp_path: Path) -> None:
+    sites.sites = sites.sites[:-1]
+    assert "5 sites were given for the 6 devices" in refused(
+        sites, chosen("conventional"), tmp_path / "run", UsageError
+    )
+
+
+def test_a_site_that_refuses_is_named_with_its_reason(sites: InProcessFleet, tmp_path: Path) -> None:
+    replace(sites, 3, schemes=("sealed",))
+    sentence = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+    assert "device-4: device-4 takes part in sealed only" in sentence
+
+
+def test_data_that_cannot_be_loaded_stop_the_run(sites: InProcessFleet, tmp_path: Path) -> None:
+    def broken(scenario: Scenario) -> Holding:
+        raise DataError("there is no file mine.csv; check the path.")
+
+    replace(sites, 2, load=broken)
+    assert "device-3: there is no file" in refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+
+
+@pytest.mark.parametrize(
+    ("holding", "words"),
+    [
+        (Holding(problem([5], features=11).shards[0], "classification", ("a", "b", "c")), "device 1 has 11 features"),
+        (Holding(given().shards[0], "classification", ("a", "c", "b")), "device-2 and device-1 differ"),
+        (Holding(given().shards[0], "regression"), "device-2 and device-1 differ"),
+    ],
+)
+def test_sites_must_hold_data_alike(holding: Holding, words: str, sites: InProcessFleet, tmp_path: Path) -> None:
+    replace(sites, 1, holding=holding)
+    assert words in refused(sites, chosen("conventional"), tmp_path / "run", DataError)
+
+
+def test_another_version_is_refused(sites: InProcessFleet, tmp_path: Path) -> None:
+    def older(site: str, tag: int, payload: bytes) -> list[bytes]:
+        frame = decode(payload)
+        fields = (
+            {**frame.fields, "version": "0.0"} if site == "device-2" and "version" in frame.fields else frame.fields
+        )
+        return [encode(Frame(frame.kind, fields, frame.arrays))]
+
+    sites.faults.reply = older
+    assert "device-2 has version 0.0" in refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"samples": 0},
+        {"features": "many"},
+        {"largest_feature": -1.0},
+        {"dtype": "int8"},
+        {"dtype": "nonsense"},
+        {"kind": "poetry"},
+        {"classes": None},
+        {"public": "zz"},
+        {"nonce": None},
+    ],
+    ids=str,
+)
+def test_a_site_that_does_not_say_what_it_holds_is_refused(
+    change: dict[str, Any], sites: InProcessFleet, tmp_path: Path
+) -> None:
+    def lie(site: str, tag: int, payload: bytes) -> list[bytes]:
+        frame = decode(payload)
+        fields = {**frame.fields, **change} if site == "device-2" and "version" in frame.fields else frame.fields
+        return [encode(Frame(frame.kind, fields, frame.arrays))]
+
+    sites.faults.reply = lie
+    words = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+    assert "device-2 does not say properly" in words
+
+
+def test_the_server_can_pin_keys_too(sites: InProcessFleet, tmp_path: Path) -> None:
+    pins = {site: key.fingerprint for site, key in sites.keys.items()}
+    words = refused(
+        sites, chosen("conventional"), tmp_path / "run", EngineError, pins=pins | {"device-5": pins["device-1"]}
+    )
+    assert "device-5 shows the key sha256:" in words
+    assert sites.deploy(chosen("conventional"), tmp_path / "run", pins=pins).summary["epochs"] == EPOCHS
+
+
+def test_a_site_with_another_key_than_pinned_by_others_is_refused(sites: InProcessFleet, tmp_path: Path) -> None:
+    """Somebody in the middle puts its own key in the place of device-2's."""
+    replace(sites, 1, key=DeviceKey(), pins=None)
+    words = refused(sites, chosen("sealed-coded"), tmp_path / "run", EngineError)
+    assert "device-2 shows a key with the fingerprint" in words
+
+
+def test_no_keys_are_needed_where_no_parcels_are_sent(sites: InProcessFleet, tmp_path: Path) -> None:
+    for device in range(6):
+        replace(sites, device, key=None)
+    assert sites.deploy(chosen("conventional"), tmp_path / "run").summary["epochs"] == EPOCHS
+    with pytest.raises(LostDevicesError, match="has no key"):
+        sites.deploy(chosen("sealed"), tmp_path / "sealed")
+
+
+def test_a_data_source_of_sites_is_for_deployments_only(tmp_path: Path) -> None:
+    scenario = chosen("conventional", **{"data.source": "sites"})
+    assert scenario.id() != chosen("conventional").id()
+    with pytest.raises(DataError, match="only the sites of a deployment"):
+        runs.execute(scenario, tmp_path / "run")
+    with fleet(given()) as sites:
+        assert sites.deploy(scenario, tmp_path / "real").summary["epochs"] == EPOCHS
+
+
+def test_divergence_is_noticed_by_the_gradients(sites: InProcessFleet, tmp_path: Path) -> None:
+    scenario = chosen("conventional", **{"training.learning_rate": 30.0, "training.epochs": 30})
+    with pytest.raises(runs.TrainingError, match=r"norm of the gradient is .* that of the first epoch") as error:
+        sites.deploy(scenario, tmp_path / "run", check=False)
+    assert "set training.learning_rate (now 30) lower" in str(error.value)
+    assert is_one_sentence(str(error.value))
+
+
+def test_an_adapter_starts_the_server_from_plain_data(sites: InProcessFleet, tmp_path: Path) -> None:
+    arguments = {
+        "scenario": chosen("conventional", **{"data.source": "sites"}).to_toml(),
+        "sites": list(sites.sites),
+        "run": "runs/one",
+        "site": {
+            "folder": str(tmp_path),
+            "fingerprints": {site: key.fingerprint for site, key in sites.keys.items()},
+        },
+        "patience": 20.0,
+    }
+    result = serve(sites.carrier, json.loads(json.dumps(arguments)))
+    assert result["run"] == str(tmp_path / "runs/one")
+    assert result["summary"] == runs.load(tmp_path / "runs/one").summary
+    with pytest.raises(ScenarioError):
+        serve(sites.carrier, arguments | {"scenario": "nonsense = 1"})

@@ -1,0 +1,189 @@
+"""Fleets of real processes: how many devices, and what their kits say."""
+
+import contextlib
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("nvflare", reason="kits are made by NVIDIA FLARE, of the extra 'flare'")
+
+from codedfl.deploy.flare import kits_of, load_kits
+from codedfl.deploy.flare.jobs import Job
+from codedfl.deploy.flare.kit_readme import guide
+from codedfl.deploy.flare.names import SERVER
+from codedfl.deploy.flare.namespaces import Link, Network
+from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.server import fleet
+from codedfl.deploy.server.fleet import KEY, clear, fleet_folder, fleet_of, links_of, local_fleet, make_fleet
+from codedfl.deploy.site.configuration import load_site
+from codedfl.errors import EngineError, UsageError
+from codedfl.runs import Run
+from codedfl.scenario import Scenario, load
+from rundirs import SMALL
+
+FOUR = fleet_of(Scenario.from_toml(SMALL), 4)
+
+
+def rates(scenario: Scenario) -> list[float]:
+    return [group.mac_rate for group in scenario.fleet.devices for _ in range(group.count)]
+
+
+@given(st.integers(1, 25))
+def test_fewer_devices_are_spread_evenly_over_the_fleet(devices: int) -> None:
+    """Every class of speed has its share, rounded to a device, and nothing else of the scenario changes."""
+    paper = load("paper")
+    small = fleet_of(paper, devices)
+    assert small.fleet.size == devices
+    for rate in set(rates(paper)):
+        assert abs(rates(small).count(rate) - rates(paper).count(rate) * devices / 25) < 1
+    assert rates(small) == sorted(rates(small), reverse=True), "in the order of the fleet"
+    assert small.with_settings({"fleet.devices": paper.fleet.to_table()["devices"]}) == paper
+
+
+@pytest.mark.parametrize("devices", [0, -1, 26])
+def test_no_fleet_of_another_size_can_be_made(devices: int) -> None:
+    with pytest.raises(UsageError, match=f"--devices {devices} must be from 1 to 25"):
+        fleet_of(load("paper"), devices)
+
+
+def test_every_kit_names_its_part_and_pins_all_other_keys(tmp_path: Path) -> None:
+    kits = make_fleet(tmp_path / "kits", FOUR, time_scale=0.5)
+    prints = {name: DeviceKey.read(kits.device(name) / KEY).fingerprint for name in kits.sites}
+    assert len(set(prints.values())) == 4
+    assert read_site(kits.server)["fingerprints"] == prints
+    for part, name in enumerate(kits.sites, start=1):
+        site, settings = load_site(kits.device(name) / "site.toml")
+        assert site.pins == {other: shown for other, shown in prints.items() if other != name}
+        assert (settings.data.source, settings.data.part, settings.data.parts) == ("digits", part, 4)
+        assert settings.emulation is not None
+        assert settings.emulation.time_scale == 0.5
+        assert stat.S_IMODE((kits.device(name) / KEY).stat().st_mode) == 0o600
+
+
+def test_owners_may_make_their_own_keys(tmp_path: Path) -> None:
+    kits = make_fleet(
+        tmp_path / "kits", FOUR, sites=["a", "b", "c", "d"], host="fl.example.org", port=8002, own_keys=True
+    )
+    assert "fingerprints" not in read_site(kits.server)
+    for name in "abcd":
+        settings = read_site(kits.device(name))
+        assert not (kits.device(name) / KEY).exists()
+        assert settings["peers"] == {}, "nothing is exchanged until owners have entered prints"
+        assert "trust_server" not in settings
+    text = guide(kits, FOUR, own_keys=True)
+    assert "port 8002 of `fl.example.org`" in text
+    assert "[peers]" in text
+
+
+def test_a_file_of_data_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text("a,y\n1,2\n")
+    scenario = FOUR.with_settings({"data.source": "mine.csv", "data.target": "y", "data.kind": "regression"})
+    kits = make_fleet(tmp_path / "kits", scenario)
+    _, settings = load_site(kits.device("device-3") / "site.toml")
+    assert (settings.data.source, settings.data.part, settings.data.target) == (str(tmp_path / "mine.csv"), 3, "y")
+
+
+def test_data_of_owners_are_left_to_them(tmp_path: Path) -> None:
+    scenario = FOUR.with_settings({"data.source": "sites"})
+    kits = make_fleet(tmp_path / "kits", scenario)
+    _, settings = load_site(kits.device("device-1") / "site.toml")
+    assert (settings.data.source, settings.data.part) == ("data.csv", None)
+    assert "put the file of your data beside `site.toml`" in guide(kits, scenario, own_keys=False)
+
+
+def test_as_many_names_as_devices(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="2 sites were named for the 4 devices"):
+        make_fleet(tmp_path / "kits", FOUR, sites=["a", "b"])
+    assert not (tmp_path / "kits").exists()
+
+
+def test_only_kits_are_cleared_away(tmp_path: Path) -> None:
+    folder = fleet_folder(tmp_path / "run")
+    clear(folder)
+    make_fleet(folder, FOUR)
+    assert len(kits_of(load_kits(folder))) == 5
+    clear(folder)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(EngineError, match="holds no start-up kits"):
+        clear(folder)
+    assert (folder / "notes.txt").exists()
+
+
+def test_links_carry_what_gets_through_in_real_time() -> None:
+    """Of 10 Mbit/s down and 5 up a tenth is lost and sent again; a tenth of the time is ten times the rate."""
+    paper = fleet_of(load("paper"), 5)
+    groups = [group | {"up_rate": 1e6} for group in paper.fleet.to_table()["devices"][:1]]
+    slower = paper.with_settings({"fleet.devices": groups + paper.fleet.to_table()["devices"][1:]})
+    links = links_of(slower, 0.1)
+    assert [link.down for link in links] == pytest.approx([90e6] * 5, rel=1e-15)
+    assert [link.up for link in links] == pytest.approx([9e6] * 2 + [45e6] * 3, rel=1e-15)
+
+
+def test_a_fleet_behind_slow_links_is_started_in_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites emulate their computing only; every process, the server's too, is started where its link is."""
+    seen: list[Any] = []
+
+    @contextlib.contextmanager
+    def shaped(sites: Sequence[str], links: Sequence[Link]) -> Iterator[Network]:
+        seen.append((tuple(sites), links))
+        yield Network("198.18.0.1", {name: f"space-of-{name}" for name in (SERVER, *sites)})
+        seen.append("removed")
+
+    @contextlib.contextmanager
+    def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]]) -> Iterator[None]:
+        seen.append({kit.name: prefixes[kit][-1] for kit in kits})
+        yield
+        seen.append("ended")
+
+    for name, replaced in {"shaped": shaped, "running": running, "need_namespaces": lambda: None}.items():
+        monkeypatch.setattr(fleet, name, replaced)
+    with local_fleet(FOUR, tmp_path / "run", time_scale=0.5, kernel_links=True) as kits:
+        assert kits.host == "198.18.0.1"
+        assert [read_site(kits.device(site))["emulation"] for site in kits.sites] == [
+            {"time_scale": 0.5, "links": False}
+        ] * 4
+    spaces = {path.name: f"space-of-{name}" for name, path in zip((SERVER, *kits.sites), kits_of(kits), strict=True)}
+    assert seen == [(kits.sites, links_of(FOUR, 0.5)), spaces, "ended", "removed"]
+    assert not fleet_folder(tmp_path / "run").exists()
+
+
+def test_only_emulated_fleets_have_slow_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "need_namespaces", lambda: None)
+    with pytest.raises(UsageError, match="give a time scale"), local_fleet(FOUR, tmp_path / "run", kernel_links=True):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_patience_with_sites_that_share_a_machine_grows_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """30 s between hosts, of which pings may fail for 15, three of 5 s; with four devices here 16 s more."""
+    jobs: list[Job] = []
+
+    class NoAdmin(contextlib.nullcontext[None]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__()
+
+    monkeypatch.setattr(fleet, "Admin", NoAdmin)
+    monkeypatch.setattr(fleet, "run_job", lambda admin, job, **options: jobs.append(job) or {})
+    monkeypatch.setattr(fleet, "load", lambda run: Run.__new__(Run))
+    kits = make_fleet(tmp_path / "kits", FOUR)
+    fleet.submit(kits, FOUR)
+    fleet.submit(kits, FOUR, beat=2.0, misses=4)
+    fleet.train(kits, FOUR, run=tmp_path / "run")
+    fleet.train(kits, FOUR, run=tmp_path / "run", patience=20.0)
+    assert [(job.arguments["patience"], job.beat, job.misses) for job in jobs] == [
+        (30.0, 5.0, 3),
+        (30.0, 2.0, 4),
+        (46.0, 5.0, 5),
+        (20.0, 5.0, 2),
+    ]

@@ -1,0 +1,162 @@
+"""Emulated slowness: the seconds are those of the delay model, and no reply comes sooner."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codedfl.deploy.site.emulation import Emulation, Occasion
+from codedfl.deploy.site.parcels import Parcel, Travel
+from codedfl.errors import EngineError
+from codedfl.network import DelayModel, RoundCosts
+from codedfl.scenario import DeviceGroup, Links
+from contracts.test_engines import DEVICES, chosen, given
+from fleets import fleet
+from tiny import scenario
+
+SCALE = 0.5
+
+
+def wanted(**changes: object) -> object:
+    return scenario({"fleet.devices": DEVICES, "timing.seed": 3, "timing.draw": 5, **changes})
+
+
+@pytest.mark.parametrize("question", [0, 2])
+@pytest.mark.parametrize("device", [0, 5])
+def test_a_reply_takes_what_virtual_time_says(device: int, question: int) -> None:
+    """All three parts, in the scenario's own draw; a power of two as scale changes no bit of them."""
+    setting = wanted()
+    delays = DelayModel.create(setting.fleet, setting.links)
+    number = [np.array([value], np.int64) for value in (device, 1000, 10**6, 3000)]
+    costs = RoundCosts(*number, quorum=1, server_macs=0)
+    expected = delays.reply_parts(costs, delays.chance(3, 7, 5, 1, question))
+    slow = Emulation.of_scenario(setting, device, time_scale=SCALE)
+    found = slow.reply(7, question, down_bits=1000, macs=10**6, up_bits=3000)
+    assert found == tuple(float(part[0, 0]) * SCALE for part in expected)
+    assert min(found) > 0
+
+
+def test_parcels_take_what_their_bits_take() -> None:
+    """Without chance: 1.1 * bits / rate of the slower link, and multiplications over their rate."""
+    group = DeviceGroup(mac_rate=2e6, setup_ratio=0.0)
+    rates = Links(down_rate=8e6, up_rate=2e6, d2d_rate=4e6, overhead=0.1, loss=0.0)
+    for occasion in (Occasion(epoch=2, parcels=3), Occasion(stage=1, parcels=3)):
+        errand = Emulation.alone(group, rates).errand(occasion)
+        assert (errand.rate, errand.tries(2)) == (4e6, 1.0)
+        assert errand.parcel(4000, 1.0, 9e6) == pytest.approx(1.1e-3)
+        assert errand.parcel(4000, 3.0, 1e6) == pytest.approx(3 * 4.4e-3)
+        assert errand.upload(4000, 1) == pytest.approx(2.2e-3)
+        assert errand.download(4000, 1) == pytest.approx(0.55e-3)
+        assert errand.prepare(8000, 4000) == pytest.approx(1.1e-3 + 2e-3)
+        assert errand.absorb(4000) == pytest.approx(2e-3)
+        assert (errand.parcel(0, 1.0, 1.0), errand.prepare(0, 0), errand.absorb(0)) == (0.0, 0.0, 0.0)
+
+
+def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> None:
+    """All links take no time, and computing takes what it took."""
+    group, rates = DeviceGroup(mac_rate=2e6), Links(loss=0.3)
+    slow, bare = (Emulation.alone(group, rates, seed=1, links=links) for links in (True, False))
+    whole, part = (each.reply(3, 0, down_bits=800, macs=1000, up_bits=900) for each in (slow, bare))
+    assert part == (0.0, whole[1], 0.0)
+    errands = [each.errand(Occasion(stage=0, parcels=2)) for each in (slow, bare)]
+    assert errands[1].prepare(500, 1000) == errands[0].prepare(0, 1000) > 0
+    assert errands[1].absorb(1000) == errands[0].absorb(1000) > 0
+    assert (errands[1].upload(500, 0), errands[1].download(500, 0), errands[1].parcel(500, 1.0, 5.0)) == (0, 0, 0)
+    assert min(errands[0].upload(500, 0), errands[0].download(500, 0), errands[0].parcel(500, 1.0, 5.0)) > 0
+
+
+def test_chance_has_addresses() -> None:
+    """The same occasion, the same tries and setup; the mean of many is that of the distributions."""
+    group, rates = DeviceGroup(mac_rate=1.0, setup_ratio=0.5), Links(down_rate=1.0, overhead=0.0, loss=0.5)
+    slow, same = (Emulation.alone(group, rates, seed=4) for _ in range(2))
+    errand, other = (each.errand(Occasion(stage=2, parcels=2000)) for each in (slow, same))
+    tries, again = ([each.tries(number) for number in range(2000)] for each in (errand, other))
+    assert tries == again
+    assert tries != [slow.errand(Occasion(stage=3, parcels=2000)).tries(number) for number in range(2000)]
+    assert abs(np.mean(tries) - 2) < 5 * np.sqrt(2 / 2000)  # geometric: mean 2, variance 2
+    relayed = [errand.download(1, number) for number in range(2000)]
+    assert relayed != tries
+    assert abs(np.mean(relayed) - 2) < 5 * np.sqrt(2 / 2000)
+    for step in ("prepare", "absorb"):  # exponential setup: mean and deviation 0.5
+        errands = [slow.errand(Occasion(epoch=epoch, parcels=1)) for epoch in range(2000)]
+        setups = [(each.prepare(0, 1) if step == "prepare" else each.absorb(1)) - 1 for each in errands]
+        assert abs(np.mean(setups) - 0.5) < 5 * 0.5 / np.sqrt(2000)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        None,
+        {},
+        {"epoch": 1, "stage": 1, "parcels": 1},
+        {"epoch": None, "stage": None, "parcels": 1},
+        {"epoch": -1, "stage": None, "parcels": 1},
+        {"epoch": True, "stage": None, "parcels": 1},
+        {"epoch": 1, "stage": None, "parcels": None},
+        {"epoch": 1, "stage": None, "parcels": 1, "more": 1},
+        {"epoch": 1, "stage": None, "parcels": 10**9},
+    ],
+)
+def test_an_occasion_is_one_of_two(table: object) -> None:
+    with pytest.raises(EngineError, match="when parcels are sent"):
+        Occasion.from_table(table)
+
+
+TRAVEL = Travel(Occasion(stage=1, parcels=2), 1, relayed=False, tries=2.0, rate=5e6)
+
+
+def test_a_parcel_says_how_it_travels() -> None:
+    for travel in (None, TRAVEL, dataclasses.replace(TRAVEL, turn=None, occasion=Occasion(epoch=3, parcels=1))):
+        parcel = Parcel.from_bytes(Parcel(4, 1, {"x": np.arange(3)}, travel).to_bytes())
+        assert (parcel.stage, parcel.number, parcel.travel) == (4, 1, travel)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"turn": -1}, {"turn": 1.0}, {"tries": 0.0}, {"rate": float("inf")}, {"rate": 5}, {"relayed": 1}, {"more": 1}],
+)
+def test_a_parcel_that_travels_strangely_is_none(change: dict[str, object]) -> None:
+    with pytest.raises(EngineError, match="no parcel of a stage"):
+        Travel.from_table(TRAVEL.to_table() | change)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_time_must_pass(scale: float) -> None:
+    with pytest.raises(ValueError, match="time_scale"):
+        Emulation.of_scenario(wanted(), 0, time_scale=scale)
+
+
+def test_an_emulated_fleet_is_never_faster_than_the_delay_model(tmp_path: Path) -> None:
+    """Every reply, in the seconds of the scenario; and the model is that of devices that do not sleep."""
+    slowly = [{"count": 6, "mac_rate": 5e3}]  # 432 multiplications and more, so that overhead is small beside them
+    setting, made = chosen("conventional", **{"fleet.devices": slowly, "training.epochs": 3}), given()
+
+    def slow(scenario: object, device: int) -> Emulation:
+        return Emulation.of_scenario(setting, device, time_scale=SCALE)
+
+    with fleet(made, slow=slow) as sites:
+        run = sites.deploy(setting, tmp_path / "slow", time_scale=SCALE)
+    with fleet(made) as sites:
+        quick = sites.deploy(setting, tmp_path / "quick")
+    theta = [np.load(each.path / "model.npz")["theta"] for each in (run, quick)]
+    assert np.array_equal(*theta)
+    delays = DelayModel.create(setting.fleet, setting.links)
+    table = devices(run.path)
+    for epoch in range(1, 4):
+        rows = table["epoch"] == epoch
+        order = np.argsort(table["device"][rows])
+        payload = 64 * made.shape[0] * made.shape[1]
+        bits = np.full(6, payload, np.int64)
+        macs = table["macs"][rows][order]
+        down, work = (np.zeros(6, np.int64), np.zeros(6, np.int64)) if epoch == 1 else (bits, macs)
+        costs = RoundCosts(np.arange(6), down, work, bits, quorum=6, server_macs=0)
+        least = delays.reply_seconds(costs, delays.chance(0, epoch, 0, 1))[0]
+        assert np.all(table["seconds"][rows][order] >= least * (1 - 1e-9))
+
+
+def devices(path: Path) -> dict[str, np.ndarray]:
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path / "devices.parquet")
+    return {name: table[name].to_numpy() for name in table.column_names}

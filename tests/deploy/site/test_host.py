@@ -1,0 +1,369 @@
+"""A site by hand: what it answers, what it refuses, and what it drops when nobody awaits it any more."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl import schemes
+from codedfl.deploy.protocol.carrier import Peers
+from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.wire import Frame, decode, encode
+from codedfl.deploy.site.emulation import Emulation
+from codedfl.deploy.site.host import DeviceHost, Holding, Site
+from codedfl.deploy.site.locks import Turns
+from codedfl.errors import EngineError
+from codedfl.schemes import Device, Message, Work
+from codedfl.schemes.plain.conventional import Conventional, GradientDevice
+from tiny import is_one_sentence, problem, scenario
+
+GIVEN = problem([4, 5], features=3, outputs=2)
+SITES = ["device-1", "device-2"]
+
+
+class NoPeers(Peers):
+    """Nobody is there."""
+
+    def send(self, site: str, payload: bytes) -> bytes:
+        raise EngineError(f"{site} did not answer")
+
+
+class Asker:
+    """Puts questions of one session to a host, as the server does."""
+
+    def __init__(self, host: DeviceHost, scheme: str = "conventional", session: str = "s1") -> None:
+        self.host = host
+        self.session = session
+        self.number = 0
+        self.scenario = scenario({"scheme": scheme, "fleet.devices": [{"count": 2, "mac_rate": 1e6}]})
+
+    def payload(self, kind: str, arrays: Message | None = None, **fields: Any) -> bytes:
+        self.number += 1
+        return encode(Frame(kind, {"session": self.session, "number": self.number, **fields}, arrays or {}))
+
+    def ask(self, kind: str, arrays: Message | None = None, **fields: Any) -> Frame:
+        return decode(self.host.handle(self.payload(kind, arrays, **fields)))
+
+    def describe(self) -> Frame:
+        return self.ask("describe", scenario=self.scenario.to_toml())
+
+    def prepare(self, told: Frame, **changes: Any) -> Frame:
+        public = schemes.agree(self.scenario, [schemes.describe(self.scenario, shard) for shard in GIVEN.shards])
+        fields = {
+            "run": "r",
+            "index": 0,
+            "sites": SITES,
+            "samples": list(public.samples),
+            "features": public.features,
+            "outputs": public.outputs,
+            "dtype": public.dtype.name,
+            "largest_feature": public.largest_feature,
+            "largest_target": public.largest_target,
+            "members": {"device-1": [told.fields["public"], told.fields["nonce"]]} if told.fields["public"] else {},
+        }
+        return self.ask("prepare", **(fields | changes))
+
+    def begin(self) -> None:
+        assert self.prepare(self.describe()).kind == "answer"
+
+    def round(self, epoch: int, *, standing: bool = False) -> bytes:
+        fields = {"epoch": epoch, "question": 0, "standing": standing, "offline": False}
+        return self.payload("reply", {"model": np.full(GIVEN.shape, epoch, float)}, **fields)
+
+
+def site(**changes: Any) -> Site:
+    holding = Holding(GIVEN.shards[0], "classification", ("a", "b"))
+    return Site(**({"name": "device-1", "load": lambda wanted: holding, "pins": {}} | changes))
+
+
+def host(emulation: Any = None, **changes: Any) -> DeviceHost:
+    return DeviceHost(site(**changes), NoPeers(), emulation)
+
+
+def reason(frame: Frame) -> str:
+    assert frame.kind == "error"
+    assert is_one_sentence(frame.fields["reason"])
+    return str(frame.fields["reason"])
+
+
+def test_a_site_describes_prepares_and_replies() -> None:
+    asker = Asker(host())
+    told = asker.describe()
+    assert (told.fields["samples"], told.fields["features"], told.fields["outputs"]) == (4, 3, 2)
+    assert (told.fields["kind"], told.fields["classes"], told.fields["public"]) == ("classification", ["a", "b"], None)
+    assert asker.prepare(told).kind == "answer"
+    answer = decode(asker.host.handle(asker.round(3)))
+    work = Work()
+    expected = GradientDevice(GIVEN.shards[0]).reply(3, {"model": np.full(GIVEN.shape, 3.0)}, work)
+    assert np.array_equal(answer.arrays["gradient"], expected["gradient"])
+    assert (answer.fields["macs"], answer.fields["epoch"]) == (work.macs, 3)
+    assert (answer.fields["session"], answer.fields["number"]) == ("s1", asker.number)
+
+
+def test_nothing_of_the_data_is_told_but_sizes_and_bounds() -> None:
+    told = Asker(host(key=DeviceKey())).describe()
+    names = {"samples", "features", "outputs", "dtype", "largest_feature", "largest_target", "kind", "classes"}
+    assert set(told.fields) == names | {"version", "public", "nonce", "session", "number"}
+    assert not told.arrays
+
+
+@pytest.mark.parametrize("payload", [b"", b"garbage", encode(Frame("reply")), encode(Frame("ping"))[:-1]])
+def test_what_is_no_question_is_answered_with_an_error(payload: bytes) -> None:
+    assert decode(host().handle(payload)).kind == "error"
+
+
+def test_a_site_is_not_asked_before_it_is_prepared() -> None:
+    asker = Asker(host())
+    assert "takes part in no run" in reason(decode(asker.host.handle(asker.round(1))))
+    asker.describe()
+    assert "not prepared" in reason(decode(asker.host.handle(asker.round(1))))
+    assert "no operation 'dance'" in reason(asker.ask("dance"))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"index": 1}, {"samples": [7, 5]}, {"sites": ["device-9", "device-2"]}],
+    ids=["index", "samples", "name"],
+)
+def test_a_site_does_not_let_itself_be_taken_for_another(changes: dict[str, Any]) -> None:
+    asker = Asker(host())
+    assert "for another site" in reason(asker.prepare(asker.describe(), **changes))
+
+
+def test_a_question_without_its_fields_is_an_error_that_names_no_data() -> None:
+    asker = Asker(host())
+    asker.begin()
+    assert "'question' of a message is not a whole number" in reason(asker.ask("reply", epoch=1))
+
+
+def test_a_session_whose_data_come_in_after_a_later_one_began_does_not_begin() -> None:
+    begun, gate, slowly = threading.Event(), threading.Event(), [True]
+
+    def load(wanted: Any) -> Holding:
+        if slowly:
+            slowly.clear()
+            begun.set()
+            assert gate.wait(60)
+        return Holding(GIVEN.shards[0], "classification", ("a", "b"))
+
+    old, answers = Asker(host(load=load)), []
+    thread = threading.Thread(target=lambda: answers.append(old.describe()))
+    thread.start()
+    assert begun.wait(60)
+    new = Asker(old.host, session="s2")
+    new.begin()
+    gate.set()
+    thread.join()
+    assert answers[0].kind == "superseded"
+    assert decode(new.host.handle(new.round(1))).kind == "answer"
+
+
+def test_a_new_session_takes_the_place_of_the_old_one() -> None:
+    same = host()
+    old, new = Asker(same), Asker(same, session="s2")
+    old.begin()
+    new.begin()
+    assert "another run since" in reason(decode(same.handle(old.round(1))))
+    assert decode(same.handle(new.round(1))).kind == "answer"
+
+
+def test_data_are_loaded_once_for_the_same_settings_and_again_for_others() -> None:
+    loaded: list[int] = []
+
+    def load(wanted: Any) -> Holding:
+        loaded.append(1)
+        return Holding(GIVEN.shards[0], "regression")
+
+    same = host(load=load)
+    Asker(same).describe()
+    Asker(same, session="s2").describe()
+    assert len(loaded) == 1
+    asker = Asker(same, session="s3")
+    asker.scenario = asker.scenario.with_settings({"features.seed": 5})
+    asker.describe()
+    assert len(loaded) == 2
+    asker.ask("forget", stage=None)
+    asker.session = "s4"
+    asker.describe()
+    assert len(loaded) == 3
+
+
+def test_an_owner_decides_which_schemes_run() -> None:
+    picky = host(schemes=("sealed", "sealed-coded"))
+    assert "sealed, sealed-coded only" in reason(Asker(picky).describe())
+    assert Asker(picky, "sealed-coded", "s2").describe().kind == "answer"
+
+
+def test_without_a_key_no_parcels_are_exchanged() -> None:
+    asker = Asker(host(), "sealed")
+    asker.begin()
+    grant = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
+    answer = asker.ask("export", grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
+    assert "has no key" in reason(answer)
+    assert decode(asker.host.handle_peer("device-2", b"")).kind == "refused"
+
+
+def test_a_recipient_that_does_not_answer_is_named() -> None:
+    """The key of device-2 is pinned, and nobody answers there."""
+    key, other = DeviceKey(), DeviceKey()
+    asker = Asker(host(key=key, pins={"device-2": other.fingerprint}), "sealed")
+    told = asker.describe()
+    members = {"device-1": [told.fields["public"], told.fields["nonce"]], "device-2": [other.public.hex(), "00" * 16]}
+    asker.prepare(told, members=members)
+    grant = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
+    answer = asker.ask("export", grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
+    assert "could not send to device-2" in reason(answer)
+    assert answer.fields["unreached"] == "device-2"
+
+
+def test_a_scheme_without_parcels_exports_none() -> None:
+    asker = Asker(host())
+    asker.begin()
+    assert "exchange no parcels" in reason(asker.ask("export", stage=1, occasion=None, parcels=[[0, None, False, 0]]))
+
+
+def test_absorbing_what_has_not_come_changes_nothing() -> None:
+    asker = Asker(host(), "sealed")
+    asker.begin()
+    assert "has not come" in reason(asker.ask("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]]))
+    assert asker.ask("forget", stage=1).kind == "answer"
+
+
+def test_a_site_that_was_closed_takes_part_in_nothing() -> None:
+    asker = Asker(host())
+    asker.begin()
+    asker.host.close()
+    asker.host.close()
+    assert "no run" in reason(decode(asker.host.handle(asker.round(1))))
+
+
+class Gated(Device):
+    """Works on an epoch until its gate opens."""
+
+    def __init__(self) -> None:
+        self.gates: dict[int, threading.Event] = {}
+        self.begun: dict[int, threading.Event] = {}
+        self.queued: dict[int, threading.Event] = {}
+        """By the number of the question: set when it sleeps or waits for its turn."""
+        self.done: list[int] = []
+
+    def event(self, table: dict[int, threading.Event], epoch: int) -> threading.Event:
+        return table.setdefault(epoch, threading.Event())
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        self.event(self.begun, epoch).set()
+        if epoch in self.gates:
+            self.gates[epoch].wait()
+        self.done.append(epoch)
+        return {"gradient": np.full(1, epoch, float)}
+
+
+@pytest.fixture
+def gated(monkeypatch: pytest.MonkeyPatch) -> Gated:
+    device, check = Gated(), Turns._check
+
+    def checked(turns: Turns, number: int, droppable: bool) -> None:
+        device.event(device.queued, number).set()
+        check(turns, number, droppable)
+
+    monkeypatch.setattr(Conventional, "device", lambda self, index, shard: device)
+    monkeypatch.setattr(Turns, "_check", checked)
+    return device
+
+
+class Calls:
+    """Questions in threads of their own, each put when those before it have come in."""
+
+    def __init__(self, asker: Asker, gated: Gated) -> None:
+        self.asker = asker
+        self.gated = gated
+        self.answers: dict[int, Frame] = {}
+        self.threads: dict[int, threading.Thread] = {}
+
+    def put(self, epoch: int, **more: Any) -> None:
+        payload = self.asker.round(epoch, **more)
+
+        def call() -> None:
+            self.answers[epoch] = decode(self.asker.host.handle(payload))
+
+        self.threads[epoch] = threading.Thread(target=call)
+        self.threads[epoch].start()
+        assert self.gated.event(self.gated.queued, decode(payload).fields["number"]).wait(60)
+
+    def result(self, epoch: int) -> Frame:
+        self.threads[epoch].join()
+        return self.answers[epoch]
+
+
+def test_a_newer_question_takes_the_place_of_one_that_has_not_begun(gated: Gated) -> None:
+    """Epoch 1 is being worked on and is finished; 2 waits and is dropped when 3 comes."""
+    asker = Asker(host())
+    asker.begin()
+    calls, gate = Calls(asker, gated), gated.event(gated.gates, 1)
+    calls.put(1)
+    gated.event(gated.begun, 1).wait()
+    calls.put(2)
+    calls.put(3)
+    assert calls.result(2).kind == "superseded"
+    gate.set()
+    assert [calls.result(epoch).kind for epoch in (1, 3)] == ["answer", "answer"]
+    assert gated.done == [1, 3]
+
+
+def test_standing_questions_are_answered_in_their_order(gated: Gated) -> None:
+    asker = Asker(host())
+    asker.begin()
+    calls, gate = Calls(asker, gated), gated.event(gated.gates, 1)
+    calls.put(1)
+    gated.event(gated.begun, 1).wait()
+    for epoch in (2, 3, 4):
+        calls.put(epoch, standing=True)
+    gate.set()
+    assert [calls.result(epoch).kind for epoch in (1, 2, 3, 4)] == ["answer"] * 4
+    assert gated.done == [1, 2, 3, 4]
+
+
+def test_a_ping_is_answered_while_the_device_works(gated: Gated) -> None:
+    asker = Asker(host())
+    asker.begin()
+    calls, gate = Calls(asker, gated), gated.event(gated.gates, 1)
+    calls.put(1)
+    gated.event(gated.begun, 1).wait()
+    assert asker.ask("ping").kind == "answer"
+    gate.set()
+    calls.result(1)
+
+
+def sleeper() -> Emulation:
+    """A device that would take a million seconds for one multiplication."""
+    wanted = scenario({"fleet.devices": [{"mac_rate": 1.0, "setup_ratio": 0.0}], "links.down_rate": 1.0})
+    return Emulation.of_scenario(wanted, 0)
+
+
+@pytest.mark.parametrize("end", ["newer question", "new session", "close", "forget"])
+def test_an_emulated_device_wakes_up_when_nobody_awaits_it(end: str, gated: Gated) -> None:
+    """The question of epoch 1 takes 192 bits at one bit a second to come in; nothing of it is worked on."""
+    asker = Asker(host(sleeper()))
+    asker.begin()
+    calls = Calls(asker, gated)
+    calls.put(1)
+    if end == "newer question":
+        calls.put(2)
+        assert calls.result(1).kind == "superseded"
+        asker.host.close()
+        assert calls.result(2).kind == "superseded"
+    elif end == "new session":
+        Asker(asker.host, session="s2").begin()
+    elif end == "close":
+        asker.host.close()
+    else:
+        asker.ask("forget", stage=None)
+    assert calls.result(1).kind == "superseded"
+    assert gated.done == []
+
+
+def test_members_must_hold_the_own_key() -> None:
+    asker = Asker(host(key=DeviceKey()))
+    answer = asker.prepare(asker.describe(), members={})
+    assert "than its own" in reason(answer)

@@ -1,0 +1,493 @@
+"""Scenarios: wrong input in one sentence, dotted keys, ids, files and presets."""
+
+import math
+import re
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl import schemes
+from codedfl.errors import DataError, ScenarioError
+from codedfl.scenario import Scenario, load, preset_names
+from codedfl.scenario import scenario as scenario_module
+from tiny import is_one_sentence, scenario
+
+FLEET = {"devices": [{"count": 2, "mac_rate": 1e6}, {"count": 1, "mac_rate": 2e6}]}
+
+WRONG = [
+    ("scheme", "magic", "one of conventional, "),
+    ("name", 3, "a text"),
+    ("name", "../mine", "letters, digits, '-', '_' and '.'"),
+    ("name", "", "letters, digits, '-', '_' and '.'"),
+    ("data", 5, "a table with the keys of [data]"),
+    ("data.source", "", "one of mnist"),
+    ("data.source", "minst", "one of mnist"),
+    ("data.source", 7, "a text"),
+    ("data.kind", "fuzzy", "one of auto, classification, regression"),
+    ("data.target", 3, "a text"),
+    ("data.test_fraction", 0.0, "a number above 0 and below 1"),
+    ("data.test_fraction", 1.0, "a number above 0 and below 1"),
+    ("data.seed", -1, "a whole number at least 0"),
+    ("partition.kind", "random", "one of iid, shards, dirichlet, sizes"),
+    ("partition.seed", 1.5, "a whole number at least 0"),
+    ("partition.shards_per_device", 0, "a whole number at least 1"),
+    ("partition.alpha", 0.0, "a number above 0"),
+    ("features.kind", "poly", "one of rbf, none"),
+    ("features.dimension", 0, "a whole number at least 1"),
+    ("features.dimension", 100_001, "at most 100000"),
+    ("features.gamma", math.nan, "a number above 0"),
+    ("features.gamma", math.inf, "a number above 0"),
+    ("task.ridge", -1e-9, "a number at least 0"),
+    ("task.precision", "float16", "one of float32, float64"),
+    ("training.epochs", 0, "a whole number at least 1"),
+    ("training.epochs", 1_000_001, "at most 1000000"),
+    ("training.epochs", True, "a whole number at least 1"),
+    ("training.epochs", "ten", "a whole number at least 1"),
+    ("training.learning_rate", 0.0, "a number above 0"),
+    ("training.decay", 1.5, "a number above 0 and at most 1"),
+    ("training.decay_epochs", 200, "a list"),
+    ("training.decay_epochs", [350, 200], "must increase"),
+    ("training.targets", [0.9, 0.9], "must increase"),
+    ("training.stop_at_last_target", "yes", "true or false"),
+    ("training.solver", "newton", "one of gradient-descent, nesterov, conjugate-gradients, closed-form"),
+    ("training.solver", 1, "one of gradient-descent, nesterov"),
+    ("training.tolerance", -1e-9, "a number at least 0 and below 1"),
+    ("training.tolerance", 1.0, "a number at least 0 and below 1"),
+    ("fleet", 5, "a table with the keys of [fleet]"),
+    ("fleet.devices", [], "at least one group"),
+    ("fleet.devices", 5, "a list"),
+    ("fleet.server_mac_rate", 0.0, "a number at least 1"),
+    ("links.loss", 1.0, "a number at least 0 and below 1"),
+    ("links.overhead", -0.1, "a number at least 0"),
+    ("links.up_rate", 0.0, "a number at least 1"),
+    ("timing.draws", 1, "a whole number at least 2"),
+    ("timing.draws", 100_001, "at most 100000"),
+    ("timing.repeats", 0, "a whole number at least 1"),
+    ("timing.draw", -1, "a whole number at least 0"),
+    ("schemes", 5, "one table for each scheme"),
+    ("schemes.minibatch", 5, "a table"),
+    ("schemes.minibatch.parts", 0, "a whole number at least 1"),
+    ("schemes.drop-slowest.wait_for", 2.5, "a whole number at least 1"),
+    ("linkz", 1, "allowed: name, scheme, data"),
+    ("links.lost", 0.1, "did you mean 'loss'?"),
+    ("links.loss.p", 0.1, "allowed"),
+    ("schemes.magic", {}, "allowed: conventional, "),
+    ("schemes.minibatch.batch", 3, "allowed: parts"),
+    ("schemes.conventional.parts", 3, "allowed: no keys at all"),
+]
+
+WRONG_IN_LISTS = [
+    ("partition.sizes", [1.0, -2.0, 1.0], "partition.sizes = -2.0", "a number above 0"),
+    ("training.targets", [0.9, 1.0], "training.targets = 1.0", "a number below 1"),
+    ("training.decay_epochs", [0, 5], "training.decay_epochs = 0", "a whole number at least 1"),
+    ("fleet.devices.0", 5, "fleet.devices = 5", "a table with the keys of [fleet.devices]"),
+    ("fleet.devices.1.count", 0, "fleet.devices.count = 0", "a whole number at least 1"),
+    ("fleet.devices.1.mac_rate", 0.0, "fleet.devices.mac_rate = 0.0", "a number at least 1"),
+    pytest.param("fleet.devices.1.mac_rate", 10**400, "mac_rate = 1000", "a number at least 1", id="huge"),
+    ("fleet.devices.0.mac_rate", "fast", "fleet.devices.mac_rate = 'fast'", "a number at least 1"),
+    ("fleet.devices.0.setup_ratio", -0.5, "fleet.devices.setup_ratio = -0.5", "a number at least 0"),
+    ("fleet.devices.0.loss", 1.0, "fleet.devices.loss = 1.0", "a number at least 0 and below 1"),
+    ("fleet.devices.0.down_rate", 0.0, "fleet.devices.down_rate = 0.0", "a number at least 1"),
+    ("fleet.devices.0.speed", 3, "'fleet.devices.speed' (value 3)", "allowed: count, mac_rate"),
+    ("fleet.devices.2.count", 3, "'fleet.devices.2.count' (value 3)", "allowed"),
+    ("fleet.devices.²", 3, "'fleet.devices.²' (value 3)", "entries"),
+    ("training.targets.2", 0.99, "'training.targets.2' (value 0.99)", "2 entries"),
+    ("partition.kind", "sizes", "partition.sizes holds 0 numbers", "one each"),
+]
+
+
+def refusal(key: str, value: Any) -> str:
+    with pytest.raises(ScenarioError) as error:
+        Scenario(fleet=FLEET, name="base", training={"targets": [0.8, 0.9]}).with_settings({key: value})
+    text = str(error.value)
+    assert is_one_sentence(text)
+    return text
+
+
+@pytest.mark.parametrize(("key", "value", "allowed"), WRONG)
+def test_a_wrong_setting_names_key_value_and_what_is_allowed(key: str, value: Any, allowed: str) -> None:
+    text = refusal(key, value)
+    assert key in text
+    assert repr(value) in text
+    assert allowed in text
+
+
+@pytest.mark.parametrize(("key", "value", "named", "allowed"), WRONG_IN_LISTS)
+def test_a_wrong_entry_of_a_list_is_named(key: str, value: Any, named: str, allowed: str) -> None:
+    text = refusal(key, value)
+    assert named in text
+    assert allowed in text
+
+
+@pytest.mark.parametrize(("key", "value"), [("scheme", "magic"), ("schemes.magic", {})])
+def test_every_scheme_is_offered_in_place_of_an_unknown_one(key: str, value: Any) -> None:
+    text = refusal(key, value)
+    assert all(name in text for name in schemes.SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("toml", "words"),
+    [
+        ("", ["the scenario", "'fleet'"]),
+        ("[fleet]", ["[fleet]", "'devices'"]),
+        ("[[fleet.devices]]\ncount = 3", ["[fleet.devices]", "'mac_rate'"]),
+        ("fleet = ", ["my scenario", "not valid TOML"]),
+        ("[links]\nloss = 0.1\nloss = 0.2", ["my scenario", "not valid TOML"]),
+    ],
+)
+def test_wrong_toml_is_refused_in_one_sentence(toml: str, words: list[str]) -> None:
+    with pytest.raises(ScenarioError) as error:
+        Scenario.from_toml(toml, "my scenario")
+    text = str(error.value)
+    assert all(word in text for word in words)
+    assert is_one_sentence(text)
+
+
+def test_a_scenario_needs_a_fleet_only() -> None:
+    made = Scenario.from_toml("[[fleet.devices]]\nmac_rate = 1e6\n")
+    assert made == Scenario(fleet=FLEET).with_settings({"fleet.devices": [{"mac_rate": 1e6}]})
+    assert made.fleet.size == 1
+    assert made.scheme == "minibatch"
+
+
+def test_dotted_keys_reach_every_place() -> None:
+    base = Scenario(fleet=FLEET)
+    changed = base.with_settings(
+        {
+            "scheme": "conventional",
+            "links.loss": 0,
+            "fleet.devices.1.count": 7,
+            "fleet.devices.0.up_rate": 3e6,
+            "training.targets.0": 0.5,
+            "training.decay_epochs": [10],
+            "schemes.minibatch.parts": 3,
+            "schemes.drop-slowest": {"wait_for": 2},
+        }
+    )
+    assert changed.scheme == "conventional"
+    assert changed.links.loss == 0.0
+    assert [group.count for group in changed.fleet.devices] == [2, 7]
+    assert [group.up_rate for group in changed.fleet.devices] == [3e6, None]
+    assert changed.training.targets == (0.5, 0.95)
+    assert changed.training.decay_epochs == (10,)
+    assert changed.options("minibatch").to_table() == {"parts": 3}
+    assert changed.options("drop-slowest").to_table() == {"wait_for": 2}
+    assert base == Scenario(fleet=FLEET), "the original stays as it was"
+
+
+def test_settings_that_fit_only_together_may_be_changed_together() -> None:
+    changed = Scenario(fleet=FLEET).with_settings({"partition.kind": "sizes", "partition.sizes": [1, 2, 3]})
+    assert changed.partition.sizes == (1.0, 2.0, 3.0)
+
+
+def test_the_values_of_a_change_are_left_alone() -> None:
+    links = {"loss": 0.1}
+    Scenario(fleet=FLEET).with_settings({"links": links, "links.loss": 0.2})
+    assert links == {"loss": 0.1}
+
+
+def test_options_are_those_of_the_file_or_else_the_defaults() -> None:
+    made = Scenario(fleet=FLEET, schemes={"minibatch": {"parts": 2}})
+    assert made.options().to_table() == {"parts": 2}
+    assert made.options("drop-slowest").to_table() == {}
+    assert made.options("conventional").to_table() == {}
+    with pytest.raises(TypeError):
+        made.schemes["minibatch"] = None  # type: ignore[index]
+
+
+def test_two_schemes_without_options_keep_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheme that has no options either must not change what is said of another's."""
+    monkeypatch.setattr(scenario_module, "_OPTIONS", dict(scenario_module._OPTIONS))
+    monkeypatch.setattr(scenario_module.SchemeOptions, "table", scenario_module.SchemeOptions.table)
+    scenario_module.register_options("another", schemes.SCHEMES["conventional"].options_type)
+    assert "'schemes.conventional.parts'" in refusal("schemes.conventional.parts", 3)
+
+
+# --- ids ---
+
+
+def test_the_id_is_short_and_hexadecimal() -> None:
+    assert re.fullmatch("[0-9a-f]{16}", scenario().id())
+
+
+def test_options_of_the_chosen_scheme_count_and_those_of_others_do_not() -> None:
+    base = scenario({"scheme": "minibatch"})
+    assert base.with_settings({"schemes.drop-slowest.wait_for": 3}).id() == base.id()
+    assert base.with_settings({"schemes.minibatch.parts": 3}).id() != base.id()
+    assert base.with_settings({"schemes.minibatch.parts": 5}).id() == base.id(), "5 is the default"
+
+
+def test_the_sign_of_zero_is_no_other_experiment() -> None:
+    plus, minus = (scenario({"links.overhead": zero}) for zero in (0.0, -0.0))
+    assert plus == minus
+    assert plus.id() == minus.id()
+
+
+def test_a_file_of_features_counts_by_its_contents(tmp_path: Path) -> None:
+    here, there = tmp_path / "here.csv", tmp_path / "elsewhere" / "there.csv"
+    there.parent.mkdir()
+    here.write_text("a,b\n1,2\n")
+    shutil.copy(here, there)
+    ids = {scenario({"data.source": str(path)}).id() for path in (here, there)}
+    assert len(ids) == 1
+    there.write_text("a,b\n1,3\n")
+    assert scenario({"data.source": str(there)}).id() not in ids
+    tested = scenario({"data.source": str(here), "data.test_source": str(there)})
+    assert tested.id() not in ids
+    there.write_text("a,b\n1,4\n")
+    before = tested.id()
+    there.write_text("a,b\n1,5\n")
+    assert tested.id() != before
+
+
+def test_a_file_that_is_not_there_has_no_id(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        scenario({"data.source": str(tmp_path / "none.csv")}).id()
+    assert "none.csv" in str(error.value)
+    assert is_one_sentence(str(error.value))
+
+
+# --- files ---
+
+
+def test_a_file_is_read_and_its_paths_are_relative_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    np.savez(tmp_path / "data" / "mine.npz", x=np.eye(2), y=np.arange(2))
+    wanted = scenario({"data.source": "data/mine.npz"})
+    (tmp_path / "mine.toml").write_text(wanted.to_toml())
+    monkeypatch.chdir("/")
+    loaded = load(str(tmp_path / "mine.toml"))
+    assert Path(loaded.data.source) == (tmp_path / "data" / "mine.npz").resolve()
+    assert loaded == wanted.with_settings({"data.source": loaded.data.source})
+
+
+def test_a_misspelt_data_set_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[data]\nsource = "minst"\n[[fleet.devices]]\nmac_rate = 1e6\n')
+    with pytest.raises(ScenarioError, match=r"data\.source = 'minst' must be one of mnist"):
+        load(str(path))
+
+
+def test_a_data_set_keeps_its_name(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(scenario().to_toml())
+    assert load(str(tmp_path / "mine.toml")) == scenario()
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def test_tables_are_merged_and_lists_replaced(tmp_path: Path) -> None:
+    changes = "[links]\nloss = 0.3\n[[fleet.devices]]\nmac_rate = 1e6\n[schemes.minibatch]\nparts = 2\n"
+    loaded = load(write(tmp_path / "mine.toml", f'extends = "paper"\nname = "mine"\n{changes}'))
+    expected = {"name": "mine", "links.loss": 0.3, "fleet.devices": [{"mac_rate": 1e6}], "schemes.minibatch.parts": 2}
+    assert loaded == load("paper").with_settings(expected)
+
+
+def test_extended_files_and_data_are_found_from_the_file_that_names_them(tmp_path: Path) -> None:
+    """Data of the base lie beside the base, whoever extends it."""
+    write(tmp_path / "base" / "base.toml", scenario({"data.source": "mine.npz", "links.loss": 0.3}).to_toml())
+    write(tmp_path / "middle" / "middle.toml", 'extends = "../base/base.toml"\n[timing]\ndraws = 7\n')
+    loaded = load(write(tmp_path / "top.toml", 'extends = "middle/middle.toml"\nscheme = "conventional"\n'))
+    assert Path(loaded.data.source) == (tmp_path / "base" / "mine.npz").resolve()
+    assert (loaded.links.loss, loaded.timing.draws, loaded.scheme) == (0.3, 7, "conventional")
+
+
+@pytest.mark.parametrize("base", ["one.toml", "./one.toml", "../here/one.toml", "two.toml"])
+def test_a_circle_is_refused(tmp_path: Path, base: str) -> None:
+    write(tmp_path / "here" / "two.toml", 'extends = "one.toml"\n')
+    with pytest.raises(ScenarioError, match="extends itself") as error:
+        load(write(tmp_path / "here" / "one.toml", f'extends = "{base}"\n'))
+    assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize(("base", "words"), [("3", "extends = 3"), ("'papers'", "papers"), ("'no.toml'", "no.toml")])
+def test_what_cannot_be_extended_is_named(tmp_path: Path, base: str, words: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load(write(tmp_path / "mine.toml", f"extends = {base}\n"))
+    assert words in str(error.value)
+    assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize("name", ["papers", "missing.toml", "folder.toml", "latin.toml", "broken.toml", "number.toml"])
+def test_a_scenario_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.toml").mkdir()
+    (tmp_path / "latin.toml").write_bytes("name = 'é'".encode("latin-1"))
+    (tmp_path / "broken.toml").write_text("name = [")
+    (tmp_path / "number.toml").write_text("data = 3\n[[fleet.devices]]\nmac_rate = 1.0\n")
+    with pytest.raises(ScenarioError) as error:
+        load(name if name == "papers" else str(tmp_path / name))
+    text = str(error.value)
+    assert ("data = 3" if name == "number.toml" else name) in text
+    assert is_one_sentence(text)
+    if name == "papers":
+        assert all(preset in text for preset in preset_names())
+
+
+# --- presets ---
+
+
+def preset_text(name: str) -> str:
+    return resources.files("codedfl.scenario.presets").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+
+
+def test_the_promised_presets_are_there() -> None:
+    promised = {"paper", "paper-quick", "fashion", "paper-92", "paper-128", "homogeneous", "heavy-tailed"}
+    assert promised <= set(preset_names())
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_preset_loads_under_its_own_name(name: str) -> None:
+    loaded = load(name)
+    assert loaded.name == name
+    assert Scenario.from_toml(loaded.to_toml()) == loaded
+    assert loaded.fleet.size == (120 if name == "heavy-tailed" else 25)
+
+
+CITES = re.compile(r"#.*(section [IVX]+|table [IVX]+|\(ours\)|not given)", re.IGNORECASE)
+
+
+def uncited(text: str) -> list[str]:
+    """The lines whose value no comment accounts for: not its own, its table's nor its neighbour's.
+
+    Later entries of a list of tables may rely on the comment at the first one's head, what stands above all tables on
+    the comment that opens the file. The name of a preset, and of the one it extends, are its own.
+    """
+    missing, head, block = [], "", []
+    heads = {head: text.splitlines()[0]}
+
+    def close() -> None:
+        cited = [bool(CITES.search(line)) for line in block]
+        for place, line in enumerate(block):
+            near = cited[max(place - 1, 0) : place + 2]
+            if not any(near) and not CITES.search(heads.get(head, "")) and not line.startswith(("name", "extends")):
+                missing.append(line)
+
+    for line in [*text.splitlines(), "[end]"]:
+        if line.startswith("["):
+            close()
+            head, block = line.split("]")[0], []
+            heads.setdefault(head, line)
+        elif line.strip() and not line.startswith("#"):
+            block.append(line)
+    return missing
+
+
+def test_a_missing_citation_is_noticed() -> None:
+    text = "# no source\na = 1\n[t]  # section II\nb = 1\n[u]\nc = 1\n\nd = 2  # (ours)\n"
+    text += "[[v]] # not given\ne = 1\n[[v]]\ne = 2\n"
+    assert uncited(text) == ["a = 1"]
+    assert uncited("# of section II\na = 1\nb = 2\n[u]\nc = 1") == ["c = 1"]
+    assert uncited("[u]\na = 1 # see below\nb = 2\nc = 3 # section I\n") == ["a = 1 # see below"]
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_value_of_a_preset_is_accounted_for(name: str) -> None:
+    assert uncited(preset_text(name)) == []
+
+
+PAPER = {
+    "data.source": "mnist",
+    "features.kind": "rbf",
+    "features.dimension": 2000,
+    "features.gamma": 1 / 50,
+    "task.ridge": 9e-6,
+    "task.precision": "float32",
+    "training.learning_rate": 6.0,
+    "training.decay": 0.8,
+    "training.decay_epochs": (200, 350),
+    "training.first_epoch_offline": True,
+    "fleet.server_mac_rate": 8.24e12,
+    "links.down_rate": 10e6,
+    "links.up_rate": 5e6,
+    "links.d2d_rate": 5e6,
+    "links.overhead": 0.1,
+    "links.loss": 0.1,
+}
+
+
+@pytest.mark.parametrize(("key", "value"), PAPER.items())
+def test_the_paper_preset_holds_the_papers_value(key: str, value: Any) -> None:
+    section, name = key.split(".")
+    assert getattr(getattr(load("paper"), section), name) == value
+
+
+@pytest.mark.parametrize("name", ["paper", "paper-quick", "fashion", "paper-92", "paper-128"])
+def test_the_papers_fleet(name: str) -> None:
+    devices = load(name).fleet.devices
+    rates = [rate for group in devices for rate in [group.mac_rate] * group.count]
+    assert rates == [25e6] * 10 + [5e6] * 5 + [2.5e6] * 5 + [1.25e6] * 5
+    for group in devices:  # the mean setup time is rho / (2 tau), and nothing beside it
+        assert (group.setup_ratio, group.setup_seconds) == (0.5, 0.0)
+        assert (group.down_rate, group.up_rate, group.d2d_rate, group.loss) == (None,) * 4
+
+
+def test_the_papers_benchmark_and_goal() -> None:
+    paper = load("paper")
+    assert 0.95 in paper.training.targets
+    assert paper.scheme == "minibatch"
+    assert paper.options("minibatch").to_table() == {"parts": 5}
+
+
+@pytest.mark.parametrize(("name", "t", "M", "delta"), [("paper-92", 64, 16, 3.0), ("paper-128", 128, 4, 1.0)])
+def test_the_papers_two_ciphers(name: str, t: int, M: int, delta: float) -> None:
+    """Length 4000 for 2000 features, check degree 90, so that the 4000 columns of 2000 checks have 45 each."""
+    loaded = load(name)
+    options = loaded.options("code-based").to_table()
+    expected = {"n": 4000, "degree": 90 * 2000 // 4000, "t_tot": 256, "t": t, "M": M, "beta": 4, "delta": delta}
+    assert loaded.scheme == "code-based"
+    assert {key: options[key] for key in expected} == expected
+
+
+def test_fashion_differs_from_the_paper_in_data_and_goals_only() -> None:
+    fashion, paper = load("fashion").to_table(), load("paper").to_table()
+    assert fashion["data"].pop("source") == "fashion"
+    assert paper["data"].pop("source") == "mnist"
+    for table in (fashion, paper):
+        del table["name"], table["training"]["targets"]
+    assert fashion == paper
+
+
+@pytest.mark.parametrize("name", ["homogeneous", "heavy-tailed"])
+def test_other_fleets_differ_from_the_papers_in_their_devices_only(name: str) -> None:
+    other, paper = load(name).to_table(), load("paper").to_table()
+    for table in (other, paper):
+        del table["name"], table["fleet"]["devices"], table["schemes"]["drop-slowest"]
+    assert other == paper
+    for group in load(name).fleet.devices:
+        assert (group.setup_ratio, group.setup_seconds, group.last_epoch) == (0.5, 0.0, None)
+        assert (group.down_rate, group.up_rate, group.d2d_rate, group.loss) == (None,) * 4
+
+
+def rates(name: str) -> list[float]:
+    return [rate for group in load(name).fleet.devices for rate in [group.mac_rate] * group.count]
+
+
+def test_equal_devices_are_together_as_fast_as_the_papers() -> None:
+    assert len(set(rates("homogeneous"))) == 1
+    assert math.fsum(rates("homogeneous")) == pytest.approx(math.fsum(rates("paper")), rel=1e-12)
+
+
+def test_heavy_tailed_rates_follow_paretos_law() -> None:
+    """P(slowness > s) = 1 / s: groups between powers of two, at their middles, in counts apportioned to 120.
+
+    A group from s to 2 s has the share 1/s - 1/(2 s) of the devices; the middle one is slower by the factor that
+    half of the group exceeds, 1 / (1/s - 1/(4 s)). Nobody stands above the last group, whose middle is 2 s.
+    """
+    starts = [2.0**power for power in range(7)]
+    shares = [1 / s - 1 / (2 * s) for s in starts[:-1]] + [1 / starts[-1]]
+    middles = [1 / (1 / s - 1 / (4 * s)) for s in starts[:-1]] + [2 * starts[-1]]
+    counts = [math.floor(120 * share) for share in shares]
+    remainders = [120 * share - count for share, count in zip(shares, counts, strict=True)]
+    for place in sorted(range(7), key=lambda place: -remainders[place])[: 120 - sum(counts)]:
+        counts[place] += 1
+    groups = load("heavy-tailed").fleet.devices
+    assert [group.count for group in groups] == counts
+    assert [group.mac_rate for group in groups] == pytest.approx([25e6 / middle for middle in middles], rel=1e-12)
+    assert load("heavy-tailed").options("drop-slowest").to_table() == {"wait_for": 96}

@@ -1,0 +1,419 @@
+"""The protocol of secure sums, driven by hand: exact whoever vanishes when, words that look uniform, and refusals."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from codedfl.cipher.masks import pairwise as masks
+from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS
+from codedfl.cipher.seals import RINGS, Z_32, Z_64, Ring
+from codedfl.errors import CipherError
+from codedfl.network import RoundCosts
+from codedfl.schemes import Message, Work
+from codedfl.schemes.aggregated import device as device_module
+from codedfl.schemes.aggregated.costs import question_costs
+from codedfl.schemes.aggregated.device import MaskedDevice, Masker, number_form
+from codedfl.schemes.aggregated.server import MaskedSum, Threshold
+from codedfl.schemes.plain.conventional import GradientDevice
+from tiny import is_one_sentence, problem
+
+NEVER = 4
+"""The question at which a device that stays vanishes."""
+
+
+def answered(masker: Masker, request: Message, arrays: Message, ring: Ring, work: Work | None = None) -> Message:
+    if "envelopes" in request:
+        return masker.mask(1, request, arrays, ring, work or Work())
+    return masker.answer(1, request, work or Work())
+
+
+class Sum:
+    """A sum over some devices, each of which answers questions 0, 1, ... up to the one at which it vanishes."""
+
+    def __init__(self, arrays: Sequence[Message], ring: Ring, t: int, numbers: Sequence[int] | None = None) -> None:
+        self.numbers = list(range(len(arrays))) if numbers is None else list(numbers)
+        self.arrays, self.ring, self.t = dict(zip(self.numbers, arrays, strict=True)), ring, t
+        self.maskers = {number: Masker(number, Threshold(t)) for number in self.numbers}
+        self.asked: list[Mapping[int, Message]] = []
+        self.replies: list[dict[int, Message]] = []
+        requests: dict[int, Message] = {number: {"extra": np.array([number])} for number in self.numbers}
+        self.server = MaskedSum(1, requests, Threshold(t), ring, awaited=len(arrays), needed=0)
+
+    def opened(self, vanishing: Mapping[int, int]) -> Mapping[str, np.ndarray] | None:
+        """The sum; None if at some question fewer reply than will do."""
+        question: Mapping[int, Message] | None = self.server.begin()
+        while question is not None:
+            self.asked.append(question)
+            number = len(self.replies)
+            self.replies.append(
+                {
+                    device: answered(self.maskers[device], request, self.arrays[device], self.ring)
+                    for device, request in question.items()
+                    if vanishing.get(device, NEVER) > number
+                }
+            )
+            if len(self.replies[-1]) < self.server.least:
+                return None
+            question = self.server.follow_up(self.replies[-1])
+        return self.server.opened(self.replies[-1], Work())
+
+
+def words(ring: Ring, sizes: Mapping[str, tuple[int, ...]], count: int, seed: int) -> list[Message]:
+    rng = np.random.default_rng(seed)
+    return [
+        {name: rng.integers(0, ring.modulus, shape, dtype=ring.dtype) for name, shape in sizes.items()}
+        for _ in range(count)
+    ]
+
+
+def exact(arrays: Sequence[Message], ring: Ring) -> dict[str, Any]:
+    """The sum in Python's own integers."""
+    return {name: sum(message[name].astype(object) for message in arrays) % ring.modulus for name in next(iter(arrays))}
+
+
+def held(found: Mapping[str, np.ndarray], expected: Mapping[str, Any]) -> bool:
+    same = all(np.array_equal(found[name].astype(object), expected[name]) for name in expected)
+    return same and found.keys() == expected.keys()
+
+
+def patterns(devices: int, losses: int) -> Iterator[dict[int, int]]:
+    for count in range(losses + 1):
+        for gone in combinations(range(devices), count):
+            for when in product(range(NEVER), repeat=count):
+                yield dict(zip(gone, when, strict=True))
+
+
+def test_every_tolerated_way_to_vanish_gives_the_exact_sum() -> None:
+    """Five devices, threshold 3: all 181 ways in which up to two vanish before any of their four answers.
+
+    In the sum is who has sent its masked reply, whatever happens to it after that.
+    """
+    arrays = words(Z_32, {"gradient": (2, 3)}, 5, seed=1)
+    found = 0
+    for vanishing in patterns(5, 2):
+        one = Sum(arrays, Z_32, 3)
+        opened = one.opened(vanishing)
+        assert opened is not None
+        inside = [device for device in range(5) if vanishing.get(device, NEVER) > 2]
+        assert one.server.survivors == tuple(inside)
+        assert held(opened, exact([arrays[device] for device in inside], Z_32))
+        found += 1
+    assert found == 1 + 5 * 4 + 10 * 16
+
+
+@pytest.mark.parametrize("question", range(4))
+def test_one_loss_more_is_noticed_at_the_question_it_happens(question: int) -> None:
+    one = Sum(words(Z_32, {"x": (2,)}, 5, seed=1), Z_32, 3)
+    assert one.opened({0: question, 2: question, 3: question}) is None
+    assert len(one.replies) == question + 1
+
+
+@given(st.data())
+@settings(max_examples=25)
+def test_sums_are_exact_in_every_ring_whoever_vanishes(data: st.DataObject) -> None:
+    """Any numbers of devices, of arrays and of losses; where too few are left, nothing opens."""
+    ring = data.draw(st.sampled_from(list(RINGS.values())))
+    numbers = data.draw(st.lists(st.integers(0, 40), min_size=2, max_size=7, unique=True))
+    n = len(numbers)
+    t = data.draw(st.integers(n // 2 + 1, n))
+    shapes = st.lists(st.integers(1, 4), min_size=1, max_size=2).map(tuple)
+    sizes = data.draw(st.dictionaries(st.sampled_from(["a", "b", "product"]), shapes, min_size=1))
+    vanishing = data.draw(st.dictionaries(st.sampled_from(numbers), st.integers(0, 3), max_size=n))
+    arrays = words(ring, sizes, n, data.draw(st.integers(0, 99)))
+    one = Sum(arrays, ring, t, numbers)
+    opened = one.opened(vanishing)
+    left = [sum(vanishing.get(number, NEVER) > question for number in numbers) for question in range(4)]
+    if min(left) < t:
+        assert opened is None
+        return
+    inside = [k for k, number in enumerate(numbers) if vanishing.get(number, NEVER) > 2]
+    assert opened is not None
+    assert held(opened, exact([arrays[k] for k in inside], ring))
+
+
+def test_any_t_answers_to_the_last_question_open_the_sum() -> None:
+    one = Sum(words(Z_64, {"x": (3,)}, 5, seed=3), Z_64, 3)
+    whole = one.opened({})
+    assert whole is not None
+    for helpers in combinations(range(5), 3):
+        again = one.server.opened({device: one.replies[3][device] for device in helpers}, Work())
+        assert np.array_equal(again["x"], whole["x"])
+    with pytest.raises(CipherError, match="2 shares say nothing"):
+        one.server.opened({device: one.replies[3][device] for device in (0, 4)}, Work())
+
+
+@pytest.fixture
+def fixed_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random bytes that are all different and the same in every run of the test."""
+    count = iter(range(10**9))
+
+    def drawn(size: int) -> bytes:
+        return hashlib.shake_256(f"drawn {next(count)}".encode()).digest(size)
+
+    monkeypatch.setattr(masks.system, "token_bytes", drawn)
+    monkeypatch.setattr(device_module, "fresh_seed", lambda: drawn(32))
+
+
+FALSE_ALARM = 1e-6
+"""How often uniform words would fail a chi-square test; seeds are fixed, so that it fails never or always."""
+
+
+def chance(found: np.ndarray) -> float:
+    """The p-value of chi-square over the 256 values of the top byte."""
+    cells = np.bincount((found >> np.uint32(24)).astype(np.int64), minlength=256)
+    expected = found.size / 256
+    return float(chi2.sf(np.sum((cells - expected) ** 2 / expected), 255))
+
+
+@pytest.mark.usefixtures("fixed_source")
+def test_masked_replies_look_uniform_and_unrelated() -> None:
+    """All devices reply with zeros; a single reply, and the sums of fewer replies than all, are uniform words.
+
+    Correlations of n uniform pairs have deviation 1/sqrt(n); five of them are passed by one in 1.7 million.
+    """
+    nothing = {"x": np.zeros(5000, np.uint32)}
+    one = Sum([nothing] * 4, Z_32, 3)
+    opened = one.opened({})
+    assert opened is not None
+    assert not opened["x"].any()
+    replies = [one.replies[2][device]["x"] for device in range(4)]
+    partial = [sum(replies[k] for k in group) for size in (1, 2, 3) for group in combinations(range(4), size)]
+    everyone = sum(replies)
+    for found in (*partial, everyone):
+        assert chance(np.asarray(found)) > FALSE_ALARM, "the masks of their own still hide the sum of all"
+    for left, right in combinations(replies, 2):
+        assert abs(np.corrcoef(left, right)[0, 1]) < 5 / np.sqrt(5000)
+
+
+def test_keys_shares_and_masks_are_fresh_in_every_sum() -> None:
+    arrays = words(Z_32, {"x": (4,)}, 3, seed=0)
+    one, other = Sum(arrays, Z_32, 2), Sum(arrays, Z_32, 2)
+    assert one.opened({}) is not None
+    other.maskers = one.maskers
+    assert other.opened({}) is not None
+    for question, name in ((0, "keys"), (1, "envelopes"), (2, "x"), (3, "shares")):
+        for device in range(3):
+            first, second = (entry.replies[question][device][name] for entry in (one, other))
+            assert not np.array_equal(first, second)
+
+
+def test_thresholds() -> None:
+    """Two thirds rounded up, and always more than half; what is given counts, for as many as are asked."""
+    assert [Threshold().of(n) for n in (1, 2, 3, 4, 5, 6, 7, 25, 120)] == [1, 2, 2, 3, 4, 4, 5, 17, 80]
+    for n in range(1, 60):
+        assert n // 2 < Threshold().of(n) <= n
+        assert 3 * Threshold().of(n) >= 2 * n
+    assert [Threshold(5).of(n) for n in (2, 5, 9)] == [2, 5, 5]
+
+
+def test_quorums_of_the_questions() -> None:
+    """All, then as many masked replies as are awaited, then t; where all are needed, all to the end."""
+    arrays = words(Z_32, {"x": (1,)}, 5, seed=0)
+    for awaited, needed, quorums, least in ((4, 0, [5, 5, 4, 3], [3] * 4), (5, 5, [5, 5, 5, 5], [5, 5, 5, 3])):
+        one = Sum(arrays, Z_32, 3)
+        one.server = MaskedSum(1, {k: {} for k in range(5)}, Threshold(3), Z_32, awaited=awaited, needed=needed)
+        question: Mapping[int, Message] | None = one.server.begin()
+        for wanted, enough in zip(quorums, least, strict=True):
+            assert (one.server.quorum, one.server.least) == (wanted, enough)
+            assert question is not None
+            replies = {d: answered(one.maskers[d], asked, arrays[d], Z_32) for d, asked in question.items()}
+            question = one.server.follow_up(replies)
+        assert question is None
+
+
+def test_work_is_that_of_a_formula() -> None:
+    """n = 4, t = 3, 10 words: two keys; n t shares of 2 x 9 words, three agreements and envelopes; three envelopes,
+    three agreements and four masks of 10 words; nothing."""
+    maskers = [Masker(k, Threshold(3)) for k in range(4)]
+    server = MaskedSum(1, {k: {} for k in range(4)}, Threshold(3), Z_32, awaited=4, needed=0)
+    question: Mapping[int, Message] | None = server.begin()
+    agreement, counted = AGREEMENT_OPERATIONS, []
+    replies: dict[int, Message] = {}
+    while question is not None:
+        works = {k: Work() for k in question}
+        replies = {
+            k: answered(maskers[k], asked, {"x": np.zeros(10, np.uint32)}, Z_32, works[k])
+            for k, asked in question.items()
+        }
+        counted.append({work.macs for work in works.values()})
+        question = server.follow_up(replies)
+    shares = 3 * 4 * 2 * 9
+    assert counted == [
+        {2 * agreement},
+        {shares + 3 * (agreement + 18)},
+        {3 * 18 + 3 * agreement + 4 * 10},
+        {0},
+    ]
+    opening = Work()
+    server.opened(replies, opening)
+    assert opening.macs == 3 * 4 * 9 + 4 * 10 + 4 * 10
+
+
+@pytest.mark.parametrize("devices", [2, 5])
+def test_predicted_costs_are_those_of_a_sum(devices: int) -> None:
+    """The question proper has 64 bits, as that of the sum here."""
+    arrays = words(Z_32, {"product": (2, 7)}, devices, seed=0)
+    one = Sum(arrays, Z_32, Threshold().of(devices))
+    assert one.opened({}) is not None
+    each = np.ones(devices, np.int64)
+    alone = RoundCosts(np.arange(devices), 64 * each, 100 * each, 448 * each, quorum=devices, server_macs=7)
+    found = question_costs(devices, Threshold(), alone, arrays[0])
+    for costs, asked, replies in zip(found, one.asked, one.replies, strict=True):
+        for device in range(devices):
+            down, up = (sum(8 * a.nbytes for a in message[device].values()) for message in (asked, replies))
+            assert (costs.down_bits[device], costs.up_bits[device]) == (down, up)
+    assert found[2].macs[0] > 100
+    assert [costs.server_macs > 7 for costs in found] == [False, False, False, True]
+
+
+def begun(devices: int = 4, t: int = 3) -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
+    """Devices that have sent their keys, and the question that passes them on."""
+    maskers = [Masker(k, Threshold(t)) for k in range(devices)]
+    server = MaskedSum(1, {k: {} for k in range(devices)}, Threshold(t), Z_32, awaited=devices, needed=0)
+    keys = {k: maskers[k].answer(1, asked, Work()) for k, asked in server.begin().items()}
+    question = server.follow_up(keys)
+    assert question is not None
+    return maskers, server, question
+
+
+def shared() -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
+    maskers, server, question = begun()
+    following = server.follow_up({k: maskers[k].answer(1, asked, Work()) for k, asked in question.items()})
+    assert following is not None
+    return maskers, server, following
+
+
+def masked() -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
+    maskers, server, question = shared()
+    x = {"x": np.zeros(2, np.uint32)}
+    following = server.follow_up({k: maskers[k].mask(1, asked, x, Z_32, Work()) for k, asked in question.items()})
+    assert following is not None
+    return maskers, server, following
+
+
+def numbers(*devices: int) -> np.ndarray:
+    return np.array(devices, np.int32)
+
+
+def without_own_key() -> None:
+    maskers, _, question = begun()
+    other = dict(question[0]) | {"keys": begun()[2][0]["keys"]}
+    maskers[0].answer(1, other, Work())
+
+
+def one_key_twice() -> None:
+    maskers, _, question = begun()
+    keys = question[0]["keys"].copy()
+    keys[2] = keys[1]
+    maskers[0].answer(1, dict(question[0]) | {"keys": keys}, Work())
+
+
+def few_keys() -> None:
+    maskers, _, question = begun()
+    few = {"members": question[0]["members"][:2], "keys": question[0]["keys"][:2]}
+    maskers[0].answer(1, few, Work())
+
+
+def few_envelopes() -> None:
+    maskers, _, question = shared()
+    few = {name: question[0][name][:1] for name in ("senders", "envelopes")}
+    maskers[0].mask(1, few, {"x": np.zeros(2, np.uint32)}, Z_32, Work())
+
+
+def altered_envelope() -> None:
+    maskers, _, question = shared()
+    envelopes = question[0]["envelopes"].copy()
+    envelopes[1, 30] ^= 1
+    maskers[0].mask(1, dict(question[0]) | {"envelopes": envelopes}, {"x": np.zeros(2, np.uint32)}, Z_32, Work())
+
+
+def swapped_envelopes() -> None:
+    maskers, _, question = shared()
+    swapped = question[0]["envelopes"][[1, 0, 2]]
+    maskers[0].mask(1, dict(question[0]) | {"envelopes": swapped}, {"x": np.zeros(2, np.uint32)}, Z_32, Work())
+
+
+def both_shares() -> None:
+    masked()[0][0].answer(1, {"survivors": numbers(0, 1, 2, 3), "dropped": numbers(2)}, Work())
+
+
+def asked_again() -> None:
+    maskers, _, question = masked()
+    maskers[0].answer(1, question[0], Work())
+    maskers[0].answer(1, {"survivors": numbers(0, 1, 3), "dropped": numbers(2)}, Work())
+
+
+def few_survivors() -> None:
+    masked()[0][0].answer(1, {"survivors": numbers(0, 1), "dropped": numbers(2, 3)}, Work())
+
+
+def one_left_out() -> None:
+    masked()[0][0].answer(1, {"survivors": numbers(0, 1, 2), "dropped": numbers()}, Work())
+
+
+def out_of_turn() -> None:
+    maskers, _, _ = shared()
+    maskers[0].answer(1, {"survivors": numbers(0, 1, 2, 3), "dropped": numbers()}, Work())
+
+
+def of_another_epoch() -> None:
+    maskers, _, question = begun()
+    maskers[0].answer(2, question[0], Work())
+
+
+def in_clear() -> None:
+    device = MaskedDevice(0, GradientDevice(problem([3]).shards[0]), lambda *_: Z_32, 1.0, Threshold())
+    device.reply(2, {"model": np.zeros((2, 2))}, Work())
+
+
+def wrong_share() -> None:
+    """Of a dropped device's key, so that another key comes out than the one it had sent, or none."""
+    one = Sum(words(Z_32, {"x": (2,)}, 4, seed=0), Z_32, 3)
+    assert one.opened({2: 2}) is not None
+    replies = {device: dict(reply) for device, reply in one.replies[3].items()}
+    replies[0]["shares"] = replies[0]["shares"].copy()
+    replies[0]["shares"][2, 0] = (int(replies[0]["shares"][2, 0]) + 1) % (2**31 - 1)
+    one.server.opened(replies, Work())
+
+
+REFUSALS: dict[str, tuple[Callable[[], None], str]] = {
+    "both shares of one device": (both_shares, "both the mask and the key of device 2"),
+    "both shares, one after the other": (asked_again, "out of turn"),
+    "too few survivors": (few_survivors, "told of 2 masked replies, fewer than the threshold of 3"),
+    "a device left out": (one_left_out, "other devices than those of the sum"),
+    "too few keys": (few_keys, "told of 2 keys"),
+    "too few envelopes": (few_envelopes, "told of 2 envelopes"),
+    "keys of others": (without_own_key, "without its own among them"),
+    "one key twice": (one_key_twice, "a key twice"),
+    "an altered envelope": (altered_envelope, "does not open"),
+    "envelopes swapped": (swapped_envelopes, "does not open"),
+    "out of turn": (out_of_turn, "question 4 of the sum of epoch 1 out of turn"),
+    "another epoch": (of_another_epoch, "out of turn"),
+    "in clear": (in_clear, "without masks"),
+    "a wrong share": (wrong_share, "the shares|The shares"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_is_refused(case: str) -> None:
+    act, said = REFUSALS[case]
+    with pytest.raises(CipherError, match=said) as error:
+        act()
+    assert is_one_sentence(str(error.value))
+
+
+def test_numbers_have_room_for_their_sum() -> None:
+    """Sums of up to 2^62 steps decode exactly, and what is beyond cannot be told from an error and is refused."""
+    form = number_form(10, 25)
+    assert form.data_step == 2.0**-10
+    largest = np.array([2.0**52, -(2.0**52)])
+    assert np.array_equal(form.decode_sum(form.encode(largest)), largest)
+    with pytest.raises(CipherError, match="larger than the bounds allow"):
+        form.decode_sum(Z_64.add(form.encode(largest), form.encode(largest)))

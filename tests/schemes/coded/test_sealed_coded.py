@@ -1,0 +1,164 @@
+"""Sealed and coded: every shape of fleet and data, what a run leaves behind when too many are lost, and its costs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl import schemes
+from codedfl.errors import LostDevicesError, ScenarioError
+from codedfl.runs import directory as runs
+from codedfl.scenario import Fleet
+from codedfl.schemes import Transfer, Work
+from codedfl.schemes.coded.sealed_coded import SealedCodedServer
+from codedfl.training import State
+from rundirs import files, small
+from schemes.residues import decoded, is_exact, set_up, wanted
+from tiny import is_one_sentence, problem, trained
+
+
+@pytest.mark.parametrize(
+    ("devices", "features", "workers", "threshold"),
+    [(2, 2, 2, 1), (2, 5, 2, 2), (7, 3, 7, 5), (3, 7, 3, 2), (5, 4, 3, 2), (6, 13, 4, 3)],
+    ids=["the least", "all needed", "more blocks than columns", "odd", "adders that do not work", "uneven bands"],
+)
+def test_every_shape_is_exact(
+    devices: int, features: int, workers: int, threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer or more features than devices, bands of uneven height, blocks that are filled up with zeros."""
+    given = problem([4] * devices, features=features, outputs=2)
+    options = {"schemes.sealed-coded": {"workers": workers, "threshold": threshold}}
+    chosen = wanted("sealed-coded", options, rates=(1e6,) * devices)
+    products = decoded(monkeypatch)
+    assert trained(given, chosen).epoch == 5
+    scheme = schemes.create(chosen, given)
+    assert len(products) == 4
+    assert all(is_exact(*entry, scheme, given.shards) for entry in products)
+
+
+def test_the_set_up_sends_each_word_of_a_triangle_once() -> None:
+    """Stage 1: N (N - 1) pieces, the own one stays, of d (d + 1)/2 + d c words together; then blocks and parts."""
+    given = problem([4] * 6, features=12, outputs=2)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
+    stages = [costs for _, costs in trained(given, chosen).history.stages]
+    assert [len(stage) for stage in stages] == [6 * 5, 6 * 5 // 2, 4 * 5]
+    names = 8  # bits that say the kind of a parcel; 32 more say the band it belongs to
+    words = [(sum(cost.parcel_bits for cost in stages[0]) - 30 * names) // 32]
+    words += [(sum(cost.parcel_bits for cost in stage) - len(stage) * (names + 32)) // 32 for stage in stages[1:]]
+    assert words[0] == 5 * (12 * 13 // 2 + 12 * 2), "all but the own piece: five of six, summed over owners"
+    assert words[1] == 15 * 2 * 2, "a block of 2 x 2 for each pair of bands"
+    assert words[2] == 4 * 5 * 2 * 4, "two rows of four columns from each of five others to each of four workers"
+
+
+def test_what_every_stage_multiplies() -> None:
+    """Six bands of two rows; K = 5 coded columns of width 3, so that zeros fill the last: no work, as they are known.
+
+    Stage 1: an owner pads d (d + 1)/2 + d c words once, an adder adds each piece. Stage 2 copies. Stage 3: every entry
+    of a band, two rows of d, takes one multiplication a worker; a worker computes its own band's part itself.
+    """
+    d, c = 12, 2
+    given = problem([4] * 6, features=d, outputs=c)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 5, "threshold": 5}})
+    scheme: Any = schemes.create(chosen, given)
+    first, second, third = (costs for _, costs in trained(given, chosen).history.stages)
+    for sender in range(6):
+        sealed = [cost.export_macs for cost in first if cost.sender == sender]
+        assert sorted(sealed) == [0, 0, 0, 0, d * (d + 1) // 2 + d * c]
+    assert all(cost.absorb_macs == (cost.parcel_bits - 8) // 32 for cost in first)
+    assert {(cost.export_macs, cost.absorb_macs) for cost in second} == {(0, 0)}
+    assert {cost.export_macs for cost in third} == {2 * d}
+    for worker in scheme.workers.chosen:
+        taken = [cost.absorb_macs for cost in third if cost.recipient == worker]
+        assert sorted(taken) == [0, 0, 0, 0, 2 * d]
+
+
+@pytest.fixture
+def leaving() -> dict[str, Any]:
+    """Five devices of which two leave after epoch 4, where K = 4 of W = 5 must reply."""
+    groups = [{"count": 3, "mac_rate": 25e6}, {"count": 2, "mac_rate": 2.5e6, "last_epoch": 4}]
+    options = {"workers": 5, "threshold": 4}
+    return {
+        "scheme": "sealed-coded",
+        "fleet.devices": groups,
+        "schemes.sealed-coded": options,
+        "training.epochs": 9,
+        "training.targets": [0.5],
+    }
+
+
+@pytest.mark.parametrize("solver", ["gradient-descent", "conjugate-gradients"])
+def test_a_run_that_lost_too_many_keeps_its_state_and_goes_on_when_they_are_back(
+    leaving: dict[str, Any], solver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, path = small(leaving | {"training.solver": solver}), tmp_path / "run"
+    for _ in range(2):  # the same command again finds the same losses
+        with pytest.raises(LostDevicesError, match="epoch 5 got 3 of the 4 replies") as error:
+            runs.execute(chosen, path)
+        assert is_one_sentence(str(error.value))
+        assert files(path) == {"scenario.toml", "checkpoint.npz"}
+        with np.load(path / "checkpoint.npz", allow_pickle=False) as arrays:
+            state = State.from_arrays(arrays)
+        assert state.epoch == 4
+        assert np.isfinite(state.model).all()
+    monkeypatch.setattr(Fleet, "last_epochs", property(lambda self: {}))
+    back = runs.execute(chosen, path)
+    whole = runs.execute(chosen, tmp_path / "whole")
+    with np.load(back.path / "model.npz") as one, np.load(whole.path / "model.npz") as other:
+        assert one["theta"].tobytes() == other["theta"].tobytes()
+    assert back.epochs["accuracy"].tobytes() == whole.epochs["accuracy"].tobytes()
+
+
+def test_nothing_is_kept_of_a_run_whose_options_are_wrong(leaving: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="at least 2 features"):
+        runs.execute(small(leaving | {"features.dimension": 1}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_repair_that_asks_for_a_lost_device_again_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that keeps choosing the device that is gone makes no progress; the epochs before are kept."""
+    given = problem([4] * 6)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
+    order = schemes.create(chosen, given).workers.order  # type: ignore[attr-defined]
+    told: list[list[int]] = []
+
+    def stubborn(self: SealedCodedServer, lost: Sequence[int]) -> Sequence[Transfer]:
+        told.append(list(lost))
+        assert len(told) < 5, "it would go on for ever"
+        return self._rebuild(order[4], order[1:4])
+
+    monkeypatch.setattr(SealedCodedServer, "repair", stubborn)
+    state = State.fresh(given)
+    with pytest.raises(
+        LostDevicesError, match=f"after epoch 3 asks again for device {order[4]}, which is lost"
+    ) as error:
+        trained(given, chosen, state, last_epochs={order[0]: 2, order[4]: 1})
+    assert is_one_sentence(str(error.value))
+    assert told == [[order[0]], [order[4]]]
+    assert state.epoch == 3
+
+
+def test_a_device_that_is_no_worker_cannot_be_asked_and_none_seals_twice() -> None:
+    given = problem([4] * 6)
+    options = {"schemes.sealed-coded": {"workers": 3, "threshold": 2}}
+    scheme: Any = schemes.create(wanted("sealed-coded", options), given)
+    _, devices, transfers, _ = set_up(scheme, given.shards)
+    idle = next(device for device in range(6) if device not in scheme.workers.chosen)
+    with pytest.raises(RuntimeError, match="no worker"):
+        devices[idle].reply(2, {"model": np.zeros((3, 6), np.uint32)}, Work())
+    first = next(transfer for transfer in transfers if "seed" in transfer.grant)
+    with pytest.raises(RuntimeError, match="sealed its data before"):
+        devices[first.sender].export(first.grant, Work())
+
+
+def test_everything_but_the_first_grant_of_a_device_is_free_of_secrets() -> None:
+    """Each device gets one seed, in its first grant; no parcel repeats it."""
+    given = problem([4] * 6)
+    _, _, transfers, parcels = set_up(schemes.create(wanted("sealed-coded"), given), given.shards)
+    seeds: dict[int, int] = {}
+    for transfer, parcel in zip(transfers, parcels, strict=True):
+        seeds[transfer.sender] = seeds.get(transfer.sender, 0) + ("seed" in transfer.grant)
+        assert "seed" not in parcel
+        assert {array.dtype.kind for array in parcel.values()} <= {"u", "i"}
+    assert seeds == dict.fromkeys(range(6), 1)

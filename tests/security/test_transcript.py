@@ -1,0 +1,133 @@
+"""The tap changes nothing, knows whose data lies under a message, and every exposure says the truth."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl import schemes
+from codedfl.cipher.mceliece import Ciphertext
+from codedfl.engines import VirtualEngine
+from codedfl.network import DelayModel
+from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES
+from codedfl.schemes.coded.coded_padded import CodedPadded
+from codedfl.schemes.coded.sealed_coded import SealedCoded
+from codedfl.security.audit import exposures
+from codedfl.security.tap import tap
+from codedfl.security.transcript import Transcript
+from codedfl.security.views.kinds import (
+    ForwardView,
+    MaskedRepliesView,
+    ParcelView,
+    RepliesView,
+    RowView,
+    SharedSupportView,
+    SummedRepliesView,
+)
+from codedfl.task import Problem
+from codedfl.training import State, train
+from tiny import SEALED, problem, scenario, trained
+
+SMALL = {
+    "minibatch": {"parts": 2},
+    "parity": {"parts": 2},
+    "code-based": {"n": 24, "degree": 3, "t_tot": 8, "t": 4, "M": 4, "beta": 2, "delta": 1e-3, "supply": "reissued"},
+}
+EPOCHS = 12
+
+
+def wanted(name: str, **options: Any) -> Scenario:
+    epochs = 3 if name == "secagg" else EPOCHS  # each has its own key agreements, of all with all
+    settings = {"scheme": name, "training.epochs": epochs, "training.learning_rate": 0.1}
+    return scenario({**settings, f"schemes.{name}": SMALL.get(name, {}) | options})
+
+
+def tiny() -> Problem:
+    return problem([10] * 25, features=12)
+
+
+def tapped(chosen: Scenario, given: Problem) -> tuple[State, Transcript]:
+    scheme = schemes.create(chosen, given)
+    transcript = Transcript()
+    devices = tap([scheme.device(index, shard) for index, shard in enumerate(given.shards)], transcript)
+    engine = VirtualEngine(devices, DelayModel.create(chosen.fleet, chosen.links), seed=0, draw=0)
+    return train(given, chosen, scheme, engine, State.fresh(given)), transcript
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_tapped_run_is_the_same_run(name: str) -> None:
+    chosen, given = wanted(name), tiny()
+    state, transcript = tapped(chosen, given)
+    alone = trained(given, chosen)
+    assert np.array_equal(state.model, alone.model)
+    for column, values in alone.history.columns.items():
+        assert np.array_equal(state.history.columns[column], values, equal_nan=True), column
+    staged = sum(len(stage) for _, stage in alone.history.stages)
+    assert len(transcript.sent) == len(alone.history.transfers) + staged
+
+
+def test_the_tap_knows_whose_data_lies_under_a_parcel() -> None:
+    """The private key reads every parcel: it must be the sum over ``contents``."""
+    chosen, given = wanted("code-based"), tiny()
+    scheme: Any = schemes.create(chosen, given)
+    _, transcript = tapped(chosen, given)
+    assert any(len(entry.contents) > 1 for entry in transcript.sent)
+    for entry in transcript.sent:
+        message = Ciphertext(scheme.keys.public.fingerprint, entry.parcel["words"])
+        total = sum(given.shards[device].gram for device in entry.contents)
+        assert np.allclose(scheme.keys.private.decrypt(message), total, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_servers_view_is_that_of_the_true_gram_matrix(name: str) -> None:
+    """Differences of replies are A times differences of models, whatever scheme carried them.
+
+    Residues show A as it was rounded to steps, and then exactly: all integers are below 2^53. Where the server sees
+    sums alone, A is the rounded sum over all devices times the public share of the one attacked.
+    """
+    given, chosen = tiny(), wanted(name)
+    shown = exposures(chosen, given, chosen.training.epochs)
+    seen = [entry for entry in shown if isinstance(entry.view, RepliesView)]
+    found = [entry for entry in seen if not entry.assumption and not isinstance(entry.view, MaskedRepliesView)]
+    assert len(found) == 1
+    view = found[0].view
+    if isinstance(view, SummedRepliesView):
+        share = given.shards[found[0].subject].samples / given.samples
+        sums = share * np.einsum("ij,ejc->eic", given.total_gram, view.models)
+        # both ways round numbers to steps of 2^-40 of their bound or finer
+        assert np.linalg.norm(view.replies - sums) <= 1e-9 * (np.linalg.norm(sums) + np.linalg.norm(view.models))
+        return
+    scheme: Any = schemes.create(wanted(name), given)
+    if isinstance(scheme, SEALED):
+        step = scheme.formats.gram.data_step
+        coded = isinstance(scheme, SealedCoded | CodedPadded)
+        subjects = given.shards if coded else [given.shards[found[0].subject]]
+        share = 1 / len(given.shards) if coded else 1.0
+        rounded = sum(np.rint(shard.gram / step) for shard in subjects)
+        assert np.array_equal(found[0].gram, given.shards[found[0].subject].gram)
+        assert len(view.models) >= 3
+        assert np.array_equal(view.models, np.rint(view.models))
+        assert np.array_equal(view.replies, share * (rounded @ view.models * step))
+        return
+    expected = np.einsum("ij,ejc->eic", found[0].gram, view.models)
+    scale = np.linalg.norm(expected) + np.linalg.norm(view.models)
+    assert len(view.models) >= 3
+    assert np.linalg.norm(view.replies - expected) <= 1e-9 * scale
+
+
+def test_what_the_papers_scheme_exposes_is_what_its_threat_model_says() -> None:
+    given = tiny()
+    found = {type(entry.view): entry for entry in reversed(exposures(wanted("code-based"), given, EPOCHS))}
+    assert set(found) == {ParcelView, RowView, ForwardView, SharedSupportView, RepliesView}
+    for kind in (ParcelView, RowView, SharedSupportView):
+        entry = found[kind]
+        words = np.atleast_2d(entry.view.words if kind is not RowView else entry.view.word)
+        clean = np.setdiff1d(np.arange(24), entry.support)
+        assert np.allclose(words[:, clean], (entry.gram @ entry.view.G)[:, clean], rtol=1e-9, atol=1e-9)
+        assert np.all(np.abs(words - entry.gram @ entry.view.G)[:, entry.support].max(axis=0) > 1e-6)
+
+
+def test_a_support_used_once_is_not_known_to_anybody_else() -> None:
+    found = exposures(wanted("code-based", supply="once"), tiny(), EPOCHS)
+    assert not any(isinstance(entry.view, SharedSupportView) for entry in found)

@@ -1,0 +1,190 @@
+"""Verdicts on the paper's numbers: where exactly they turn."""
+
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from codedfl.codes.frame_errors import FrameErrorRate, wilson_interval
+from codedfl.studies.claims import Claim, best_delta, frame_errors, gradient_error, overlap, security_level, speedup
+from codedfl.training.timing import Band
+from tiny import is_one_sentence
+
+
+def measured(mean: float) -> Band:
+    return Band(mean, mean / 2, 2 * mean)
+
+
+def rate(low: float, high: float) -> FrameErrorRate:
+    return FrameErrorRate(erasures=256, trials=1_000_000, failures=3, rate=(low + high) / 2, low=low, high=high)
+
+
+@pytest.mark.parametrize(
+    ("claimed", "mean", "verdict"),
+    [
+        (4.7, 4.5, "reproduced"),
+        (4.7, 5.7, "reproduced"),
+        (4.0, 3.8, "reproduced"),
+        (4.0, 5.0, "reproduced"),
+        (4.0, math.nextafter(5.0, 6), "not reproduced"),
+        (4.0, 3.0, "reproduced"),
+        (4.0, math.nextafter(3.0, 2), "not reproduced"),
+        (4.0, 0.3, "not reproduced"),
+        (4.7, 47.0, "not reproduced"),
+    ],
+)
+def test_a_speedup_counts_within_a_quarter_of_the_claim(claimed: float, mean: float, verdict: str) -> None:
+    """The ranges that the reproduction is held to, 4.5 to 5.7 and 3.8 to 5, lie within a quarter of 4.7 and 4."""
+    claim = speedup("speedup", claimed, measured(mean), "best Delta")
+    assert claim.verdict == verdict
+    assert (claim.name, claim.claimed, claim.measured) == ("speedup", claimed, mean)
+    assert (claim.low, claim.high) == (mean / 2, 2 * mean)
+    assert claim.reason.startswith("best Delta; ")
+
+
+def test_the_reason_tells_how_far_and_to_which_side() -> None:
+    assert speedup("s", 4.0, measured(5.0), "x").reason == "x; 25% above the claim"
+    assert speedup("s", 4.0, measured(3.0), "x").reason == "x; 25% below the claim"
+
+
+def test_a_target_that_is_not_reached_reproduces_nothing() -> None:
+    claim = speedup("speedup", 4.7, None, "best Delta")
+    assert claim.verdict == "not reproduced"
+    assert (claim.measured, claim.low, claim.high) == (None, None, None)
+    assert "not reached" in claim.reason
+
+
+def test_best_delta_by_hand() -> None:
+    """The best is 5.0 at Delta 2; 3% of it is 0.15, so 4.9 at 1 and 4.86 at 3 are near, and 4 at 4 is not."""
+    claim = best_delta("d", 3.0, [0.5, 1.0, 2.0, 3.0, 4.0], [3.0, 4.9, 5.0, 4.86, 4.0])
+    assert claim == Claim("d", 3.0, 2.0, 1.0, 3.0, "reproduced", claim.reason)
+    assert "from 1 to 3 is within 3% of the best" in claim.reason
+    assert "within 2.8%" in claim.reason  # 1 - 4.86/5
+    assert best_delta("d", 4.0, [0.5, 1.0, 2.0, 3.0, 4.0], [3.0, 4.9, 5.0, 4.86, 4.0]).verdict == "not reproduced"
+
+
+def test_the_best_delta_itself_is_reproduced() -> None:
+    claim = best_delta("d", 2.0, [1.0, 2.0], [1.0, 5.0])
+    assert (claim.measured, claim.low, claim.high, claim.verdict) == (2.0, 2.0, 2.0, "reproduced")
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=6), st.data())
+@example([100.0, 97.0], None)
+@example([1.0, 0.97], None)
+def test_a_claimed_delta_is_reproduced_if_it_is_among_the_near_ones(speedups: list[float], data: object) -> None:
+    """What is called near in the range and what is called reproduced are one and the same."""
+    deltas = [float(number + 1) for number in range(len(speedups))]
+    claimed = deltas[1] if data is None else data.draw(st.sampled_from(deltas))  # type: ignore[attr-defined]
+    best = speedups.index(max(speedups))
+    # near is every Delta that can be reached from the best one without leaving its 3%
+    near = [
+        delta
+        for place, delta in enumerate(deltas)
+        if all(value >= 0.97 * max(speedups) for value in speedups[min(place, best) : max(place, best) + 1])
+    ]
+    claim = best_delta("d", claimed, deltas, speedups)
+    assert (claim.low, claim.high) == (min(near), max(near))
+    assert claim.measured == deltas[speedups.index(max(speedups))]
+    assert (claim.verdict == "reproduced") == (claimed in near)
+
+
+def test_a_dip_is_not_called_near() -> None:
+    """5, 3, 5: the middle loses 40%, so not every Delta from the first to the last is within 3% of the best."""
+    claim = best_delta("d", 2.0, [1.0, 2.0, 3.0], [5.0, 3.0, 5.0])
+    assert claim.verdict == "not reproduced"
+    assert "every Delta from 1 to 3" not in claim.reason
+
+
+@pytest.mark.parametrize(
+    ("claimed", "verdict"),
+    [
+        (1e-5, "reproduced"),
+        (math.nextafter(1e-5, 0), "not reproduced"),
+        (2e-5, "reproduced"),
+        (math.nextafter(2e-5, 1), "not reproduced"),
+        (1.33e-5, "reproduced"),
+    ],
+)
+def test_frame_errors_are_reproduced_if_the_interval_covers_the_claim(claimed: float, verdict: str) -> None:
+    found = rate(1e-5, 2e-5)
+    claim = frame_errors(claimed, found)
+    assert claim == Claim("frame-error-rate", claimed, found.rate, 1e-5, 2e-5, verdict, claim.reason)
+    assert "3 failures in 1,000,000 random sets of 256 erasures" in claim.reason
+
+
+def test_no_failures_in_few_trials_do_not_contradict_the_claim() -> None:
+    """With 0 of 1000 the Wilson interval ends at z^2 / (1000 + z^2) = 0.0038; with 0 of 10^6 at 3.8e-6 < 1.33e-5."""
+    verdicts = []
+    for trials in (1_000, 1_000_000):
+        low, high = wilson_interval(0, trials)
+        assert math.isclose(high, 1.959964**2 / (trials + 1.959964**2), rel_tol=1e-6)
+        verdicts.append(frame_errors(1.33e-5, FrameErrorRate(256, trials, 0, 0.0, low, high)).verdict)
+    assert verdicts == ["reproduced", "not reproduced"]
+
+
+@pytest.mark.parametrize(
+    ("found", "least", "verdict"),
+    [
+        (0, 0, "reproduced"),
+        (1, 1, "reproduced"),
+        (2, 1, "not reproduced"),
+        (2, 0, "not reproduced"),
+        (2, 2, "cannot exist"),
+        (16, 13, "cannot exist"),
+    ],
+)
+def test_overlap(found: int, least: int, verdict: str) -> None:
+    claim = overlap("o", 256, 64, 16, found, least)
+    assert claim == Claim("o", 1, found, least, found, verdict, claim.reason)
+    assert f"two must share at least {least}; ours share at most {found}" in claim.reason
+
+
+def test_security_levels_of_table_one() -> None:
+    """The two rows give 92 and 128; any other claim is not reproduced."""
+    assert security_level("s", 92, 4000, 2000, 64, 4).verdict == "reproduced"
+    assert security_level("s", 128, 4000, 2000, 128, 4).verdict == "reproduced"
+    wrong = security_level("s", 93, 4000, 2000, 64, 4)
+    assert (wrong.verdict, wrong.claimed, wrong.measured) == ("not reproduced", 93, 92)
+    assert "broken" in wrong.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (0.0, "reproduced"),
+        (1e-4, "reproduced"),
+        (math.nextafter(1e-4, 1), "not reproduced"),
+        (math.nan, "not reproduced"),
+    ],
+)
+def test_gradient_error(error: float, verdict: str) -> None:
+    assert gradient_error(error, 1e-4).verdict == verdict
+
+
+ALL = [
+    speedup("a", 4.7, measured(5.0), "x"),
+    speedup("a", 4.7, None, "x"),
+    best_delta("b", 1.0, [1.0], [1.0]),
+    security_level("c", 92, 4000, 2000, 64, 4),
+    frame_errors(1e-5, rate(1e-6, 1e-4)),
+    gradient_error(1e-6, 1e-4),
+    overlap("d", 256, 64, 16, 16, 13),
+]
+
+
+@pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.name)
+def test_without_a_verdict_the_numbers_stay(claim: Claim) -> None:
+    other = claim.unjudged("too small")
+    assert (other.verdict, other.reason) == ("not judged", "too small")
+    kept = ("name", "claimed", "measured", "low", "high")
+    assert [getattr(other, name) for name in kept] == [getattr(claim, name) for name in kept]
+    assert claim.verdict != "not judged", "the claim itself is not changed"
+
+
+@pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.name)
+def test_a_claim_as_a_table(claim: Claim) -> None:
+    table = claim.to_table()
+    assert list(table) == ["name", "claimed", "measured", "low", "high", "verdict", "reason"]
+    assert Claim(**table) == claim
+    assert is_one_sentence(table["reason"])

@@ -1,0 +1,225 @@
+"""The paper's experiment in small: one feature seed, targets that are reached within a few epochs."""
+
+import csv
+import io
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+
+from codedfl.errors import CodedflError
+from codedfl.progress import silent
+from codedfl.runs import directory as runs
+from codedfl.scenario import Scenario, load
+from codedfl.studies import reproduce as module
+from codedfl.studies.reproduce import reproduce
+from codedfl.task import Problem
+from rundirs import epochs, strict_json, summary, tree
+
+TARGETS = ("0.5", "0.7")
+CLAIMS = {
+    "speedup-92",
+    "speedup-128",
+    "speedup-128-once",
+    "speedup-sealed",
+    "speedup-sealed-coded",
+    "speedup-sealed-coded-cg",
+    "best-delta-92",
+    "best-delta-128",
+    "security-level-92",
+    "security-level-128",
+    "frame-error-rate",
+    "gradient-error",
+}
+CLAIM_KEYS = {"name", "claimed", "measured", "low", "high", "verdict", "reason"}
+Reproduced = tuple[Path, dict[str, Any]]
+
+
+SMALLER = {
+    "training.targets": [0.5, 0.7],
+    "features.dimension": 80,
+    "schemes.code-based.n": 300,
+    "schemes.code-based.degree": 5,
+}
+PLAN = module._plan
+
+
+def easy(name: str) -> Scenario:
+    return load(name).with_settings(SMALLER)
+
+
+def quicker(quick: bool) -> module.Plan:
+    """The plan of a quick reproduction with two Deltas and a handful of draws."""
+    plan = PLAN(quick)
+    settings = tuple(replace(entry, deltas=(entry.delta, 2 * entry.delta)) for entry in plan.settings)
+    return replace(plan, settings=settings, draws=5, trials=100)
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
+    """Tests only read it."""
+    out = tmp_path_factory.mktemp("reproduced") / "deep" / "down"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "load", easy)
+        patch.setattr(module, "_plan", quicker)
+        return out, reproduce(out, quick=True, seeds=[3], progress=silent)
+
+
+def found_runs(out: Path) -> list[runs.Run]:
+    return [runs.load(path) for path in sorted((out / "runs").iterdir())]
+
+
+def test_files(reproduced: Reproduced) -> None:
+    out, found = reproduced
+    names = {path.name for path in out.iterdir()}
+    assert names >= {"summary.json", "claims.csv", "figure1.png", "figure1.svg", "index.html", "runs"}
+    assert not [name for name in names if name.startswith(".")]
+    assert strict_json((out / "summary.json").read_text()) == found
+    table = list(csv.DictReader(io.StringIO((out / "claims.csv").read_text())))
+    assert [line["name"] for line in table] == [claim["name"] for claim in found["claims"]]
+    assert table[0].keys() >= CLAIM_KEYS
+
+
+def test_the_page_is_self_contained_and_names_every_claim(reproduced: Reproduced) -> None:
+    out, found = reproduced
+    text = (out / "index.html").read_text()
+    for claim in found["claims"]:
+        assert claim["name"] in text
+    for mark in ("<script", "<link", "<img", "@import", "url(http", "src=", "href=http", 'href="http'):
+        assert mark not in text
+
+
+def test_claims_are_those_promised(reproduced: Reproduced) -> None:
+    _, found = reproduced
+    names = [claim["name"] for claim in found["claims"]]
+    assert set(names) >= CLAIMS
+    assert len(set(names)) == len(names)
+
+
+def test_claims_have_the_promised_keys(reproduced: Reproduced) -> None:
+    _, found = reproduced
+    for claim in found["claims"]:
+        assert claim.keys() >= CLAIM_KEYS
+        assert claim["verdict"]
+        assert claim["reason"], "a verdict has a reason"
+        if claim["measured"] is not None and claim["low"] is not None:
+            assert claim["low"] <= claim["measured"] <= claim["high"]
+
+
+def test_a_small_scenario_passes_no_verdict_on_the_papers_numbers(reproduced: Reproduced) -> None:
+    _, found = reproduced
+    verdicts = {claim["name"]: claim["verdict"] for claim in found["claims"] if claim["name"].startswith("speedup")}
+    assert not set(verdicts.values()) & {"reproduced", "not reproduced"}
+
+
+def test_measurements_follow_from_the_runs(reproduced: Reproduced) -> None:
+    out, found = reproduced
+    assert found["feature_seeds"] == [3]
+    entries = found_runs(out)
+    assert {run.scenario.features.seed for run in entries} == {3}
+    assert {run.scenario.scheme for run in entries} >= {"minibatch"}
+    (base,) = [run for run in entries if run.scenario.scheme == "minibatch"]
+    for target in TARGETS:
+        (first,) = found["schemes"]["minibatch"]["epochs_to_accuracy"][target]
+        scores = epochs(base.path)["accuracy"]
+        assert first == int(np.flatnonzero(scores >= float(target))[0]) + 1
+        (seconds,) = found["schemes"]["minibatch"]["time_to_accuracy"][target]
+        # timings are kept in float32, so each is off by half an ulp at most, and so is their mean
+        assert seconds == pytest.approx(epochs(base.path)["time_mean"][first - 1], rel=2**-24 * 1.01)
+
+
+def test_speedups_are_the_best_of_the_search(reproduced: Reproduced) -> None:
+    _, found = reproduced
+    claims = {claim["name"]: claim for claim in found["claims"]}
+    best = {
+        (entry["level"], entry["supply"]): max(entry["points"], key=lambda point: point["speedup"])
+        for entry in found["delta_sweep"]
+    }
+    for name, key in (
+        ("speedup-92", (92, "once")),
+        ("speedup-128", (128, "reissued")),
+        ("speedup-128-once", (128, "once")),
+    ):
+        assert claims[name]["measured"] == best[key]["speedup"]
+    assert claims["best-delta-92"]["measured"] == best[92, "once"]["delta"]
+    assert claims["best-delta-128"]["measured"] == best[128, "reissued"]["delta"]
+
+
+def test_trainings_stop_at_the_last_target(reproduced: Reproduced) -> None:
+    out, _ = reproduced
+    for run in found_runs(out):
+        first = int(np.flatnonzero(run.epochs["accuracy"] >= 0.7)[0]) + 1
+        # models of gradient descent are scored in blocks of eight epochs, others one by one
+        block = 8 if run.scenario.training.solver == "gradient-descent" else 1
+        assert run.summary["epochs"] == -(-first // block) * block
+
+
+def test_the_ridge_limit_is_that_of_another_solver(reproduced: Reproduced) -> None:
+    _, found = reproduced
+    scenario = easy("paper-quick").with_settings({"features.seed": 3})
+    problem = Problem.build(scenario)
+    x = np.concatenate([shard.x for shard in problem.shards]).astype(float)
+    y = np.concatenate([shard.y for shard in problem.shards]).astype(float)
+    solver = Ridge(alpha=scenario.task.ridge * len(x), fit_intercept=False).fit(x, y)
+    guesses = np.argmax(solver.predict(problem.x_test.astype(float)), axis=1)
+    # two of 355 test digits may lie on the edge between two classes
+    assert found["ridge_accuracy"] == [pytest.approx(np.mean(guesses == problem.y_test), abs=2.5 / len(guesses))]
+
+
+@pytest.fixture
+def again(reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the finished experiment in which nothing may be trained."""
+    out = Path(shutil.copytree(reproduced[0], tmp_path / "again"))
+    monkeypatch.setattr(module, "load", easy)
+    monkeypatch.setattr(module, "_plan", quicker)
+    monkeypatch.setattr(runs, "train", None)
+    return out
+
+
+def test_finished_runs_are_not_run_again(reproduced: Reproduced, again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.figures, "save", lambda figure, path: None)
+    assert reproduce(again, quick=True, seeds=[3], progress=silent) == reproduced[1]
+    for run in found_runs(again):
+        assert run.summary == summary(reproduced[0] / "runs" / run.path.name)
+
+
+def test_without_matplotlib_the_numbers_are_still_written(again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("summary.json", "claims.csv"):
+        (again / name).unlink()
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    reproduce(again, quick=True, seeds=[3], progress=silent)
+    assert (again / "summary.json").exists()
+    assert (again / "claims.csv").exists()
+
+
+@pytest.mark.parametrize(("quick", "names"), [(True, {"paper-quick"}), (False, {"paper", "paper-92", "paper-128"})])
+def test_quick_chooses_the_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: bool, names: Any) -> None:
+    seen = set()
+
+    def watched(name: str) -> Scenario:
+        seen.add(name)
+        return load(name)
+
+    class StopHereError(Exception):
+        pass
+
+    def stop(*arguments: Any, **options: Any) -> None:
+        raise StopHereError
+
+    monkeypatch.setattr(module, "load", watched)
+    monkeypatch.setattr(module, "execute", stop)
+    with pytest.raises(StopHereError):
+        reproduce(tmp_path, quick=quick, seeds=[0], progress=silent)
+    assert seen == names
+
+
+def test_a_place_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(CodedflError, match="file"):
+        reproduce(tmp_path / "file", quick=True, seeds=[0], progress=silent)
+    assert tree(tmp_path) == {"file": b"mine"}

@@ -1,0 +1,196 @@
+"""Many timing draws of a sharing scheme: by hand, and against the event-driven run."""
+
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl import schemes
+from codedfl.network import DelayModel, RoundCosts, TransferCosts
+from codedfl.scenario import Fleet, Links, Scenario
+from codedfl.schemes import Handover, SharingPolicy, SharingScheme
+from codedfl.task import Problem
+from codedfl.training import State
+from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
+from tiny import gamma, problem, scenario, trained
+
+# Nothing is left to chance, and powers of two keep every number exact.
+LINKS = Links(down_rate=64.0, up_rate=32.0, d2d_rate=16.0, overhead=0.5, loss=0.0)
+FLEET = Fleet(
+    devices=[{"count": 2, "mac_rate": 8.0, "setup_ratio": 0.0}, {"count": 2, "mac_rate": 1.0, "setup_ratio": 0.0}],
+    server_mac_rate=1024.0,
+)
+
+
+def rounds(down: int, macs: int, up: int, server: int) -> RoundCosts:
+    each = np.ones(4, dtype=np.int64)
+    return RoundCosts(np.arange(4), down * each, macs * each, up * each, quorum=4, server_macs=server)
+
+
+COSTS = SharedCosts(
+    first=rounds(0, 0, 32, 512),
+    other=rounds(64, 16, 64, 1024),
+    granted=TransferCosts(0, 0, grant_bits=64, export_macs=4, parcel_bits=32, absorb_macs=8),
+    forwarded=TransferCosts(0, 0, grant_bits=0, export_macs=0, parcel_bits=32, absorb_macs=8),
+)
+
+
+def by_hand(supports: int, *, delta: float = 1.0, parallel: bool = False) -> Variant:
+    policy = partial(SharingPolicy, devices=4, supports=supports, delta=delta, supply="once")
+    return Variant(COSTS, policy, parallel)
+
+
+def test_four_epochs_by_hand() -> None:
+    """Epoch 1: up 32 * 1.5/32 = 1.5, server 512/1024 = 0.5                                           -> 2.
+
+    Epoch 2: down 64 * 1.5/64 = 1.5; 16 MAC take 2 s on devices 0 and 1, 16 s on 2 and 3; up 64 * 1.5/32 = 3:
+    replies at 6.5 and 20.5; server 1                                                                 -> 23.5.
+    Devices 2 and 3 straggle and send to 0: grant 64 * 1.5/64 = 1.5, encrypt 4/1 = 4, parcel 32 * 1.5/16 = 3 each,
+    one after the other: 1.5 + 4 + 3 + 3 = 11.5; adding up 16/8 = 2: 13.5 (in parallel 10.5).
+    Epochs 3 and 4 take 6.5 + 1 = 7.5 each; without supports, or within Delta = 14, 21.5 each as before.
+    """
+    delays = DelayModel.create(FLEET, LINKS)
+    variants = [by_hand(2), by_hand(2, parallel=True), by_hand(0), by_hand(2, delta=14.0)]
+    ends = shared_seconds(variants, delays, epochs=4, seed=0, draws=3)
+    shared, parallel, starved, patient = (variant.tolist() for variant in ends)
+    assert shared == [[2.0, 23.5, 23.5 + 13.5 + 7.5, 23.5 + 13.5 + 15.0]] * 3
+    assert parallel == [[2.0, 23.5, 23.5 + 10.5 + 7.5, 23.5 + 10.5 + 15.0]] * 3
+    assert starved == patient == [[2.0, 23.5, 45.0, 66.5]] * 3
+
+
+def test_a_hand_over_after_the_last_epoch_is_not_waited_for() -> None:
+    delays = DelayModel.create(FLEET, LINKS)
+    assert shared_seconds([by_hand(2)], delays, epochs=2, seed=0, draws=2)[0].tolist() == [[2.0, 23.5]] * 2
+
+
+def test_costs_of_a_hand_over() -> None:
+    assert COSTS.of(Handover(3, 1, 0)) == TransferCosts(3, 1, 64, 4, 32, 8)
+    assert COSTS.of(Handover(2, 0, None)) == TransferCosts(2, 0, 0, 0, 32, 8)
+
+
+def test_progress_counts_epochs() -> None:
+    seen: list[tuple[int, int]] = []
+    delays = DelayModel.create(FLEET, LINKS)
+    shared_seconds([by_hand(2)], delays, epochs=3, seed=0, draws=2, progress=lambda *at: seen.append(at))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+OPTIONS = {"n": 24, "degree": 3, "t_tot": 8, "t": 4, "M": 4, "beta": 2, "delta": 1e-3, "supply": "reissued"}
+EPOCHS = 12
+
+
+@cache
+def given() -> Problem:
+    return problem([7] * 25, features=12, dtype="float32")
+
+
+def wanted(changes: dict[str, Any] | None = None, **options: Any) -> Scenario:
+    settings = {"scheme": "code-based", "training.epochs": EPOCHS, "schemes.code-based": {**OPTIONS, **options}}
+    return scenario({**settings, **(changes or {})})
+
+
+def sharing(chosen: Scenario) -> SharingScheme[Any]:
+    scheme = schemes.create(chosen, given())
+    assert isinstance(scheme, SharingScheme)
+    return scheme
+
+
+def variant(chosen: Scenario) -> Variant:
+    scheme = sharing(chosen)
+    costs = measure(scheme, given(), first_offline=chosen.training.first_epoch_offline)
+    return Variant(costs, scheme.policy, scheme.parallel_reception)
+
+
+def drawn(chosen: Scenario, draws: int, *more: Variant) -> np.ndarray:
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    return shared_seconds([variant(chosen), *more], delays, epochs=EPOCHS, seed=chosen.timing.seed, draws=draws)
+
+
+CHOICES = {
+    "once": {"supply": "once"},
+    "reissued": {"supply": "reissued"},
+    "parallel": {"parallel_reception": True},
+    "odd": {"M": 3},
+    "impatient": {"delta": 0.0, "M": 6},
+    "patient": {"delta": 1e9},
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("draw", [0, 3])
+def test_the_row_of_a_draw_is_the_event_driven_run_of_that_draw(name: str, draw: int) -> None:
+    """Both add the same times in the order of events; an epoch adds a handful, each rounded once."""
+    chosen = wanted({"timing.draw": draw}, **CHOICES[name])
+    state = trained(given(), chosen)
+    row = drawn(chosen, 5)[0, draw]
+    assert np.all(abs(row - state.history.columns["time"]) <= gamma(8 * EPOCHS, "float64") * row)
+
+
+def test_the_runs_above_share_and_forward() -> None:
+    """Else they would say little."""
+    moved = [trained(given(), wanted({"timing.draw": draw}, **CHOICES["reissued"])).history.moved for draw in (0, 3)]
+    supports = [support for moves in moved for _, _, support in moves]
+    assert None in supports
+    assert supports.count(None) < len(supports)
+    assert moved[0] != moved[1], "draws differ"
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_measured_costs_are_those_of_the_run(offline: bool) -> None:
+    chosen = wanted({"training.first_epoch_offline": offline})
+    state: State = trained(given(), chosen)
+    costs = measure(sharing(chosen), given(), first_offline=offline)
+    for epoch, number in enumerate(state.history.round_of_epoch, start=1):
+        noted, measured = state.history.rounds[number], costs.first if epoch == 1 else costs.other
+        for name in ("down_bits", "macs", "up_bits"):
+            assert np.array_equal(getattr(measured, name)[noted.asked], getattr(noted, name))
+        assert measured.server_macs == noted.server_macs
+        assert np.array_equal(measured.asked, np.arange(25))
+    kinds = set()
+    for _, support, noted in state.history.transfers:
+        assert costs.of(Handover(noted.sender, noted.recipient, support)) == noted
+        kinds.add(support is None)
+    assert kinds == {True, False}
+
+
+def test_several_variants_at_once_are_each_as_if_alone() -> None:
+    """To the last bit: they meet the same random delays, and none disturbs another."""
+    chosen = {name: wanted(**options) for name, options in CHOICES.items()}
+    variants = [variant(one) for one in chosen.values()]
+    delays = DelayModel.create(wanted().fleet, wanted().links)
+    together = shared_seconds(variants, delays, epochs=EPOCHS, seed=0, draws=6)
+    for number, one in enumerate(chosen.values()):
+        assert np.array_equal(together[number], drawn(one, 6)[0])
+    assert len({row.tobytes() for row in together}) == len(together), "variants differ"
+
+
+def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
+    assert np.array_equal(drawn(wanted(), 9)[0, :4], drawn(wanted(), 4)[0])
+
+
+def test_policies_are_not_used_up() -> None:
+    one = variant(wanted(supply="once"))
+    delays = DelayModel.create(wanted().fleet, wanted().links)
+    first, second = (shared_seconds([one], delays, epochs=EPOCHS, seed=0, draws=3) for _ in range(2))
+    assert np.array_equal(first, second)
+
+
+def test_times_increase() -> None:
+    assert np.all(np.diff(drawn(wanted(), 20)[0], axis=1) > 0)
+
+
+def test_measuring_leaves_the_data_as_it_was() -> None:
+    """Devices of its own reply and hand over; those of a run made afterwards hold what they would have held."""
+    chosen = wanted()
+    before = trained(given(), chosen)
+    measure(sharing(chosen), given(), first_offline=True)
+    assert np.array_equal(trained(given(), chosen).model, before.model)
+
+
+def test_a_fleet_of_one_is_measured_too() -> None:
+    alone = problem([20], features=12, dtype="float32")
+    chosen = wanted({"fleet.devices": [{"count": 1, "mac_rate": 1e6}]})
+    scheme = schemes.create(chosen, alone)
+    costs = measure(scheme, alone, first_offline=True)
+    assert costs.other.macs.tolist() == [3 * 12 * 24]
