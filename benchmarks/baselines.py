@@ -14,8 +14,8 @@ from codedfl.errors import TrainingError
 from codedfl.progress import silent
 from codedfl.runs import Run, execute, target_name
 from codedfl.scenario import Scenario, load
-from codedfl.studies.compare import SharedProblem
 from codedfl.task import Problem
+from codedfl.task.shared import SharedProblem
 
 EPOCHS = {
     "iid": {"conventional": 1000, "drop-slowest": 600, "deadline": 600, "asynchronous": 1200},

@@ -23,8 +23,8 @@ from codedfl.network import DelayModel, stage_seconds
 from codedfl.progress import silent
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
-from codedfl.studies.compare import SharedProblem
 from codedfl.studies.plan import Costs, Shapes, predict, probe
+from codedfl.task.shared import SharedProblem
 from codedfl.training.timing import first_epoch
 
 ALPHAS = (1, 4, 8, 12, 16, 20, 22, 25)

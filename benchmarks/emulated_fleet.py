@@ -21,16 +21,17 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import possible, show
+from benchmarks.prediction_figure import Pair, measured_against_predicted
 from codedfl.deploy.flare.kits import Kits, write_site
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.processes import kits_of, running
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server.fleet import make_fleet, train
 from codedfl.progress import silent
-from codedfl.report.figures import Pair, measured_against_predicted, save
+from codedfl.report.figures import save
 from codedfl.runs import Run, execute, model_difference
 from codedfl.scenario import Scenario, load
-from codedfl.studies.compare import SharedProblem
+from codedfl.task.shared import SharedProblem
 from codedfl.training.timing import band
 
 FOLDER = Path("out/emulated-fleet")

@@ -22,8 +22,8 @@ from codedfl.schemes.coded.parity import Parity
 from codedfl.security.attacks.parity_data import ParityGram, ParitySpan, read_targets
 from codedfl.security.scoring import Truth, relative_error, score
 from codedfl.security.views.kinds import ParityMembershipView, ParityView
-from codedfl.studies.compare import SharedProblem
 from codedfl.task import Problem, gram
+from codedfl.task.shared import SharedProblem
 from codedfl.training.timing import first_epoch
 
 TARGETS = (0.9, 0.95)

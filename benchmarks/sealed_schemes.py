@@ -12,7 +12,7 @@ from benchmarks.measure import show
 from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import load
-from codedfl.studies.compare import SharedProblem
+from codedfl.task.shared import SharedProblem
 from codedfl.training.timing import band, first_epoch
 
 SEEDS = range(5)

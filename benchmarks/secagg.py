@@ -16,8 +16,8 @@ from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import Message, Round, Work, message_bits
-from codedfl.studies.compare import SharedProblem
 from codedfl.task import Problem
+from codedfl.task.shared import SharedProblem
 from codedfl.training.timing import first_epoch
 
 TARGET = 0.95

@@ -19,7 +19,8 @@ from codedfl.data import SOURCES
 from codedfl.errors import ScenarioError
 from codedfl.report import figures
 from codedfl.scenario import load
-from codedfl.studies import parallel
+from codedfl.studies import sweep as sweeping
+from codedfl.studies.reproduce import Reproduction
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
 COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "data", "deploy"]
@@ -31,7 +32,7 @@ FEW = ("--set", "training.epochs=6")
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the cells of a sweep run in this process."""
-    monkeypatch.setattr(parallel, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(sweeping, "ProcessPoolExecutor", InlinePool)
 
 
 CLAIM = {
@@ -60,16 +61,21 @@ SUMMARY = {
 }
 
 
+def ignored(*given: Any) -> None:
+    """Stands for what draws or writes pages."""
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The paper's experiment is another test's; here it is what it was asked for, and a made-up answer."""
     seen: list[Any] = []
 
-    def reproduce(out: Path, *, quick: bool, seeds: Any, progress: Any) -> dict[str, Any]:
+    def reproduce(out: Path, *, quick: bool, seeds: Any, progress: Any) -> Reproduction:
         seen.append((out, quick, list(seeds)))
-        return SUMMARY
+        return Reproduction(SUMMARY, {}, {})
 
     monkeypatch.setattr(reproducing, "reproduce", reproduce)
+    monkeypatch.setattr(reproducing, "write_reproduction", ignored)
     return seen
 
 
@@ -123,6 +129,7 @@ class TestJson:
             return []
 
         monkeypatch.setattr(comparing, "compare", compare)
+        monkeypatch.setattr(comparing, "draw_accuracies", ignored)
         assert codedfl("compare", "-s", "small.toml", "--json").code == 0
         assert seen == [list(schemes.SCHEMES)]
 
@@ -149,24 +156,24 @@ class TestJson:
             seen.append((scenario.name, names, out, options))
             return []
 
+        def page(scenario: Any, rows: list[Any], out: Path, progress: Any, *, command: str) -> None:
+            seen.append(command)
+
         monkeypatch.setattr(comparing, "compare", one)
+        monkeypatch.setattr(comparing, "draw_accuracies", ignored)
         monkeypatch.setattr(comparing_all, "compare_all", every)
+        monkeypatch.setattr(comparing_all, "write_page", page)
         assert codedfl("compare", "--json").code == 0
         assert codedfl("compare", "--all", "--json").code == 0
         changed = ("--set", "timing.draws=7", "--repeats", "3", "--no-attacks")
         assert codedfl("compare", "sealed", "--all", "-s", "paper-quick", *changed, "--json").code == 0
         everyone = list(schemes.SCHEMES)
-        plain = {"repeats": 2, "attacked_epochs": 100, "command": "codedfl compare --all --scenario paper"}
-        words = "codedfl compare sealed --all --scenario paper-quick --set timing.draws=7 --no-attacks --repeats 3"
         assert seen == [
             ("paper-quick", everyone, Path("out/compare-paper-quick")),
-            ("paper", everyone, Path("out/compare-all-paper"), plain),
-            (
-                "paper-quick",
-                ["sealed"],
-                Path("out/compare-all-paper-quick"),
-                {"repeats": 3, "attacked_epochs": 0, "command": words},
-            ),
+            ("paper", everyone, Path("out/compare-all-paper"), {"repeats": 2, "attacked_epochs": 100}),
+            "codedfl compare --all --scenario paper",
+            ("paper-quick", ["sealed"], Path("out/compare-all-paper-quick"), {"repeats": 3, "attacked_epochs": 0}),
+            "codedfl compare sealed --all --scenario paper-quick --set timing.draws=7 --no-attacks --repeats 3",
         ]
 
     def test_sweep(self, codedfl: Command, folder: Path, inline: None) -> None:
@@ -245,6 +252,12 @@ class TestForPeople:
         assert outcome.code == 0
         for word in ("conventional", "minibatch", "drop-slowest", "speed-up", "eavesdropper", "here"):
             assert word in outcome.out
+
+    def test_compare_where_a_scheme_does_not_fit(self, codedfl: Command) -> None:
+        wrong = ("--set", "schemes.drop-slowest.wait_for=6")
+        outcome = codedfl("compare", *SCHEMES, "-s", "small.toml", "--out", "here", *FEW, *wrong)
+        assert outcome.code == 0
+        assert "drop-slowest refused: schemes.drop-slowest.wait_for = 6" in outcome.out
 
     def test_compare_all(self, codedfl: Command) -> None:
         """On 120 devices, three parts of a dozen data points are fine, fifteen are not."""
@@ -368,6 +381,7 @@ class TestValues:
             return []
 
         monkeypatch.setattr(comparing, "sweep", sweep)
+        monkeypatch.setattr(comparing, "draw_sweep", ignored)
         options = [word for text in over for word in ("--over", text)]
         assert codedfl("sweep", *options, "--json").code == 0
         assert seen == [grid]

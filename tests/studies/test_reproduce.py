@@ -14,10 +14,11 @@ from sklearn.linear_model import Ridge
 
 from codedfl.errors import CodedflError
 from codedfl.progress import silent
+from codedfl.report.reproduction import write_reproduction
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
 from codedfl.studies import reproduce as module
-from codedfl.studies.reproduce import reproduce
+from codedfl.studies.reproduce import Reproduction, reproduce
 from codedfl.task import Problem
 from rundirs import epochs, strict_json, summary, tree
 
@@ -40,23 +41,32 @@ CLAIM_KEYS = {"name", "claimed", "measured", "low", "high", "verdict", "reason"}
 Reproduced = tuple[Path, dict[str, Any]]
 
 
+def written(out: Path) -> Reproduction:
+    """Reproduce and write the pages, as the command does."""
+    found = reproduce(out, quick=True, seeds=[3], progress=silent)
+    write_reproduction(found, out)
+    return found
+
+
 SMALLER = {
     "training.targets": [0.5, 0.7],
     "features.dimension": 80,
     "schemes.code-based.n": 300,
     "schemes.code-based.degree": 5,
 }
-PLAN = module._plan
+EXPERIMENT = module._experiment
 
 
 def easy(name: str) -> Scenario:
     return load(name).with_settings(SMALLER)
 
 
-def quicker(quick: bool) -> module.Plan:
+def quicker(quick: bool) -> module.Experiment:
     """The plan of a quick reproduction with two Deltas and a handful of draws."""
-    plan = PLAN(quick)
-    settings = tuple(replace(entry, deltas=(entry.delta, 2 * entry.delta)) for entry in plan.settings)
+    plan = EXPERIMENT(quick)
+    settings = tuple(
+        replace(entry, deltas=(entry.options["delta"], 2 * entry.options["delta"])) for entry in plan.settings
+    )
     return replace(plan, settings=settings, draws=5, trials=100)
 
 
@@ -66,8 +76,8 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
     out = tmp_path_factory.mktemp("reproduced") / "deep" / "down"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "load", easy)
-        patch.setattr(module, "_plan", quicker)
-        return out, reproduce(out, quick=True, seeds=[3], progress=silent)
+        patch.setattr(module, "_experiment", quicker)
+        return out, written(out).summary
 
 
 def found_runs(out: Path) -> list[runs.Run]:
@@ -115,6 +125,17 @@ def test_a_small_scenario_passes_no_verdict_on_the_papers_numbers(reproduced: Re
     _, found = reproduced
     verdicts = {claim["name"]: claim["verdict"] for claim in found["claims"] if claim["name"].startswith("speedup")}
     assert not set(verdicts.values()) & {"reproduced", "not reproduced"}
+
+
+def test_the_papers_best_deltas_are_the_papers_at_any_size(reproduced: Reproduced) -> None:
+    """Section VI of the paper: 3 s in the first setting, 1 s in the second. Small data are tried with a fortieth."""
+    _, found = reproduced
+    claims = {claim["name"]: claim for claim in found["claims"]}
+    assert [claims[f"best-delta-{level}"]["claimed"] for level in (92, 128)] == [3.0, 1.0]
+    assert "a fortieth" in claims["best-delta-92"]["reason"]
+    for entry in found["delta_sweep"]:
+        paper = {92: 3.0, 128: 1.0}[entry["level"]]
+        assert [point["delta"] for point in entry["points"]] == [paper / 40, paper / 20]
 
 
 def test_measurements_follow_from_the_runs(reproduced: Reproduced) -> None:
@@ -176,14 +197,13 @@ def again(reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A copy of the finished experiment in which nothing may be trained."""
     out = Path(shutil.copytree(reproduced[0], tmp_path / "again"))
     monkeypatch.setattr(module, "load", easy)
-    monkeypatch.setattr(module, "_plan", quicker)
+    monkeypatch.setattr(module, "_experiment", quicker)
     monkeypatch.setattr(runs, "train", None)
     return out
 
 
 def test_finished_runs_are_not_run_again(reproduced: Reproduced, again: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.figures, "save", lambda figure, path: None)
-    assert reproduce(again, quick=True, seeds=[3], progress=silent) == reproduced[1]
+    assert reproduce(again, quick=True, seeds=[3], progress=silent).summary == reproduced[1]
     for run in found_runs(again):
         assert run.summary == summary(reproduced[0] / "runs" / run.path.name)
 
@@ -192,7 +212,7 @@ def test_without_matplotlib_the_numbers_are_still_written(again: Path, monkeypat
     for name in ("summary.json", "claims.csv"):
         (again / name).unlink()
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    reproduce(again, quick=True, seeds=[3], progress=silent)
+    written(again)
     assert (again / "summary.json").exists()
     assert (again / "claims.csv").exists()
 

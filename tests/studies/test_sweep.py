@@ -13,9 +13,9 @@ import pytest
 
 from codedfl.errors import CodedflError, ScenarioError, TrainingError
 from codedfl.progress import silent
+from codedfl.report.sweep import draw_sweep
 from codedfl.runs import directory as runs
-from codedfl.studies import parallel
-from codedfl.studies import sweep as module
+from codedfl.studies import sweep as sweeping
 from codedfl.studies.sweep import sweep
 from rundirs import SMALL, InlinePool, Processes, files, small, strict_json, summary, tree
 
@@ -25,7 +25,7 @@ FEW = {"training.epochs": 6}
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let cells run in this process: most tests are not about processes."""
-    monkeypatch.setattr(parallel, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(sweeping, "ProcessPoolExecutor", InlinePool)
 
 
 def test_two_by_two_in_processes(tmp_path: Path) -> None:
@@ -110,16 +110,18 @@ def test_a_sweep_that_ends_early_says_so_and_leaves_no_process(tmp_path: Path, e
     assert not [number for number in started if Path(f"/proc/{number}").exists()]
 
 
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than the runs of these tests."""
-    monkeypatch.setattr(module.figures, "save", lambda figure, path: None)
+def drawn(out: Path, changes: dict[str, Any], grid: dict[str, Any]) -> list[dict[str, Any]]:
+    """Sweep and draw, as the command does."""
+    scenario = small(FEW | changes)
+    rows = sweep(scenario, grid, out, silent)
+    draw_sweep(scenario, grid, rows, out)
+    return rows
 
 
 @pytest.mark.usefixtures("inline")
 class TestInline:
     def test_a_numeric_key_makes_a_figure(self, tmp_path: Path) -> None:
-        sweep(small(FEW), {"links.loss": [0, 0.1]}, tmp_path, silent)
+        drawn(tmp_path, {}, {"links.loss": [0, 0.1]})
         assert {path.name for path in tmp_path.iterdir()} == {
             "sweep.json",
             "sweep.csv",
@@ -129,35 +131,33 @@ class TestInline:
         }
 
     def test_a_figure_where_no_value_reaches_the_target(self, tmp_path: Path) -> None:
-        sweep(small(FEW | {"training.targets": [0.999]}), {"links.loss": [0, 0.1]}, tmp_path, silent)
+        drawn(tmp_path, {"training.targets": [0.999]}, {"links.loss": [0, 0.1]})
         assert (tmp_path / "sweep.png").exists()
 
     @pytest.mark.parametrize(
         "grid", [{"scheme": ["minibatch"]}, {"task.precision": ["float64"]}, {"training.stop_at_last_target": [True]}]
     )
     def test_no_figure_of_what_is_not_a_number(self, tmp_path: Path, grid: dict[str, Any]) -> None:
-        sweep(small(FEW), grid, tmp_path, silent)
+        drawn(tmp_path, {}, grid)
         assert not (tmp_path / "sweep.png").exists()
 
     def test_targets_themselves_may_be_swept(self, tmp_path: Path) -> None:
-        rows = sweep(small(FEW), {"training.targets": [[0.4], [0.5, 0.6]]}, tmp_path, silent)
+        rows = drawn(tmp_path, {}, {"training.targets": [[0.4], [0.5, 0.6]]})
         assert [list(entry["time_to_accuracy"]) for entry in rows] == [["0.4"], ["0.5", "0.6"]]
 
-    def test_cells_with_bands(self, no_figures: None, tmp_path: Path) -> None:
+    def test_cells_with_bands(self, tmp_path: Path) -> None:
         rows = sweep(small(FEW), {"timing.draws": [40, 60]}, tmp_path, silent)
         for entry, draws in zip(rows, (40, 60), strict=True):
             low, high = entry["time_to_accuracy_band"]["0.5"]
             assert low < entry["time_to_accuracy"]["0.5"] < high
             assert entry["timing_draws"] == draws
 
-    def test_finished_cells_are_not_run_again(
-        self, no_figures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_finished_cells_are_not_run_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = sweep(small(FEW), {"links.loss": [0, 0.1]}, tmp_path, silent)
         monkeypatch.setattr(runs, "train", None)
         assert sweep(small(FEW), {"links.loss": [0, 0.1]}, tmp_path, silent) == first
 
-    def test_a_wider_grid_takes_over_what_is_there(self, no_figures: None, tmp_path: Path) -> None:
+    def test_a_wider_grid_takes_over_what_is_there(self, tmp_path: Path) -> None:
         first = sweep(small(FEW), {"links.loss": [0, 0.1]}, tmp_path, silent)
         wider = sweep(small(FEW), {"links.loss": [0, 0.1, 0.2]}, tmp_path, silent)
         assert wider[:2] == first
@@ -171,7 +171,7 @@ class TestInline:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-        sweep(small(FEW), {"links.loss": [0.1]}, tmp_path, silent)
+        drawn(tmp_path, {}, {"links.loss": [0.1]})
         assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "sweep.csv", "runs"}
 
     def test_names_do_not_matter_but_are_kept(self, tmp_path: Path) -> None:

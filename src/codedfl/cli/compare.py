@@ -24,6 +24,8 @@ from codedfl.cli.common import (
 )
 from codedfl.cli.compare_all import Request, show_all
 from codedfl.errors import UsageError
+from codedfl.report.comparison import draw_accuracies
+from codedfl.report.sweep import draw_sweep
 from codedfl.studies.compare import compare
 from codedfl.studies.sweep import sweep
 
@@ -67,14 +69,19 @@ def compare_command(
     wanted = names or list(schemes.SCHEMES)
     with bars() as progress:
         rows = compare(chosen, wanted, place, progress)
+        draw_accuracies(chosen, rows, place, progress)
     for name in wanted:
         warn_if_broken(name)
     if json:
         print_json(rows)
         return
-    console.print(_comparison(rows))
-    console.print(_costs(rows))
-    console.print(_leaks(rows))
+    shown = [row for row in rows if row["refused"] is None]
+    console.print(_comparison(shown))
+    console.print(_costs(shown))
+    console.print(_leaks(shown))
+    for row in rows:
+        if row["refused"] is not None:
+            console.print(f"{row['scheme']} refused: {row['refused']}", soft_wrap=True)
     console.print(f"tables and figure: {place}", soft_wrap=True)
 
 
@@ -141,6 +148,7 @@ def sweep_command(
     place = out or Path("out") / f"sweep-{chosen.name}"
     with bars() as progress:
         rows = sweep(chosen, grid, place, progress, workers)
+        draw_sweep(chosen, grid, rows, place, progress)
     if json:
         print_json(rows)
         return

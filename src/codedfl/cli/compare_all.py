@@ -11,8 +11,9 @@ from rich.table import Table
 
 from codedfl import schemes
 from codedfl.cli.common import bars, console, print_json, scenario_with, seconds_text, warn_if_broken
+from codedfl.report.comparison import write_page
 from codedfl.security.audit import EPOCHS
-from codedfl.studies.comparison import REPEATS, compare_all
+from codedfl.studies.compare import REPEATS, compare_all
 
 __all__ = ["Request", "show_all"]
 
@@ -45,15 +46,8 @@ def show_all(request: Request, out: Path | None, *, json: bool) -> None:
     names = request.names or list(schemes.SCHEMES)
     repeats, attacked_epochs = request.repeats or REPEATS, EPOCHS if request.attacks else 0
     with bars() as progress:
-        rows = compare_all(
-            chosen,
-            names,
-            place,
-            progress,
-            repeats=repeats,
-            attacked_epochs=attacked_epochs,
-            command=request.command,
-        )
+        rows = compare_all(chosen, names, place, progress, repeats=repeats, attacked_epochs=attacked_epochs)
+        write_page(chosen, rows, place, progress, command=request.command)
     for name in names:
         warn_if_broken(name)
     if json:

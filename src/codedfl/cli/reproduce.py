@@ -8,6 +8,7 @@ from rich.table import Table
 
 from codedfl.cli.common import Json, bars, console, print_json, seconds_text
 from codedfl.report.pages import number
+from codedfl.report.reproduction import write_reproduction
 from codedfl.studies.reproduce import reproduce
 
 __all__ = ["reproduce_command"]
@@ -21,7 +22,9 @@ def reproduce_command(
 ) -> None:
     """Run the paper's experiment and put its claims beside what is measured."""
     with bars() as progress:
-        summary = reproduce(out, quick=quick, seeds=range(seeds), progress=progress)
+        found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress)
+        write_reproduction(found, out, progress)
+    summary = found.summary
     if json:
         print_json(summary)
         return

@@ -14,7 +14,7 @@ from codedfl.schemes import SCHEMES
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.audit import EPOCHS, Outcome, Statement, attack_scenario, statement
 from codedfl.security.scoring import Score
-from codedfl.studies.compare import SharedProblem
+from codedfl.task.shared import SharedProblem
 
 __all__ = ["attack_command", "security_command"]
 

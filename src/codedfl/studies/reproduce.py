@@ -17,26 +17,28 @@ from jaxtyping import Float
 
 from codedfl import schemes
 from codedfl.codes import family, frame_error_rate, least_overlap, progressive_edge_growth
-from codedfl.errors import MissingExtraError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress
-from codedfl.report import figures
-from codedfl.report.pages import figure_html, page, table_html, table_markdown
 from codedfl.runs import Run, execute, target_name
 from codedfl.scenario import Scenario, load
 from codedfl.schemes.sharing.policy import SharingPolicy, Supply
 from codedfl.storage import make_folder, write_json, write_text
 from codedfl.studies import claims
-from codedfl.studies.compare import SharedProblem, to_csv
-from codedfl.studies.sealed_study import Beyond, Entry, speedup, wanted
+from codedfl.studies.sealed_study import SealedCase, Times, sealed_cases, sealed_claims, sealed_times, speedup
+from codedfl.studies.tables import to_csv
 from codedfl.task import Evaluator, Problem
+from codedfl.task.shared import SharedProblem
 from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
 from codedfl.training.timing import Band, first_epoch
 
-__all__ = ["reproduce"]
+__all__ = ["Reproduction", "reproduce"]
 
 _FER_SEED = 1
-_HEADER = ("claim", "paper", "measured", "low", "high", "verdict", "reason")
+_DELTAS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_SCALE = 40
+"""On small data computing takes a fortieth of its time at the paper's size, and so do the Deltas."""
+_SMALL = "a small scenario that shows the machinery; the claim is about the paper's size"
+_SMALL_DELTA = f"{_SMALL}, where computing takes {_SCALE} times as long: the paper's Delta is tried as a fortieth"
 
 
 @dataclass(frozen=True)
@@ -47,35 +49,54 @@ class Setting:
     scenario: Scenario
     speedup: float
     delta: float
+    """The best Delta at the paper's size, as the paper claims."""
     deltas: tuple[float, ...]
+
+    @property
+    def name(self) -> str:
+        """The label of the setting in tables and figures."""
+        return f"code-based, claimed {self.level} bit"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of its scheme; the Delta among them is the claimed one, in small if the scenario is."""
+        options: dict[str, Any] = self.scenario.to_table()["schemes"]["code-based"]
+        return options
 
 
 @dataclass(frozen=True)
-class Plan:
+class Experiment:
     """What is run: everything at the paper's size, or the same in small."""
 
     minibatch: Scenario
     settings: tuple[Setting, ...]
-    beyond: tuple[Entry, ...]
+    sealed: tuple[SealedCase, ...]
     draws: int
     trials: int
 
 
-def _plan(quick: bool) -> Plan:
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """The contents of ``summary.json``, and the runs behind it by label: of the paper's schemes, and of sealed ones."""
+
+    summary: dict[str, Any]
+    runs: Mapping[str, Sequence[Run]]
+    sealed: Mapping[str, Sequence[Run]]
+
+
+def _experiment(quick: bool) -> Experiment:
     if not quick:
-        deltas = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
         chosen = (
-            Setting(92, load("paper-92"), 4.7, 3.0, deltas),
-            Setting(128, load("paper-128"), 4.0, 1.0, deltas),
+            Setting(92, load("paper-92"), 4.7, 3.0, _DELTAS),
+            Setting(128, load("paper-128"), 4.0, 1.0, _DELTAS),
         )
-        return Plan(load("paper"), chosen, wanted(), draws=200, trials=150_000)
+        return Experiment(load("paper"), chosen, sealed_cases(), draws=200, trials=150_000)
     small = load("paper-quick").with_settings({"training.epochs": 200, "timing.draws": 200})
-    # computing takes a fortieth of its time at the paper's size, and so do the Deltas
-    deltas = (0.0125, 0.025, 0.0375, 0.05, 0.075, 0.1, 0.15)
-    wide = _small(small, {"t": 16, "M": 16, "delta": 0.075, "supply": "once"})
-    strong = _small(small, {"t": 32, "M": 4, "delta": 0.025, "supply": "reissued"})
-    chosen = (Setting(92, wide, 4.7, 0.075, deltas), Setting(128, strong, 4.0, 0.025, deltas))
-    return Plan(small, chosen, wanted(small), draws=100, trials=20_000)
+    deltas = tuple(delta / _SCALE for delta in _DELTAS)
+    wide = _small(small, {"t": 16, "M": 16, "delta": 3.0 / _SCALE, "supply": "once"})
+    strong = _small(small, {"t": 32, "M": 4, "delta": 1.0 / _SCALE, "supply": "reissued"})
+    chosen = (Setting(92, wide, 4.7, 3.0, deltas), Setting(128, strong, 4.0, 1.0, deltas))
+    return Experiment(small, chosen, sealed_cases(small), draws=100, trials=20_000)
 
 
 def _small(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
@@ -83,74 +104,75 @@ def _small(scenario: Scenario, options: Mapping[str, Any]) -> Scenario:
     return scenario.with_settings({"scheme": "code-based", **changes})
 
 
-def reproduce(out: Path, *, quick: bool, seeds: Sequence[int], progress: Progress) -> dict[str, Any]:
-    """Run everything; write ``summary.json``, ``claims.csv``, the figures and ``index.html``; return the summary."""
-    plan = _plan(quick)
+def reproduce(out: Path, *, quick: bool, seeds: Sequence[int], progress: Progress) -> Reproduction:
+    """Run everything; write ``summary.json`` and ``claims.csv``."""
+    plan = _experiment(quick)
     make_folder(out)
-    beyond = Beyond(plan.beyond, plan.draws)
-    runs, costs, ridge = _train(plan, beyond, out, seeds, progress)
-    sweep = _sweep(plan, runs, costs, progress)
-    rate = _frame_errors(plan, progress)
-    found = _claims(plan, runs, sweep, rate)
-    further, faster = beyond.results(runs["minibatch"], runs[_name(plan.settings[0])], sweep[0].best)
+    runs, costs, times, ridge = _train(plan, out, seeds, progress)
+    mine = {name: entries for name, entries in runs.items() if name in ("minibatch", *(s.name for s in plan.settings))}
+    sweep = _sweep(plan, mine, costs, progress)
+    found = _claims(plan, mine, sweep, _frame_errors(plan, progress))
+    further, sealed = sealed_claims(plan.sealed, runs, times, curve=plan.settings[0].name, paper=sweep[0].best)
     found += further
     if quick:
-        reason = "a small scenario that shows the machinery; the claim is about the paper's size"
-        found = [claim.unjudged(reason) if claim.name != "gradient-error" else claim for claim in found]
-    summary = {
+        found = [_without_verdict(claim) for claim in found]
+    summary: dict[str, Any] = {
         "scenario": plan.minibatch.name,
+        "quick": quick,
         "feature_seeds": list(seeds),
         "timing_draws": plan.draws,
         "ridge_accuracy": ridge,
         "target": plan.minibatch.training.targets[-1],
-        "schemes": {name: _measured(entries) for name, entries in runs.items()},
-        "beyond": {name: _measured(entries)["time_to_accuracy"] for name, entries in faster.items()},
+        "schemes": {name: _measured(entries) for name, entries in mine.items()},
+        "beyond": {name: _measured(entries)["time_to_accuracy"] for name, entries in sealed.items()},
         "delta_sweep": [entry.to_table() for entry in sweep],
         "table1": [_table1(setting) for setting in plan.settings],
-        "claims": [claim.to_table() for claim in found],
+        "claims": [dataclasses.asdict(claim) for claim in found],
     }
-    _write(out, plan, summary, runs, faster)
-    return summary
+    write_text(out / "claims.csv", to_csv(summary["claims"]))
+    write_json(out / "summary.json", summary)
+    return Reproduction(summary, mine, sealed)
 
 
-def _name(setting: Setting) -> str:
-    return f"code-based, claimed {setting.level} bit"
+def _without_verdict(claim: claims.Claim) -> claims.Claim:
+    """Take the verdict off what depends on the size of the data."""
+    if claim.name == "gradient-error":
+        return claim
+    return claim.unjudged(_SMALL_DELTA if claim.name.startswith("best-delta") else _SMALL)
 
 
 def _train(
-    plan: Plan, beyond: Beyond, out: Path, seeds: Sequence[int], progress: Progress
-) -> tuple[dict[str, list[Run]], dict[int, SharedCosts], list[float]]:
-    """Train until the last target is reached: all settings for the first feature seed, then the first setting only.
+    plan: Experiment, out: Path, seeds: Sequence[int], progress: Progress
+) -> tuple[dict[str, list[Run]], dict[int, SharedCosts], dict[str, Times], list[float]]:
+    """Train until the last target is reached: the second setting for the first feature seed, the others for all.
 
     Both settings learn the same model up to rounding, since both decode the full gradient; what differs is the time,
     which the search for the best Delta gives for every seed.
     """
-    wanted = {"minibatch": plan.minibatch} | {_name(setting): setting.scenario for setting in plan.settings}
-    known = _name(plan.settings[0])
+    first, second = plan.settings
+    wanted = {"minibatch": plan.minibatch, first.name: first.scenario, second.name: second.scenario}
+    wanted |= {case.label: case.scenario for case in plan.sealed if case.trained}
     runs: dict[str, list[Run]] = {name: [] for name in wanted}
-    costs: dict[int, SharedCosts] = {}
     shared = SharedProblem(progress)
     ridge = []
     for number, seed in enumerate(seeds):
         progress("feature seeds", number, len(seeds))
         changes = {"features.seed": seed, "training.stop_at_last_target": True, "timing.draws": plan.draws}
         for name, scenario in wanted.items():
-            if number > 0 and name not in ("minibatch", known):
-                runs[name].append(runs[known][-1])
+            if number > 0 and name == second.name:
+                runs[name].append(runs[first.name][-1])
                 continue
             chosen = scenario.with_settings(changes)
             place = out / "runs" / f"{chosen.scheme}-{chosen.id()}"
             runs[name].append(execute(chosen, place, problem=shared.get(chosen), progress=progress))
-        prepared = shared.get(plan.minibatch.with_settings({"features.seed": seed}))
-        beyond.train(changes, out, prepared, progress)
-        problem = prepared()
+        problem = shared.get(plan.minibatch.with_settings({"features.seed": seed}))()
         ridge.append(_ridge_accuracy(problem))
-        if not costs:
+        if number == 0:
             costs = {setting.level: _costs(setting.scenario, problem) for setting in plan.settings}
-            beyond.time(problem, plan.minibatch.training.epochs)
+            times = sealed_times(plan.sealed, problem, epochs=plan.minibatch.training.epochs, draws=plan.draws)
         del problem  # the next one needs its memory
     progress("feature seeds", len(seeds), len(seeds))
-    return runs, costs, ridge
+    return runs, costs, times, ridge
 
 
 def _costs(scenario: Scenario, problem: Problem) -> SharedCosts:
@@ -187,7 +209,7 @@ class Sweep:
 
 
 def _sweep(
-    plan: Plan, runs: Mapping[str, list[Run]], costs: Mapping[int, SharedCosts], progress: Progress
+    plan: Experiment, runs: Mapping[str, list[Run]], costs: Mapping[int, SharedCosts], progress: Progress
 ) -> list[Sweep]:
     """Try every Delta with each support used once and with supports issued again in every epoch."""
     supplies: tuple[Supply, ...] = ("once", "reissued")
@@ -209,10 +231,9 @@ def _sweep(
     results = []
     for setting, supply in keys:
         mine, ends = ends[: len(setting.deltas)], ends[len(setting.deltas) :]
-        found = [speedup(runs["minibatch"], runs[_name(setting)], times) for times in mine]
-        options = setting.scenario.to_table()["schemes"]["code-based"]
-        if supply == options["supply"]:
-            _retime(runs[_name(setting)], mine[setting.deltas.index(options["delta"])])
+        found = [speedup(runs["minibatch"], runs[setting.name], times) for times in mine]
+        if supply == setting.options["supply"]:
+            _retime(runs[setting.name], mine[setting.deltas.index(setting.options["delta"])])
         reached = tuple(entry for entry in found if entry is not None)
         complete = reached if len(reached) == len(found) else None
         results.append(Sweep(setting.level, supply, setting.deltas, complete))
@@ -226,12 +247,12 @@ def _retime(entries: list[Run], times: Float[np.ndarray, "draws epochs"]) -> Non
 
 
 def _policy(setting: Setting, supply: Supply, delta: float) -> SharingPolicy:
-    supports: int = setting.scenario.to_table()["schemes"]["code-based"]["M"]
+    supports: int = setting.options["M"]
     return SharingPolicy(devices=setting.scenario.fleet.size, supports=supports, delta=delta, supply=supply)
 
 
-def _frame_errors(plan: Plan, progress: Progress) -> Any:
-    options = plan.settings[0].scenario.to_table()["schemes"]["code-based"]
+def _frame_errors(plan: Experiment, progress: Progress) -> Any:
+    options = plan.settings[0].options
     n, k = options["n"], plan.settings[0].scenario.features.dimension
     graph = progressive_edge_growth(n, n - k, options["degree"], seed=_FER_SEED)
     return frame_error_rate(
@@ -243,107 +264,66 @@ def _frame_errors(plan: Plan, progress: Progress) -> Any:
     )
 
 
-def _claims(plan: Plan, runs: Mapping[str, Sequence[Run]], sweeps: Sequence[Sweep], rate: Any) -> list[claims.Claim]:
-    by_key = {(entry.level, entry.supply): entry for entry in sweeps}
+def _claims(
+    plan: Experiment, runs: Mapping[str, Sequence[Run]], sweeps: Sequence[Sweep], rate: Any
+) -> list[claims.Claim]:
+    once_92, _, once_128, reissued_128 = sweeps
     wide, strong = plan.settings
-    words = {"once": "each support used once", "reissued": "all supports issued again in every epoch"}
+    once, reissued = "best Delta, each support used once", "best Delta, all supports issued again in every epoch"
+    few = (
+        f"{once}: only M = 4 of the 15 slow devices can ever hand over, so every epoch waits for the others, who now "
+        "multiply encoded data"
+    )
     result = [
-        claims.speedup("speedup-92", wide.speedup, by_key[92, "once"].best, f"best Delta, {words['once']}"),
-        claims.speedup("speedup-128", strong.speedup, by_key[128, "reissued"].best, f"best Delta, {words['reissued']}"),
-        claims.speedup(
-            "speedup-128-once",
-            strong.speedup,
-            by_key[128, "once"].best,
-            f"best Delta, {words['once']}: only M = 4 of the 15 slow devices can ever hand over, so every epoch waits "
-            "for the others, who now multiply encoded data",
-        ),
+        claims.speedup("speedup-92", wide.speedup, once_92.best, once),
+        claims.speedup("speedup-128", strong.speedup, reissued_128.best, reissued),
+        claims.speedup("speedup-128-once", strong.speedup, once_128.best, few),
     ]
-    for setting, sweep in ((wide, by_key[92, "once"]), (strong, by_key[128, "reissued"])):
-        found = sweep.speedups
-        if found:
-            values = [entry.mean for entry in found]
-            result.append(claims.best_delta(f"best-delta-{setting.level}", setting.delta, setting.deltas, values))
-    for setting in plan.settings:
-        options = setting.scenario.to_table()["schemes"]["code-based"]
-        sizes = options["n"], setting.scenario.features.dimension, options["t"], options["beta"]
-        result.append(claims.security_level(f"security-level-{setting.level}", setting.level, *sizes))
+    for setting, sweep in ((wide, once_92), (strong, reissued_128)):
+        if sweep.speedups:
+            values = [entry.mean for entry in sweep.speedups]
+            tried = claims.best_delta(f"best-delta-{setting.level}", setting.options["delta"], setting.deltas, values)
+            result.append(dataclasses.replace(tried, claimed=setting.delta))
+    result += [_security_level(setting) for setting in plan.settings]
     result.append(claims.frame_errors(1.33e-5, rate))
     errors = [run.summary["gradient_error"] for name, entries in runs.items() for run in entries if name != "minibatch"]
     result.append(claims.gradient_error(max(errors), 1e-4))
     for setting in plan.settings:
-        options = setting.scenario.to_table()["schemes"]["code-based"]
-        length, weight, count = options["t_tot"], options["t"], options["M"]
-        found_family = family(length, weight, count)
-        least = least_overlap(length, weight, count)
-        name = f"support-overlap-{setting.level}"
-        result.append(claims.overlap(name, length, weight, count, found_family.overlap, least))
+        sizes = setting.options["t_tot"], setting.options["t"], setting.options["M"]
+        found, least = family(*sizes).overlap, least_overlap(*sizes)
+        result.append(claims.overlap(f"support-overlap-{setting.level}", *sizes, found, least))
     return result
 
 
+def _security_level(setting: Setting) -> claims.Claim:
+    options, k = setting.options, setting.scenario.features.dimension
+    name = f"security-level-{setting.level}"
+    return claims.security_level(name, setting.level, options["n"], k, options["t"], options["beta"])
+
+
 def _measured(entries: Sequence[Run]) -> dict[str, Any]:
-    targets = entries[0].scenario.training.targets
-    times = {target_name(target): [run.seconds_to(target) for run in entries] for target in targets}
+    targets = {target_name(target): target for target in entries[0].scenario.training.targets}
     return {
         "epochs_to_accuracy": {
-            target_name(target): [first_epoch(run.epochs["accuracy"], target) for run in entries] for target in targets
+            name: [first_epoch(run.epochs["accuracy"], target) for run in entries] for name, target in targets.items()
         },
-        "time_to_accuracy": {
-            target: [None if seconds is None else float(seconds.mean(dtype=np.float64)) for seconds in found]
-            for target, found in times.items()
-        },
+        "time_to_accuracy": {name: [_mean_time(run, target) for run in entries] for name, target in targets.items()},
         "seconds_per_epoch": float(np.mean([run.timings[:, -1].mean() / run.timings.shape[1] for run in entries])),
         "runs": [run.summary["scenario_id"] for run in entries],
-        "handovers": [run.summary["handovers"] for run in entries],
-        "gradient_error": [run.summary["gradient_error"] for run in entries],
-        "final_accuracy": [run.summary["final_accuracy"] for run in entries],
-        "wall_seconds": [run.summary["wall_seconds"] for run in entries],
+        **{
+            key: [run.summary[key] for run in entries]
+            for key in ("handovers", "gradient_error", "final_accuracy", "wall_seconds")
+        },
     }
 
 
+def _mean_time(run: Run, target: float) -> float | None:
+    seconds = run.seconds_to(target)
+    return None if seconds is None else float(seconds.mean(dtype=np.float64))
+
+
 def _table1(setting: Setting) -> dict[str, Any]:
-    options = setting.scenario.to_table()["schemes"]["code-based"]
-    k = setting.scenario.features.dimension
-    claim = claims.security_level("", setting.level, options["n"], k, options["t"], options["beta"])
+    options, level = setting.options, _security_level(setting)
     shown = {name: options[name] for name in ("n", "beta", "t_tot", "t", "M")}
-    distance = options["t"] - options["beta"]
-    return {"log2_q": 32, "k": k, **shown, "distance": distance, "claimed": setting.level, "formula": claim.measured}
-
-
-def _write(
-    out: Path,
-    plan: Plan,
-    summary: dict[str, Any],
-    runs: Mapping[str, Sequence[Run]],
-    faster: Mapping[str, Sequence[Run]],
-) -> None:
-    curves = [figures.Curve(name, entries) for name, entries in runs.items()]
-    all_curves = [*curves, *(figures.Curve(name, entries) for name, entries in faster.items())]
-    targets = plan.minibatch.training.targets
-    try:
-        figures.save(figures.accuracy_against_time(curves, targets=targets), out / "figure1.png")
-        figures.save(figures.speedup_against_delta(summary["delta_sweep"], targets[-1]), out / "delta.png")
-        figures.save(figures.accuracy_against_time(all_curves, targets=targets), out / "beyond.png")
-    except MissingExtraError as error:
-        summary["figures"] = str(error)  # the numbers are worth writing without them
-    write_text(out / "claims.csv", to_csv(summary["claims"]))
-    write_text(out / "claims.md", table_markdown(_HEADER, [list(claim.values()) for claim in summary["claims"]]))
-    write_text(out / "index.html", _page(out, summary))
-    write_json(out / "summary.json", summary)
-
-
-def _page(out: Path, summary: dict[str, Any]) -> str:
-    rows = [list(claim.values()) for claim in summary["claims"]]
-    table1 = summary["table1"]
-    seeds = len(summary["feature_seeds"])
-    caption = f"Mean and 95% band over {seeds} feature seeds and {summary['timing_draws']} timing draws."
-    sections = [
-        ("Every claim", table_html(_HEADER, rows)),
-        ("Table I", table_html(list(table1[0]), [list(row.values()) for row in table1])),
-    ]
-    if "figures" not in summary:
-        sections[1:1] = [
-            ("Figure 1: accuracy against training time", figure_html(out / "figure1.svg", caption)),
-            ("Which Delta is best", figure_html(out / "delta.svg", caption)),
-            ("Beyond the paper: sealed sharing on the same fleet and links", figure_html(out / "beyond.svg", caption)),
-        ]
-    return page("Computational Code-Based Privacy in Coded Federated Learning: claimed and measured", sections)
+    known = {"log2_q": 32, "k": setting.scenario.features.dimension, **shown}
+    return {**known, "distance": options["t"] - options["beta"], "claimed": level.claimed, "formula": level.measured}

@@ -1,23 +1,27 @@
 """A grid of scenarios, on all cores: one process a core, one run directory a cell."""
 
 import itertools
+import os
+import signal
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from codedfl import schemes
-from codedfl.errors import MissingExtraError, UsageError
+from codedfl.errors import TrainingError, UsageError
 from codedfl.progress import Progress
-from codedfl.report import figures
-from codedfl.runs import execute, target_name
+from codedfl.runs import execute
 from codedfl.scenario import Scenario
-from codedfl.storage import refuse_file, write_json, write_text
-from codedfl.studies.compare import SharedProblem, to_csv
-from codedfl.studies.parallel import in_processes
+from codedfl.storage import refuse_file
+from codedfl.studies.tables import write_rows
+from codedfl.task.shared import SharedProblem
 
 __all__ = ["sweep"]
-
-Cell = Mapping[str, Any]
 
 
 def sweep(
@@ -27,54 +31,56 @@ def sweep(
     progress: Progress,
     workers: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Run every combination of the values; write ``sweep.json``, ``.csv`` and, for one numeric key, a figure."""
+    """Run every combination of the values; write ``sweep.json`` and ``sweep.csv``."""
     if any(len(values) == 0 for values in grid.values()):
         raise UsageError("--over needs at least one value for each key, for example --over links.loss=0,0.1")
     cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     wanted = [scenario.with_settings(cell) for cell in cells]  # a wrong value is refused before anything runs
     for entry in wanted:
         schemes.check(entry)
+    refuse_file(out)
     summaries = _run_all(wanted, out, progress, workers)
     rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
-    write_json(out / "sweep.json", rows)
-    write_text(out / "sweep.csv", to_csv(rows))
-    _draw(scenario, grid, rows, out)
+    write_rows(out, "sweep", rows)
     return rows
 
 
 def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None) -> list[dict[str, Any]]:
-    """Run each experiment once, however many cells it fills."""
+    """Run each experiment once, however many cells it fills; the first failure ends all."""
     places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
     distinct = dict(zip(places, wanted, strict=True))
-    refuse_file(out)
-    jobs = [(entry.to_toml(), str(place)) for place, entry in distinct.items()]
-    results = in_processes(_cell, jobs, lambda done: progress("sweep", done, len(jobs)), workers)
-    summaries = dict(zip(distinct, results, strict=True))
-    return [summaries[place] for place in places]
+    context = get_context("spawn")  # a forked child would inherit the locks of BLAS threads
+    with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, len(distinct)), context, _start) as pool:
+        try:
+            cells = {place: pool.submit(_run, entry.to_toml(), str(place)) for place, entry in distinct.items()}
+            pending = set(cells.values())
+            progress("sweep", 0, len(cells))
+            while pending:
+                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for cell in finished:
+                    cell.result()
+                progress("sweep", len(cells) - len(pending), len(cells))
+            return [cells[place].result() for place in places]
+        except BrokenProcessPool:
+            raise TrainingError(
+                "a process was ended from outside (perhaps for lack of memory); "
+                "rerun the same command, with fewer processes if memory is short"
+            ) from None
+        except BaseException:
+            for process in list(getattr(pool, "_processes", {}).values()):
+                process.terminate()  # the checkpoints stay, so the same command resumes from them
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
 
 
-_shared = SharedProblem(lambda stage, done, total: None)
+def _start() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threadpool_limits(1)
 
 
-def _cell(scenario: str, place: str) -> dict[str, Any]:
+_shared = SharedProblem()
+
+
+def _run(scenario: str, place: str) -> dict[str, Any]:
     chosen = Scenario.from_toml(scenario)
-    run = execute(chosen, Path(place), problem=_shared.get(chosen))
-    return run.summary
-
-
-def _draw(scenario: Scenario, grid: Mapping[str, Sequence[Any]], rows: Sequence[dict[str, Any]], out: Path) -> None:
-    (key, values), *others = grid.items()
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    if others or not numeric or not scenario.training.targets:
-        return
-    target = scenario.training.targets[-1]
-    name = target_name(target)
-    bands = []
-    for entry in rows:
-        mean, limits = entry["time_to_accuracy"].get(name), entry["time_to_accuracy_band"].get(name)
-        low, high = limits if limits and None not in limits else (mean, mean)
-        bands.append(None if mean is None else (mean, low, high))
-    try:
-        figures.save(figures.time_against_setting(key, values, bands, target), out / "sweep.png")
-    except MissingExtraError:
-        return
+    return execute(chosen, Path(place), problem=_shared.get(chosen)).summary

@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from codedfl.errors import UsageError
-from codedfl.progress import silent
+from codedfl.errors import DataError, TrainingError, UsageError
+from codedfl.progress import Progress, silent
+from codedfl.report import comparison
 from codedfl.runs import directory as runs
-from codedfl.studies import compare as module
-from codedfl.studies.compare import BENCHMARK, SharedProblem, compare, row, to_csv
+from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES as REGISTERED
+from codedfl.schemes.sharing.sealed import Sealed
+from codedfl.studies.compare import BENCHMARK, compare
+from codedfl.studies.tables import to_csv
 from codedfl.task import Problem
+from codedfl.task.shared import SharedProblem
 from rundirs import FINISHED, SCHEMES, files, small, strict_json, tree
 
 PROMISED = {
@@ -34,13 +39,14 @@ PROMISED = {
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """All three schemes; tests only read them."""
     out = tmp_path_factory.mktemp("compared")
-    return out, compare(small(), ["conventional", "drop-slowest"], out, silent)
+    return out, drawn(out, small(), ["conventional", "drop-slowest"])
 
 
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes longer than the runs of these tests."""
-    monkeypatch.setattr(module.figures, "save", lambda figure, path: None)
+def drawn(out: Path, scenario: Scenario, names: list[str], progress: Progress = silent) -> list[dict[str, Any]]:
+    """Compare and draw, as the command does."""
+    rows = compare(scenario, names, out, progress)
+    comparison.draw_accuracies(scenario, rows, out, progress)
+    return rows
 
 
 def test_rows_have_the_promised_keys_and_the_benchmark_comes_first(compared) -> None:
@@ -64,13 +70,13 @@ def test_speedup_is_benchmark_over_own(compared) -> None:
     assert rows[2]["speedups"]["0.7"] > 1, "whoever waits for the slowest is slower"
 
 
-def test_the_speedup_is_that_of_the_last_target(no_figures: None, tmp_path: Path) -> None:
+def test_the_speedup_is_that_of_the_last_target(tmp_path: Path) -> None:
     rows = compare(small({"training.targets": [0.5, 0.7]}), ["conventional"], tmp_path, silent)
     times = [entry["time_to_accuracy"]["0.7"] for entry in rows]
     assert [entry["speedup"] for entry in rows] == [1, times[0] / times[1]]
 
 
-def test_no_targets_no_speedup(no_figures: None, tmp_path: Path) -> None:
+def test_no_targets_no_speedup(tmp_path: Path) -> None:
     rows = compare(small({"training.targets": [], "training.epochs": 3}), ["conventional"], tmp_path, silent)
     assert [(entry["speedup"], entry["time_to_accuracy"]) for entry in rows] == [(None, {})] * 2
 
@@ -80,8 +86,7 @@ def test_rows_say_what_the_runs_found(compared) -> None:
     for entry in rows:
         run = runs.load(out / "runs" / f"{entry['scheme']}-{entry['scenario_id']}")
         assert run.scenario == small({"scheme": entry["scheme"]})
-        assert row(run, runs.load(out / "runs" / f"{BENCHMARK}-{rows[0]['scenario_id']}")) == entry
-        for key in ("epochs", "final_accuracy", "time_to_accuracy", "bits_sent", "device_macs"):
+        for key in entry.keys() & run.summary.keys():
             assert entry[key] == run.summary[key]
     assert [entry["survives_losses"] for entry in rows] == [0, 0, 1], "drop-slowest waits for 4 of 5"
 
@@ -107,27 +112,25 @@ def test_files(compared) -> None:
 
 
 @pytest.mark.parametrize("names", [[], ["minibatch"], ["conventional", "conventional", "minibatch"]])
-def test_the_benchmark_is_always_there_and_nothing_twice(no_figures: None, tmp_path: Path, names: list[str]) -> None:
+def test_the_benchmark_is_always_there_and_nothing_twice(tmp_path: Path, names: list[str]) -> None:
     rows = compare(small({"training.epochs": 3}), names, tmp_path, silent)
     assert [entry["scheme"] for entry in rows] == ["minibatch", *dict.fromkeys(n for n in names if n != "minibatch")]
 
 
-def test_the_scheme_of_the_scenario_does_not_matter(no_figures: None, tmp_path: Path) -> None:
+def test_the_scheme_of_the_scenario_does_not_matter(tmp_path: Path) -> None:
     base = small({"training.epochs": 3})
     first = compare(base, ["conventional"], tmp_path, silent)
     assert compare(base.with_settings({"scheme": "drop-slowest"}), ["conventional"], tmp_path, silent) == first
 
 
-def test_finished_runs_are_not_run_again(no_figures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_runs_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compare(small({"training.epochs": 3}), SCHEMES, tmp_path, silent)
     monkeypatch.setattr(runs, "train", None)
     monkeypatch.setattr(Problem, "build", None)
     assert compare(small({"training.epochs": 3}), SCHEMES, tmp_path, silent) == first
 
 
-def test_data_are_prepared_once_for_all_schemes(
-    no_figures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_data_are_prepared_once_for_all_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     build = Problem.build
     monkeypatch.setattr(Problem, "build", lambda *arguments: built.append(1) or build(*arguments))
@@ -152,14 +155,14 @@ def test_an_unknown_scheme_is_refused_before_anything_is_written(tmp_path: Path)
 def test_without_matplotlib_everything_but_the_figure_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     said = []
-    compare(small({"training.epochs": 3}), [], tmp_path, lambda stage, done, total: said.append(stage))
+    drawn(tmp_path, small({"training.epochs": 3}), [], lambda stage, done, total: said.append(stage))
     assert {path.name for path in tmp_path.iterdir()} == {"compare.json", "compare.csv", "runs"}
     assert any("codedfl[plots]" in stage for stage in said)
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_very_few_epochs_still_make_a_figure(tmp_path: Path, epochs: int) -> None:
-    compare(small({"training.epochs": epochs}), ["conventional"], tmp_path, silent)
+    drawn(tmp_path, small({"training.epochs": epochs}), ["conventional"])
     assert (tmp_path / "compare.png").exists()
 
 
@@ -169,4 +172,50 @@ def test_csv_of_nested_rows() -> None:
 
 
 def test_the_benchmark_is_the_papers() -> None:
-    assert module.BENCHMARK == "minibatch"
+    assert BENCHMARK == "minibatch"
+
+
+def test_a_scheme_that_does_not_fit_has_a_row_that_says_so(tmp_path: Path) -> None:
+    changes = {"schemes.drop-slowest.wait_for": 6, "training.epochs": 3}  # of five devices
+    rows = drawn(tmp_path, small(changes), ["drop-slowest", "conventional"])
+    assert [entry["scheme"] for entry in rows] == ["minibatch", "drop-slowest", "conventional"]
+    assert [entry["refused"] is None for entry in rows] == [True, False, True]
+    assert "wait_for = 6" in rows[1]["refused"]
+    assert rows[1].keys() == rows[0].keys()
+    assert (rows[1]["epochs"], rows[1]["time_to_accuracy"], rows[1]["speedup"]) == (None, None, None)
+    assert rows[2]["epochs"] == 3
+    assert (tmp_path / "compare.png").exists()
+    assert strict_json((tmp_path / "compare.json").read_text()) == rows
+
+
+def test_wrong_options_and_data_refuse_the_scheme_they_concern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: Any) -> None:
+        raise DataError("a device has a feature of 2.0, but promised at most 1")
+
+    monkeypatch.setattr(Sealed, "device", refuse)
+    changes = {"schemes.secagg.inner": "nosuch", "training.epochs": 2}
+    rows = compare(small(changes), ["secagg", "sealed"], tmp_path, silent)
+    assert rows[0]["refused"] is None
+    assert "schemes.secagg.inner = 'nosuch'" in rows[1]["refused"]
+    assert "promised" in rows[2]["refused"]
+
+
+def test_without_the_benchmark_there_are_no_speedups(tmp_path: Path) -> None:
+    rows = compare(small({"schemes.minibatch.parts": 1000, "training.epochs": 3}), ["conventional"], tmp_path, silent)
+    assert "parts = 1000" in rows[0]["refused"]
+    assert rows[1]["refused"] is None
+    assert set(rows[1]["speedups"].values()) == {None}
+
+
+def test_if_no_scheme_has_a_result_the_first_error_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="diverged"):
+        compare(small({"training.learning_rate": 1e6}), ["conventional"], tmp_path, silent)
+    assert not (tmp_path / "compare.json").exists()
+
+
+def test_a_broken_cipher_is_in_the_row(tmp_path: Path) -> None:
+    """Whether or not the scheme fits the data."""
+    broken = [name for name, scheme in REGISTERED.items() if scheme.verdict == "broken"]
+    assert broken == ["code-based"]
+    rows = compare(small({"training.epochs": 2}), broken, tmp_path, silent)
+    assert [entry["verdict"] for entry in rows] == ["not encrypted", "broken"]

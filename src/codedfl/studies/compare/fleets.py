@@ -5,24 +5,30 @@ from typing import Any
 
 from codedfl.scenario import Scenario, load
 
-__all__ = ["fleets_of", "label_sorted"]
+__all__ = ["fleets_of", "label_sorted", "own_fleet"]
 
 _PRESETS = ("homogeneous", "heavy-tailed", "paper")
 _COUNT = 3
 
 
+def own_fleet(scenario: Scenario) -> str:
+    """Return the name of a scenario's fleet: that of the preset with the same devices, if there is one."""
+    alike = (name for name in _PRESETS if load(name).fleet.devices == scenario.fleet.devices)
+    return next(alike, scenario.name)
+
+
 def fleets_of(scenario: Scenario) -> dict[str, Scenario]:
     """Return the scenario on three fleets by name: its own first, then those of the presets that are others."""
     presets = {name: load(name) for name in _PRESETS}
-    alike = [name for name, preset in presets.items() if preset.fleet.devices == scenario.fleet.devices]
-    own = alike[0] if alike else scenario.name
+    own = own_fleet(scenario)
     others = [name for name in _PRESETS if name != own][: _COUNT - 1]
     return {own: scenario} | {name: _moved(scenario, name, presets) for name in others}
 
 
 def label_sorted(scenario: Scenario) -> Scenario:
-    """Return the scenario with data sorted by label, one run of labels a device."""
-    return scenario.with_settings({"partition.kind": "shards", "partition.shards_per_device": 1})
+    """Return the scenario with data sorted by label, one run of labels a device; one training gives the accuracy."""
+    changes = {"partition.kind": "shards", "partition.shards_per_device": 1, "timing.repeats": 1}
+    return scenario.with_settings(changes)
 
 
 def _moved(scenario: Scenario, name: str, presets: Mapping[str, Scenario]) -> Scenario:

@@ -1,0 +1,232 @@
+"""Comparisons of schemes: a figure of one fleet, or a page and a figure of several fleets."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codedfl.progress import Progress, silent
+from codedfl.report.figures import accuracy_against_time, new_figure, save_if_possible, time_and_band
+from codedfl.report.pages import seconds_text, table_markdown
+from codedfl.runs import load, target_name
+from codedfl.scenario import Scenario
+from codedfl.storage import write_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["draw_accuracies", "time_by_scheme", "write_page"]
+
+Row = Mapping[str, Any]
+_VERDICTS = {"holds": ("#0072B2", "o"), "not encrypted": ("#E69F00", "s"), "broken": ("#D55E00", "X")}
+_OTHER_VERDICTS = (("#009E73", "D"), ("#CC79A7", "^"), ("#56B4E9", "v"), ("#000000", "P"))
+"""Colours and marks of a scheme's secrecy; either tells verdicts apart."""
+_ALMOST_ZERO = 1e-300
+"""Stands for zero on a logarithmic axis."""
+
+
+def draw_accuracies(scenario: Scenario, rows: Sequence[Row], out: Path, progress: Progress = silent) -> None:
+    """Draw accuracy against time into ``compare.png`` and ``.svg``, from the runs below ``out``."""
+    shown = [row for row in rows if row["refused"] is None]
+    curves = {row["scheme"]: [load(out / "runs" / f"{row['scheme']}-{row['scenario_id']}")] for row in shown}
+    targets, metric = scenario.training.targets, shown[0]["metric"]
+    save_if_possible(
+        lambda: accuracy_against_time(curves, targets=targets, metric=metric), out / "compare.png", progress
+    )
+
+
+def write_page(
+    scenario: Scenario, rows: Sequence[Row], out: Path, progress: Progress = silent, *, command: str = ""
+) -> None:
+    """Write ``compare.md`` and, if there are targets, ``compare.png`` and ``.svg``; ``command`` made the rows.
+
+    The page has a table for each fleet, what each party sees, and which schemes have no result.
+    """
+    targets = scenario.training.targets
+    metric = next((row["metric"] for row in rows if row["metric"]), "accuracy")
+    fleets, schemes = (list(dict.fromkeys(row[key] for row in rows)) for key in ("fleet", "scheme"))
+    parts = [f"# {len(schemes)} schemes on {len(fleets)} fleets\n", _opening(scenario, command)]
+    if targets and save_if_possible(lambda: time_by_scheme(rows, targets, metric), out / "compare.png", progress):
+        parts.append("![Time to accuracy by scheme and fleet](compare.png)\n")
+    for fleet in fleets:
+        own = [row for row in rows if row["fleet"] == fleet]
+        parts.append(f"## Fleet `{fleet}`, {own[0]['devices']} devices\n")
+        parts.append(_fleet(own, [target_name(target) for target in targets], metric))
+    parts += [_leaks(rows), _refusals(rows)]
+    write_text(out / "compare.md", "\n".join(part for part in parts if part))
+
+
+def _opening(scenario: Scenario, command: str) -> str:
+    made, timing = f"Made by `{command}`. " if command else "", scenario.timing
+    return (
+        f"{made}Scenario `{scenario.name}`, id {scenario.id()}; {timing.draws} timing draws, seed {timing.seed}. "
+        "Times are virtual: mean (95% of draws). A scheme whose model "
+        "follows the timing is trained several times instead (`timing_draws` in compare.json). `trained`: times, costs "
+        "and accuracies of real trainings on this fleet. `predicted`: a scheme that gives the gradient of all data "
+        "trains the same model on every fleet, so its epochs are those of the first fleet, and its times, bits and "
+        "multiplications follow from the sizes of its messages. Costs are those of a training that ends with the last "
+        "target, or with the last epoch if that is not reached; megabytes and multiplications: mean of all devices "
+        "(largest). The accuracy at its end is under iid (data dealt at random) / sorted (by label, one run a "
+        "device). The attacks ran on the first fleet.\n"
+    )
+
+
+def _fleet(rows: Sequence[Row], targets: Sequence[str], metric: str) -> str:
+    score = "accuracy" if metric == "accuracy" else "R²"
+    header = ["scheme", "solver", "how", "epochs", *(f"time to {target}" for target in targets), "speed-up"]
+    header += [
+        "up MB",
+        "down MB",
+        "d2d MB",
+        "multiplications",
+        f"{score} iid / sorted",
+        "survives",
+        "secrecy: the server sees",
+    ]
+    header += ["strongest attack"]
+    return table_markdown(header, [_line(row, targets) for row in rows])
+
+
+def _line(row: Row, targets: Sequence[str]) -> list[str]:
+    name, accuracies = f"`{row['scheme']}`", f"{_share(row['accuracy_iid'])} / {_share(row['accuracy_sorted'])}"
+    if row["refused"] is not None:
+        filler = ["-"] * (len(targets) + 6)
+        return [name, row["solver"], "no result", *filler, accuracies, "-", row["verdict"], _attack(row)]
+    times = [_time(row["time_to_accuracy"][target], row["time_to_accuracy_band"][target]) for target in targets]
+    sizes = [_pair(row["bits_per_device"][link], 8e6) for link in ("up", "down", "d2d")]
+    return [
+        name,
+        row["solver"],
+        "predicted" if row["predicted"] else "trained",
+        f"{row['epochs']:,}",
+        *times,
+        "-" if row["speedup"] is None else f"{row['speedup']:.3g}",
+        *sizes,
+        _pair(row["macs_per_device"], 1),
+        accuracies,
+        str(row["survives_losses"]),
+        f"{row['verdict']}: {row['leakage']['server']}",
+        _attack(row),
+    ]
+
+
+def _time(seconds: float | None, limits: Sequence[float | None] | None) -> str:
+    if seconds is None or not limits or None in limits:
+        return seconds_text(seconds)
+    return f"{seconds_text(seconds)} ({seconds_text(limits[0])} to {seconds_text(limits[1])})"
+
+
+def _pair(values: Mapping[str, float], unit: float) -> str:
+    return f"{values['mean'] / unit:.3g} ({values['largest'] / unit:.3g})"
+
+
+def _share(accuracy: float | None) -> str:
+    return "-" if accuracy is None else f"{accuracy:.4f}"
+
+
+def _attack(row: Row) -> str:
+    attack = row["attack"]
+    if attack is None:
+        return "not attacked"
+    if attack["verdict"] is None:
+        return "no view to attack"
+    if attack["verdict"] == "holds":
+        return f"holds ({attack['tried']} attacks)"
+    return f"{attack['verdict']} ({attack['attack']}: {attack['view']})"
+
+
+def _leaks(rows: Sequence[Row]) -> str:
+    """Group schemes by what each party sees; that may differ from fleet to fleet."""
+    alike: dict[tuple[str, ...], dict[str, None]] = {}
+    for row in rows:
+        if row["leakage"] is not None:
+            alike.setdefault(tuple(row["leakage"].values()), {})[f"`{row['scheme']}`"] = None
+    lines = [[", ".join(names), *words] for words, names in alike.items()]
+    return "## Who sees what\n\n" + table_markdown(["schemes", "server", "devices", "eavesdropper"], lines)
+
+
+def _refusals(rows: Sequence[Row]) -> str:
+    kinds = (("refused", "data dealt at random"), ("refused_sorted", "data sorted by label"))
+    lines = [
+        f"- `{row['scheme']}` on fleet `{row['fleet']}`, {words}: {row[key]}\n"
+        for row in rows
+        for key, words in kinds
+        if row[key] is not None
+    ]
+    return "## Where there is no result\n\n" + "".join(lines) if lines else ""
+
+
+def time_by_scheme(rows: Sequence[Row], targets: Sequence[float], metric: str = "accuracy") -> "Figure":
+    """Draw the time to the first and the last target by scheme, a panel a fleet; the quickest on the first on top.
+
+    Marks show the verdict on a scheme's secrecy.
+    """
+    fleets = {row["fleet"]: row["devices"] for row in rows}
+    shown = [target_name(target) for target in dict.fromkeys((targets[0], targets[-1]))]
+    order = _quickest_first([row for row in rows if row["fleet"] == rows[0]["fleet"]], shown[-1])
+    styles = _verdict_styles(row["verdict"] for row in rows)
+    figure = new_figure(3.2 * len(fleets) + 1.4, 1.7 + 0.3 * len(order))
+    panels = figure.subplots(1, len(fleets), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (fleet, devices) in zip(panels, fleets.items(), strict=True):
+        for row in (row for row in rows if row["fleet"] == fleet):
+            _draw_times(axes, row, order.index(row["scheme"]), shown, styles[row["verdict"]])
+        axes.set(xscale="log", axisbelow=True)
+        axes.grid(visible=True, axis="x", which="major", color="0.85")
+        axes.grid(visible=True, axis="y", color="0.93")
+        axes.set_title(f"{fleet} ({devices} devices)", fontsize=10)
+    panels[0].set_yticks(range(len(order)), order, fontsize=9)
+    panels[0].set_ylim(len(order) - 0.5, -0.5)
+    panels[0].set_xlim(*_time_limits(rows, shown))
+    figure.supxlabel("training time in virtual seconds (logarithmic): mean and 95% of timing draws", fontsize=9)
+    handles = list(_time_legend(styles, shown, metric))
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6), fontsize=8)
+    return figure
+
+
+def _quickest_first(rows: Sequence[Row], target: str) -> list[str]:
+    times = {row["scheme"]: (row["time_to_accuracy"] or {}).get(target) or np.inf for row in rows}
+    return sorted(times, key=lambda name: float(times[name]))
+
+
+def _verdict_styles(verdicts: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Give each verdict a colour and a mark: the known ones always theirs, in their order."""
+    found = set(verdicts)
+    others = zip(sorted(found - _VERDICTS.keys()), cycle(_OTHER_VERDICTS), strict=False)
+    return {verdict: style for verdict, style in _VERDICTS.items() if verdict in found} | dict(others)
+
+
+def _draw_times(axes: "Axes", row: Row, place: int, targets: Sequence[str], style: tuple[str, str]) -> None:
+    """Mark the times of one scheme: the last target filled, the first hollow and a little higher."""
+    colour, mark = style
+    for target in targets:
+        last, found = target == targets[-1], time_and_band(row, target)
+        if found is not None:
+            seconds, low, high = found
+            height = place + (0.13 if last else -0.13)
+            axes.plot([max(low, _ALMOST_ZERO), high], [height] * 2, color=colour, linewidth=4, alpha=0.35)
+            axes.plot(seconds, height, mark, color=colour, markerfacecolor=colour if last else "white", markersize=6)
+        elif last:
+            words = "no result" if row["refused"] else f"{float(target):g} not reached"
+            axes.annotate(words, (0.98, place), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va="center")
+
+
+def _time_limits(rows: Sequence[Row], targets: Sequence[str]) -> tuple[float, float]:
+    """Return the ends of an axis for all times; a band that begins at zero runs off it."""
+    found = [times for row in rows for target in targets if (times := time_and_band(row, target))]
+    lows = [max(low, seconds / 10) for seconds, low, _ in found]
+    return (min(lows) / 1.5, max(high for *_, high in found) * 1.5) if found else (0.1, 1.0)
+
+
+def _time_legend(styles: Mapping[str, tuple[str, str]], targets: Sequence[str], metric: str) -> Iterator[Any]:
+    from matplotlib.lines import Line2D
+
+    for verdict, (colour, mark) in styles.items():
+        yield Line2D([], [], color=colour, marker=mark, linestyle="none", label=f"secrecy: {verdict}")
+    word = "accuracy" if metric == "accuracy" else "R²"
+    for target in targets:
+        face = "0.3" if target == targets[-1] else "white"
+        label = f"to {word} {float(target):g}"
+        yield Line2D([], [], color="0.3", marker="o", linestyle="none", markerfacecolor=face, label=label)

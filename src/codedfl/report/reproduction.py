@@ -1,0 +1,76 @@
+"""The paper's experiment as figures, a table of claims and a page."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codedfl.progress import Progress, silent
+from codedfl.report.figures import accuracy_against_time, curve_style, new_figure, plain_ticks, save_if_possible
+from codedfl.report.pages import figure_html, page, table_html, table_markdown
+from codedfl.storage import write_text
+from codedfl.studies.reproduce import Reproduction
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["speedup_against_delta", "write_reproduction"]
+
+_HEADER = ("claim", "paper", "measured", "low", "high", "verdict", "reason")
+_TICKS = (0.03, 0.1, 0.3, 1, 2, 3, 4, 5, 6, 10, 30, 100)
+
+
+def write_reproduction(found: Reproduction, out: Path, progress: Progress = silent) -> None:
+    """Write ``claims.md``, ``index.html`` and the figures ``figure1``, ``delta`` and ``beyond`` as PNG and SVG."""
+    summary, targets = found.summary, found.runs["minibatch"][0].scenario.training.targets
+    drawings = {
+        "figure1": lambda: accuracy_against_time(found.runs, targets=targets),
+        "delta": lambda: speedup_against_delta(summary["delta_sweep"], targets[-1]),
+        "beyond": lambda: accuracy_against_time({**found.runs, **found.sealed}, targets=targets),
+    }
+    drawn = [save_if_possible(draw, out / f"{name}.png", progress) for name, draw in drawings.items()]
+    claims = [list(claim.values()) for claim in summary["claims"]]
+    write_text(out / "claims.md", table_markdown(_HEADER, claims))
+    write_text(out / "index.html", _page(out, summary, claims, figures=all(drawn)))
+
+
+def _page(out: Path, summary: Mapping[str, Any], claims: Sequence[Sequence[Any]], *, figures: bool) -> str:
+    seeds, table = len(summary["feature_seeds"]), summary["table1"]
+    caption = f"Mean and 95% band over {seeds} feature seeds and {summary['timing_draws']} timing draws."
+    heading = "Table I in small; claimed: the levels of the paper's own parameters" if summary["quick"] else "Table I"
+    sections = [
+        ("Every claim", table_html(_HEADER, claims)),
+        (heading, table_html(list(table[0]), [list(row.values()) for row in table])),
+    ]
+    if figures:
+        sections[1:1] = [
+            ("Figure 1: accuracy against training time", figure_html(out / "figure1.svg", caption)),
+            ("Which Delta is best", figure_html(out / "delta.svg", caption)),
+            ("Beyond the paper: sealed sharing on the same fleet and links", figure_html(out / "beyond.svg", caption)),
+        ]
+    return page("Computational Code-Based Privacy in Coded Federated Learning: claimed and measured", sections)
+
+
+def speedup_against_delta(sweeps: Sequence[Mapping[str, Any]], target: float) -> "Figure":
+    """Draw the speed-up of each setting and supply against Delta, with 95% bars."""
+    figure = new_figure()
+    axes = figure.add_subplot()
+    for number, sweep in enumerate(entry for entry in sweeps if entry["points"]):
+        columns = {name: np.array([point[name] for point in sweep["points"]]) for name in sweep["points"][0]}
+        bars = np.clip([columns["speedup"] - columns["low"], columns["high"] - columns["speedup"]], 0, None)
+        label = f"claimed {sweep['level']} bit, supports {sweep['supply']}"
+        # bars of neighbouring curves would hide each other, so each curve is moved a little
+        moved = columns["delta"] * 1.02**number
+        axes.errorbar(moved, columns["speedup"], bars, marker="o", capsize=2, label=label, **curve_style(number))
+    axes.axhline(1, color="0.6", linewidth=0.8, linestyle=":")
+    axes.set(xscale="log", yscale="log")
+    plain_ticks(axes.xaxis, sorted({point["delta"] for sweep in sweeps for point in sweep["points"]}))
+    low, high = axes.get_ylim()
+    plain_ticks(axes.yaxis, [tick for tick in _TICKS if low <= tick <= high])
+    axes.set_xlabel("Delta in seconds (logarithmic): replying later than this after the fastest is straggling")
+    axes.set_ylabel(f"speed-up to {target:g} (logarithmic)")
+    axes.grid(visible=True, color="0.9")
+    title = "mean and 95% of seeds and draws"
+    figure.legend(loc="outside upper center", ncols=2, fontsize=8, title=title, title_fontsize=8)
+    return figure

@@ -1,0 +1,84 @@
+"""One row a scheme and fleet, as plain values."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from codedfl.runs import target_name
+from codedfl.schemes import SCHEMES
+from codedfl.security.attacks import Null
+from codedfl.studies.compare.measuring import GIVEN, SORTED, Measured, Measurements
+
+__all__ = ["BENCHMARK", "rows_of", "strongest"]
+
+BENCHMARK = "minibatch"
+"""Speed-ups are against this scheme, as in the paper."""
+_COSTS = (
+    *("time_to_accuracy", "time_to_accuracy_band", "timing_draws", "seconds_per_epoch", "bits_sent", "bits_per_device"),
+    *("device_macs", "macs_per_device", "survives_losses", "leakage"),
+)
+"""Keys that a row takes over from a summary."""
+_WORST_FIRST = ("falls", "leaks", "holds")
+_KEPT = ("verdict", "attack", "view", "holder", "assumption", "relative_error", "auc")
+
+
+def rows_of(measurements: Measurements) -> list[dict[str, Any]]:
+    """Return the rows, fleet by fleet; None stands where there is nothing to say."""
+    found, rows = measurements.found, []
+    for fleet in measurements.fleets:
+        base = (found[GIVEN, fleet, BENCHMARK].summary or {}).get("time_to_accuracy", {})
+        for name in measurements.names:
+            row = _row(found[GIVEN, fleet, name], found.get((SORTED, fleet, name)), base)
+            attack = strongest(measurements.outcomes[name]) if name in measurements.outcomes else None
+            rows.append({"fleet": fleet, **row, "attack": attack})
+    return rows
+
+
+def _row(found: Measured, by_label: Measured | None, base: Mapping[str, float | None]) -> dict[str, Any]:
+    scenario, summary = found.scenario, found.summary or {}
+    times, targets = summary.get("time_to_accuracy"), scenario.training.targets
+    speedups = None if times is None else {name: _ratio(base.get(name), own) for name, own in times.items()}
+    return {
+        "devices": scenario.fleet.size,
+        "scheme": scenario.scheme,
+        "solver": scenario.training.solver,
+        "predicted": found.predicted,
+        "refused": found.refused,
+        "refused_sorted": by_label.refused if by_label else None,
+        "epochs": summary.get("epochs"),
+        "final_accuracy": summary.get("final_accuracy"),
+        "metric": summary.get("metric"),
+        "accuracy_iid": summary.get("final_accuracy") if scenario.partition.kind == "iid" else None,
+        "accuracy_sorted": by_label.summary["final_accuracy"] if by_label and by_label.summary else None,
+        "speedup": speedups[target_name(targets[-1])] if speedups else None,
+        "speedups": speedups,
+        **{key: summary.get(key) for key in _COSTS},
+        "verdict": summary.get("verdict", SCHEMES[scenario.scheme].verdict),
+        "scenario_id": scenario.id(),
+    }
+
+
+def _ratio(base: float | None, own: float | None) -> float | None:
+    return None if base is None or own is None else base / own
+
+
+def strongest(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the worst verdict, and the attack and the view that it comes from.
+
+    What counts are attacks on the scheme as it is; what they get under a further assumption is under ``assuming``. The
+    null attacker does not count.
+    """
+    real = [outcome for outcome in outcomes if not outcome["assumption"] and outcome["attack"] != Null.name]
+    assumed = [outcome for outcome in outcomes if outcome["assumption"]]
+    return {**_worst(real), "tried": len(real), "assuming": _worst(assumed) if assumed else None}
+
+
+def _worst(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    if not outcomes:
+        return dict.fromkeys(_KEPT)
+    found = min(outcomes, key=lambda outcome: (_WORST_FIRST.index(outcome["verdict"]), _error(outcome)))
+    return {key: found[key] for key in _KEPT}
+
+
+def _error(outcome: Mapping[str, Any]) -> float:
+    error = outcome["relative_error"]
+    return float("inf") if error is None else float(error)
