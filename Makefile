@@ -5,10 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 OUT ?= out/reproduce
 
-.PHONY: help venv reproduce test check bench mutants clean
+.PHONY: help venv reproduce test check docs bench mutants clean
 
 help:
-	@echo "make reproduce | test | check | bench | mutants | venv | clean"
+	@echo "make reproduce | test | check | docs | bench | mutants | venv | clean"
 
 venv: .venv/.ready
 
@@ -31,6 +31,9 @@ check: venv
 
 test: check
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup  # one thread each: two workers
+
+docs: venv
+	$(BIN)/codedfl settings --markdown > docs/settings.md
 
 bench: venv
 	$(BIN)/python -m benchmarks

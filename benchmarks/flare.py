@@ -40,7 +40,11 @@ def main() -> dict[str, float]:
     sites = site_names(DEVICES)
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as folder:
         times = {"began": time.monotonic()}
-        kits = make_kits(Path(folder) / "kits", sites, settings={site: {"bare": True} for site in sites})
+        kits = make_kits(
+            Path(folder) / "kits",
+            sites,
+            settings={site: {"register": "codedfl.testing.echo:register_bare"} for site in sites},
+        )
         times["kits"] = time.monotonic()
         with running(kits_of(kits)), Admin(kits) as admin:
             while not admin.sites() >= set(sites):

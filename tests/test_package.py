@@ -1,11 +1,13 @@
 """The package as a whole: public names, and the tree of errors as it is drawn."""
 
+import doctest
 import importlib
 import importlib.metadata
 import inspect
 import pkgutil
 import re
-import types
+import subprocess
+import sys
 
 import jaxtyping
 import numpy as np
@@ -15,6 +17,7 @@ import codedfl
 import shape_checker
 from codedfl import errors
 from codedfl.task import problem as task
+from rundirs import environment
 
 MODULES = [
     "codedfl",
@@ -40,12 +43,11 @@ def test_shapes_of_signatures_are_checked_in_the_first_calls_of_every_test() -> 
 @pytest.mark.parametrize("name", MODULES)
 def test_public_names_are_declared_and_exist(name: str) -> None:
     module = importlib.import_module(name)
-    if not any(not name.startswith("__") and not inspect.ismodule(value) for name, value in vars(module).items()):
-        return  # a package that holds a docstring only
-    assert hasattr(module, "__all__"), f"{name} declares no __all__"
-    assert len(set(module.__all__)) == len(module.__all__)
-    missing = [public for public in module.__all__ if not hasattr(module, public)]
-    assert missing == []
+    if hasattr(module, "__path__") and re.search(r"^(from|import) ", inspect.getsource(module), re.MULTILINE):
+        assert hasattr(module, "__all__"), f"{name} imports names and declares no __all__"
+    public = getattr(module, "__all__", [])
+    assert len(set(public)) == len(public)
+    assert [each for each in public if not hasattr(module, each)] == []
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -59,13 +61,25 @@ def test_modules_are_described(name: str) -> None:
 
 
 def test_the_front_door_shows_what_it_declares() -> None:
-    shown = {
-        name
-        for name, value in vars(codedfl).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
-    }
-    declared = {name for name in codedfl.__all__ if not isinstance(getattr(codedfl, name), types.ModuleType)}
-    assert shown | {"__version__"} == declared
+    assert set(codedfl.__all__) <= set(dir(codedfl))
+    assert all(getattr(codedfl, name) is not None for name in codedfl.__all__)
+    with pytest.raises(AttributeError, match="'codedfl' has no attribute 'nosuch'"):
+        codedfl.nosuch  # noqa: B018
+
+
+@pytest.mark.parametrize("start", ["import codedfl", "from codedfl.cli import main; main(['--help'])"])
+def test_the_front_door_opens_without_libraries(start: str) -> None:
+    heavy = {"numpy", "scipy", "numba", "pyarrow", "rich", "sklearn", "matplotlib", "cryptography", "jaxtyping"}
+    code = f"import atexit, sys; atexit.register(lambda: print(sorted({heavy} & set(sys.modules)))); {start}"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", ["front", "runs.directory", "scenario.loading", "scenario.scenario"])
+def test_examples_are_true(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(f"codedfl.{name}"))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
@@ -98,10 +112,10 @@ def test_the_errors_are_those_of_the_drawing() -> None:
     classes = {
         name: value.__bases__[0].__name__
         for name, value in vars(errors).items()
-        if inspect.isclass(value) and issubclass(value, BaseException)
+        if inspect.isclass(value) and issubclass(value, BaseException) and not issubclass(value, Warning)
     }
     assert drawn(errors.__doc__ or "") == classes
-    assert set(classes) == set(errors.__all__)
+    assert {*classes, "CodedflWarning"} == set(errors.__all__)
 
 
 def descendants(kind: type) -> set[type]:

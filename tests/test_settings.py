@@ -51,7 +51,8 @@ def test_values_within_the_limits_are_kept(key: str, value: Any) -> None:
     [
         ("whole", 0, "0", "a whole number at least 1 and at most 9"),
         ("whole", 10, "10", "a whole number at least 1 and at most 9"),
-        ("whole", 5.0, "5.0", "a whole number"),
+        ("whole", 5.5, "5.5", "a whole number"),
+        ("whole", math.inf, "inf", "a whole number"),
         ("whole", True, "True", "a whole number"),
         ("whole", "5", "'5'", "a whole number"),
         ("whole", None, "None", "a whole number"),

@@ -1,11 +1,54 @@
-"""Train one linear model over many unequal devices, quickly and privately, and know how quickly and how privately."""
+"""Train one linear model over many unequal devices, quickly and privately, and know how quickly and how privately.
 
-from codedfl import schemes
-from codedfl.errors import CodedflError
-from codedfl.runs import Run
-from codedfl.runs import execute as run
-from codedfl.scenario import Scenario, load
+    import codedfl
+    run = codedfl.run("paper-quick", "runs/first", {"scheme": "sealed-coded"})
+
+Names are imported when they are first used, so that ``import codedfl`` costs next to nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codedfl import schemes as schemes
+    from codedfl.errors import CodedflError as CodedflError
+    from codedfl.errors import CodedflWarning as CodedflWarning
+    from codedfl.front import attack as attack
+    from codedfl.front import compare as compare
+    from codedfl.front import load_run as load_run
+    from codedfl.front import plan as plan
+    from codedfl.front import run as run
+    from codedfl.front import sweep as sweep
+    from codedfl.runs import Run as Run
+    from codedfl.scenario import Scenario as Scenario
+    from codedfl.scenario import load as load
 
 __version__ = "0.1.0"
 
-__all__ = ["CodedflError", "Run", "Scenario", "__version__", "load", "run", "schemes"]
+_HOMES = {
+    "CodedflError": "errors",
+    "CodedflWarning": "errors",
+    "Run": "runs",
+    "Scenario": "scenario",
+    "attack": "front",
+    "compare": "front",
+    "load": "scenario",
+    "load_run": "front",
+    "plan": "front",
+    "run": "front",
+    "sweep": "front",
+}
+
+__all__ = ["__version__", "schemes", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "schemes":
+        return importlib.import_module("codedfl.schemes")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'codedfl' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"codedfl.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,12 +17,15 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     │   └── ParcelError        a parcel between devices was refused
     ├── RunDirectoryError      a run directory belongs to another experiment or is damaged
     └── MissingExtraError      an optional dependency is not installed
+
+``CodedflWarning`` is what ``warnings`` shows where a choice is allowed and unsafe.
 """
 
 __all__ = [
     "CipherError",
     "CodeError",
     "CodedflError",
+    "CodedflWarning",
     "DataError",
     "DownloadError",
     "EngineError",
@@ -96,3 +99,7 @@ class RunDirectoryError(CodedflError):
 
 class MissingExtraError(CodedflError):
     """An optional dependency is not installed."""
+
+
+class CodedflWarning(UserWarning):
+    """A choice is allowed and unsafe, such as a scheme whose cipher is broken."""

@@ -8,16 +8,17 @@ value and what is allowed.
 import dataclasses
 import difflib
 import math
+import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
-
-import numpy as np
 
 from codedfl.errors import ScenarioError
 
-__all__ = ["Settings", "check_keys", "setting"]
+__all__ = ["SettingDescription", "Settings", "check_keys", "describe", "did_you_mean", "setting"]
+
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def setting(
@@ -28,10 +29,11 @@ def setting(
     high: float | None = None,
     below: float | None = None,
     choices: tuple[str, ...] | None = None,
+    help: str = "",  # noqa: A002 - what command lines call it
 ) -> Any:
-    """Declare a field: its default and its limits (``low``/``high`` included, ``above``/``below`` not)."""
-    limits = {"low": low, "above": above, "high": high, "below": below, "choices": choices}
-    return dataclasses.field(default=default, metadata={k: v for k, v in limits.items() if v is not None})
+    """Declare a field: default, limits (``low``/``high`` included, ``above``/``below`` not) and meaning."""
+    facts = {"low": low, "above": above, "high": high, "below": below, "choices": choices, "help": help}
+    return dataclasses.field(default=default, metadata={k: v for k, v in facts.items() if v is not None})
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting, dataclasses.field))
@@ -83,11 +85,54 @@ def check_keys(values: Mapping[str, Any], allowed: list[str], table: str) -> Non
     """Refuse the first key of ``values`` that is not allowed, and suggest the nearest one that is."""
     for key, value in values.items():
         if key not in allowed:
-            near = difflib.get_close_matches(key, allowed, n=1)
-            hint = f" (did you mean '{near[0]}'?)" if near else ""
             name = f"{table}.{key}" if table else key
-            listed = ", ".join(allowed) or "no keys at all"
-            raise ScenarioError(f"unknown key '{name}' (value {_shown(value)}); allowed: {listed}{hint}")
+            listed = (", ".join(allowed) or "no keys at all") + did_you_mean(key, allowed)
+            raise ScenarioError(f"unknown key '{name}' (value {_shown(value)}); allowed: {listed}")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'NAME'?)" with the nearest of the known names, or nothing if none is near."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class SettingDescription:
+    """One key: its type and limits in words, its default and its meaning."""
+
+    key: str
+    type: str
+    default: Any
+    required: bool
+    meaning: str
+
+
+def describe(settings: type[Settings], prefix: str = "") -> Iterator[SettingDescription]:
+    """Describe each key of a settings class and of its sections, in order; ``prefix`` stands before every key."""
+    hints = typing.get_type_hints(settings)
+    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+        hint, key = hints[field.name], prefix + field.name
+        section = next((a for a in (hint, *typing.get_args(hint)) if _is_section(a)), None)
+        if not _is_section(hint) and field.metadata:
+            required = field.default is dataclasses.MISSING
+            default = None if required else _plain(field.default)
+            meaning = field.metadata["help"]
+            yield SettingDescription(key, _type_in_words(hint, field.metadata), default, required, meaning)
+        if section is not None:
+            yield from describe(section, f"{key}.")
+
+
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Settings)
+
+
+def _type_in_words(hint: Any, limits: Mapping[str, Any]) -> str:
+    arguments = [a for a in typing.get_args(hint) if a not in (types.NoneType, ...)]
+    if _is_section(hint):
+        return "a table"
+    if typing.get_origin(hint) is tuple:
+        return f"a list, each {_type_in_words(arguments[0], limits)}"
+    return _type_in_words(arguments[0], limits) if arguments else _allowed(_KINDS[hint], limits)
 
 
 def _shown(value: Any) -> str:
@@ -129,18 +174,21 @@ def _section(value: Any, hint: type[Settings], key: str) -> Settings:
 
 
 def _scalar(value: Any, hint: type, key: str, limits: Mapping[str, Any]) -> Any:
-    value = value.item() if isinstance(value, np.generic) else value
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    generic: Any = getattr(sys.modules.get("numpy"), "generic", ())
+    if isinstance(value, generic):  # a number of numpy, without importing numpy
+        value = value.item()
+    if hint is int and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e3 is a whole number
     fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
     if not fits or (isinstance(value, bool) and hint is not bool):
-        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}")
+        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(_KINDS[hint], limits)}")
     if hint is float:
         try:
             value = float(value) + 0.0  # -0.0 is 0.0, also for the id of a scenario
         except OverflowError:
-            raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}") from None
+            raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(_KINDS[hint], limits)}") from None
     if not _within(value, limits) or (hint is float and not math.isfinite(value)):
-        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(words[hint], limits)}")
+        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(_KINDS[hint], limits)}")
     return value
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 
 from codedfl.errors import RunDirectoryError
 
@@ -94,5 +92,8 @@ def write_arrays(path: Path, arrays: Mapping[str, Any], *, durable: bool = True)
 
 def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
     """Write columns as Parquet."""
-    table = pa.table(dict(columns))
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.table(dict(columns))
     write_whole(path, lambda file: pyarrow.parquet.write_table(table, file))

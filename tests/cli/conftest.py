@@ -26,7 +26,7 @@ Command = Callable[..., Outcome]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with small.toml; named data sets come from empty folders, never from a network."""
-    from codedfl.data.sources import known
+    from codedfl.data.sources import known as sources
     from codedfl.data.sources.origins import EnvironmentFolder
     from rundirs import SMALL
 
@@ -36,9 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CODEDFL_DATA", str(tmp_path / "data"))
     offline = {
         name: replace(source, origins=(EnvironmentFolder(name),) if source.files else ())
-        for name, source in known.SOURCES.items()
+        for name, source in sources.SOURCES.items()
     }
-    monkeypatch.setattr(known, "SOURCES", MappingProxyType(offline))
+    monkeypatch.setattr(sources, "SOURCES", MappingProxyType(offline))
     monkeypatch.chdir(tmp_path / "work")
     (tmp_path / "work/small.toml").write_text(SMALL)
     return tmp_path / "work"

@@ -1,5 +1,6 @@
 """Wrong input of every kind: one sentence, exit code 1 or 2, nothing on the output, nothing written."""
 
+import importlib.util
 import io
 import os
 from collections.abc import Mapping
@@ -182,7 +183,34 @@ USAGE = {
     ),
     "one draw for a band": usage("plan", "-s", "small.toml", "--draws", "1", says=("--draws",)),
     "epochs from no run": Wrong(("plan", "-s", "small.toml", "--from-run", "nowhere"), 1, ("nowhere", "finished")),
-    "unknown data set to fetch": usage("data", "fetch", "nosuch", says=("nosuch", "mnist")),
+    "unknown data set to fetch": usage("data", "fetch", "mnits", says=("mnits", "did you mean 'mnist'?")),
+    "a scenario twice": usage("run", "small.toml", "-s", "paper", says=("small.toml", "paper", "name it once")),
+    "a scenario twice to sweep": usage(
+        "sweep", "small.toml", "-s", "paper", "--over", "links.loss=0", says=("paper", "name it once")
+    ),
+    "a scenario twice to compare": usage(
+        "compare", "paper-quick", "-s", "small.toml", says=("no scheme is called 'paper-quick'",)
+    ),
+    "neither scheme nor scenario": usage("compare", "paper-quik", says=("paper-quik", "did you mean 'paper-quick'?")),
+    "a scheme misspelt": usage("compare", "small.toml", "sealde", says=("sealde", "did you mean 'sealed'?")),
+    "a scheme misspelt to plan": usage("plan", "small.toml", "code-basd", says=("did you mean 'code-based'?",)),
+    "a preset misspelt": usage("run", "papr", says=("papr", "did you mean 'paper'?")),
+    "an attack misspelt": usage("attack", "--attack", "left-kernal", says=("did you mean 'left-kernel'?",)),
+    "an unknown setting": usage("settings", "training.epoch", says=("training.epoch", "'training.epochs'?")),
+    "a setting with too much": usage("settings", "training", "links", says=("links",)),
+    **{
+        f"no devices to {words[0]}": usage(*words, "--devices", "0", says=("--devices 0", "from 1 to 100000"))
+        for words in (
+            ("run", "small.toml"),
+            ("compare", "small.toml"),
+            ("plan", "small.toml"),
+            ("sweep", "small.toml", "--over", "links.loss=0"),
+            ("security", "paper-92"),
+            ("attack", "paper-92"),
+        )
+    },
+    "devices in words": usage("run", "small.toml", "--devices", "many", says=("--devices",)),
+    "devices beyond all memory": usage("run", "small.toml", "--devices", str(10**13), says=("--devices", "100000")),
     "no such data command": usage("data", "nosuch", says=("nosuch",)),
     "error with --json": usage("run", "nosuch", "--json", says=("nosuch",)),
 }
@@ -209,6 +237,8 @@ SETTINGS = {
     "targets out of order": setting("training.targets=[0.9,0.5]", "training.targets", "increase"),
     "unknown choice": setting("features.kind=fourier", "features.kind", "fourier", "rbf"),
     "unknown scheme": setting("scheme=nosuch", "scheme", "nosuch", "conventional"),
+    "scheme misspelt": setting("scheme=minibach", "minibach", "did you mean 'minibatch'?"),
+    "a fraction of thousands": setting("training.epochs=1.5e-3", "training.epochs", "whole number"),
     "options of an unknown scheme": setting("schemes.nosuch.parts=1", "nosuch"),
     "unknown option of a scheme": setting("schemes.minibatch.part=1", "schemes.minibatch.part", "parts"),
     "number for options": setting("schemes.minibatch=5", "schemes.minibatch"),
@@ -426,8 +456,8 @@ PLACES = {
 LOCAL = ("deploy", "local", "small.toml")
 KIT = ("deploy", "kit", "kits", "--scenario", "small.toml")
 DEPLOYMENTS = {
-    "no devices": Wrong((*LOCAL, "--devices", "0"), 2, ("--devices 0", "from 1 to 5")),
-    "more devices than there are": Wrong((*LOCAL, "--devices", "6"), 2, ("--devices 6", "from 1 to 5")),
+    "no devices": Wrong((*LOCAL, "--devices", "0"), 2, ("--devices 0", "from 1 to 100000")),
+    "a scenario twice": Wrong((*LOCAL, "-s", "small.toml"), 2, ("small.toml", "name it once")),
     "time that stands still": Wrong((*LOCAL, "--emulate", "0"), 2, ("--emulate 0", "above 0")),
     "time that is no number": Wrong((*LOCAL, "--emulate", "nan"), 2, ("--emulate nan", "above 0")),
     "slow links in no slow fleet": Wrong((*LOCAL, "--kernel-links"), 2, ("--kernel-links", "add --emulate SCALE")),
@@ -445,11 +475,29 @@ DEPLOYMENTS = {
         for name in ("start", "train", "status", "stop")
     },
 }
+PLUGINS = {
+    f"{name} for {words[0]}": Wrong((*words, "--plugin", "mine.py"), 2, ("mine.py",), files)
+    for words in (
+        ("run", "small.toml"),
+        ("compare", "small.toml"),
+        ("plan", "small.toml"),
+        ("sweep", "small.toml", "--over", "links.loss=0"),
+        ("security", "paper-92"),
+        ("settings",),
+    )
+    for name, files in {
+        "no plug-in": {},
+        "a plug-in that is no Python": {"mine.py": "no Python"},
+        "a plug-in without schemes": {"mine.py": "x = 1"},
+    }.items()
+}
+if importlib.util.find_spec("codedfl.schemes.registry") is None:
+    PLUGINS = {}
 TABLE = [
     pytest.param(wrong, id=f"{group}: {name}")
     for group, rows in (
         *(("usage", USAGE), ("setting", SETTINGS), ("scenario", SCENARIOS)),
-        *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS)),
+        *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS), ("plug-in", PLUGINS)),
     )
     for name, wrong in rows.items()
 ]

@@ -11,19 +11,19 @@ import codedfl as package
 from cli.conftest import Command
 from codedfl import schemes
 from codedfl.cli import compare as comparing
-from codedfl.cli import compare_all as comparing_all
 from codedfl.cli import main
 from codedfl.cli import reproduce as reproducing
+from codedfl.cli import sweep as sweeping
 from codedfl.cli.common import seconds_text, value_from
 from codedfl.data import SOURCES
 from codedfl.errors import ScenarioError
 from codedfl.report import figures
 from codedfl.scenario import load
-from codedfl.studies import sweep as sweeping
+from codedfl.studies import sweep as sweep_study
 from codedfl.studies.reproduce import Reproduction
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
-COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "data", "deploy"]
+COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "settings", "data", "deploy"]
 COMMANDS += ["data list", "data fetch"]
 COMMANDS += [f"deploy {name}" for name in ("local", "kit", "start", "train", "status", "stop")]
 FEW = ("--set", "training.epochs=6")
@@ -32,7 +32,7 @@ FEW = ("--set", "training.epochs=6")
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the cells of a sweep run in this process."""
-    monkeypatch.setattr(sweeping, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(sweep_study, "ProcessPoolExecutor", InlinePool)
 
 
 CLAIM = {
@@ -161,8 +161,8 @@ class TestJson:
 
         monkeypatch.setattr(comparing, "compare", one)
         monkeypatch.setattr(comparing, "draw_accuracies", ignored)
-        monkeypatch.setattr(comparing_all, "compare_all", every)
-        monkeypatch.setattr(comparing_all, "write_page", page)
+        monkeypatch.setattr(comparing, "compare_all", every)
+        monkeypatch.setattr(comparing, "write_page", page)
         assert codedfl("compare", "--json").code == 0
         assert codedfl("compare", "--all", "--json").code == 0
         changed = ("--set", "timing.draws=7", "--repeats", "3", "--no-attacks")
@@ -380,8 +380,8 @@ class TestValues:
             seen.append(given)
             return []
 
-        monkeypatch.setattr(comparing, "sweep", sweep)
-        monkeypatch.setattr(comparing, "draw_sweep", ignored)
+        monkeypatch.setattr(sweeping, "sweep", sweep)
+        monkeypatch.setattr(sweeping, "draw_sweep", ignored)
         options = [word for text in over for word in ("--over", text)]
         assert codedfl("sweep", *options, "--json").code == 0
         assert seen == [grid]

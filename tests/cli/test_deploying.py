@@ -16,7 +16,7 @@ from codedfl.cli.deploy.board import board, read_board
 from codedfl.deploy.flare.jobs import Admin
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.deployment import STATUS
-from codedfl.deploy.server.fleet import fleet_folder, fleet_of, make_fleet
+from codedfl.deploy.server.fleet import fleet_folder, make_fleet
 from codedfl.errors import LostDevicesError
 from codedfl.runs import directory as runs
 from codedfl.scenario import load
@@ -50,7 +50,7 @@ def test_local_trains_the_model_of_virtual_time_and_leaves_nothing_running(coded
 
 
 def test_a_run_that_was_killed_before_it_began_is_known_by_its_fleet(codedfl: Command, folder: Path) -> None:
-    make_fleet(fleet_folder(folder / "run"), fleet_of(load(str(folder / "small.toml")), 2))
+    make_fleet(fleet_folder(folder / "run"), load(str(folder / "small.toml")).with_devices(2))
     assert not (folder / "run").exists()
     for command in ("stop", "status"):
         found = strict_json(codedfl("deploy", command, "run", "--json").out)["processes"]

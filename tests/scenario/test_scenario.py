@@ -9,11 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from codedfl import schemes
-from codedfl.errors import DataError, ScenarioError
-from codedfl.scenario import Scenario, load, preset_names
+from codedfl.data import SOURCES
+from codedfl.errors import DataError, ScenarioError, UsageError
+from codedfl.scenario import DATA_SETS, SOLVER_NAMES, Scenario, load, preset_names
 from codedfl.scenario import scenario as scenario_module
+from codedfl.solvers import SOLVERS
 from tiny import is_one_sentence, scenario
 
 FLEET = {"devices": [{"count": 2, "mac_rate": 1e6}, {"count": 1, "mac_rate": 2e6}]}
@@ -491,3 +495,55 @@ def test_heavy_tailed_rates_follow_paretos_law() -> None:
     assert [group.count for group in groups] == counts
     assert [group.mac_rate for group in groups] == pytest.approx([25e6 / middle for middle in middles], rel=1e-12)
     assert load("heavy-tailed").options("drop-slowest").to_table() == {"wait_for": 96}
+
+
+def mac_rates(scenario: Scenario) -> list[float]:
+    return [group.mac_rate for group in scenario.fleet.devices for _ in range(group.count)]
+
+
+@given(st.integers(1, 70))
+def test_devices_are_spread_evenly_over_the_fleet(devices: int) -> None:
+    """Every class of speed has its share, rounded to a device, and nothing else of the scenario changes."""
+    paper = load("paper")
+    scaled = paper.with_devices(devices)
+    assert scaled.fleet.size == devices
+    for rate in set(mac_rates(paper)):
+        assert abs(mac_rates(scaled).count(rate) - mac_rates(paper).count(rate) * devices / 25) < 1
+    assert mac_rates(scaled) == sorted(mac_rates(scaled), reverse=True), "in the order of the fleet"
+    assert scaled.with_settings({"fleet.devices": paper.fleet.to_table()["devices"]}) == paper
+
+
+@pytest.mark.parametrize("devices", [0, -1, 100_001])
+def test_no_fleet_of_an_impossible_size_can_be_made(devices: int) -> None:
+    with pytest.raises(UsageError, match=f"--devices {devices} must be from 1 to 100000"):
+        load("paper").with_devices(devices)
+
+
+def test_the_names_that_scenarios_know_are_those_of_the_registries() -> None:
+    assert tuple(SOURCES) == DATA_SETS
+    assert tuple(SOLVERS) == SOLVER_NAMES
+
+
+class TestSolverByDefault:
+    def test_schemes_and_their_options_name_the_same_solver(self) -> None:
+        named = {name: options.solver for name, options in scenario_module.known_options().items()}
+        assert named == {name: kind.solver or "gradient-descent" for name, kind in schemes.SCHEMES.items()}
+
+    def test_a_scheme_is_trained_with_the_solver_that_it_is_made_for(self) -> None:
+        assert load("paper-quick").training.solver == "gradient-descent"
+        once = load("paper-quick").with_settings({"scheme": "one-shot"})
+        assert once.training.solver == "closed-form"
+        assert once.with_settings({"scheme": "sealed"}).training.solver == "gradient-descent"
+
+    def test_a_chosen_solver_stays(self) -> None:
+        nesterov = load("paper-quick").with_settings({"training.solver": "nesterov"})
+        assert nesterov.with_settings({"scheme": "conventional"}).training.solver == "nesterov"
+        descent = {"scheme": "one-shot", "training.solver": "gradient-descent"}
+        chosen = load("paper-quick").with_settings(descent)
+        assert chosen.training.solver == "gradient-descent"
+        assert Scenario.from_toml(chosen.to_toml()) == chosen
+
+    def test_ids_are_those_of_the_solver_that_is_used(self) -> None:
+        said = load("paper-quick").with_settings({"scheme": "one-shot", "training.solver": "closed-form"})
+        assert load("paper-quick").with_settings({"scheme": "one-shot"}).id() == said.id()
+        assert 'solver = "closed-form"' in said.to_toml()

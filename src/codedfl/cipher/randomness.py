@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import scipy
 from jaxtyping import Float64, Int64
-from scipy.special import ndtri
 
 from codedfl.errors import CipherError
 
@@ -63,4 +63,4 @@ class Stream:
         words = np.frombuffer(self._bytes(8 * count), dtype="<u8") >> np.uint64(64 - _DOUBLE_BITS)
         # half a step away from 0 and 1, where the inverse is infinite
         uniform = (words.astype(np.float64) + 0.5) * 2.0**-_DOUBLE_BITS
-        return np.asarray(ndtri(uniform), dtype=np.float64)
+        return np.asarray(scipy.special.ndtri(uniform), dtype=np.float64)

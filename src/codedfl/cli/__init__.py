@@ -1,45 +1,170 @@
 """The command line: ``codedfl COMMAND --help`` explains each command.
 
 Exit codes: 0 done, 1 failed with one clear sentence, 2 wrong usage, 130 interrupted. ``--debug`` shows the traceback.
+Modules of commands are imported when their command is used: ``codedfl --help`` imports no numerical library.
 """
 
+import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import typer
+import typer.core
+import typer.main
 
-from codedfl.cli.codes import fer_command
-from codedfl.cli.compare import compare_command, sweep_command
-from codedfl.cli.data import data_app
-from codedfl.cli.deploy.commands import deploy_app
-from codedfl.cli.plan import plan_command
-from codedfl.cli.reproduce import reproduce_command
-from codedfl.cli.run import run_command
-from codedfl.cli.security import attack_command, security_command
 from codedfl.errors import CodedflError, UsageError
 
-__all__ = ["app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
 
 _INTERRUPTED = 130
 
+
+class _Command(NamedTuple):
+    """Where a command is, what it does, and how it is used."""
+
+    place: str
+    summary: str
+    examples: tuple[str, ...]
+
+
+COMMANDS = {
+    "reproduce": _Command(
+        "reproduce:reproduce_command",
+        "Run the paper's experiment and compare its claims with what is measured.",
+        ("reproduce --quick", "reproduce --out out/reproduce --seeds 5"),
+    ),
+    "run": _Command(
+        "run:run_command",
+        "Train once, in virtual time; a run that was stopped is resumed.",
+        (
+            "run paper-quick",
+            "run paper-quick --set scheme=sealed-coded --set training.epochs=1e3",
+            "run -s mine.toml --devices 10 --out runs/mine --json",
+        ),
+    ),
+    "compare": _Command(
+        "compare:compare_command",
+        "Train schemes on the same data, fleet and links, side by side.",
+        ("compare", "compare paper-quick conventional sealed-coded", "compare --all -s paper --no-attacks"),
+    ),
+    "plan": _Command(
+        "plan:plan_command",
+        "Predict the time of each scheme on a fleet, without training, and recommend one.",
+        ("plan", "plan paper-quick sealed sealed-coded", "plan -s mine.toml --samples 60000 --outputs 10"),
+    ),
+    "sweep": _Command(
+        "sweep:sweep_command",
+        "Run a grid of scenarios on all cores, with bands from repeated timing draws.",
+        (
+            "sweep paper-quick --over links.loss=0,0.1,0.2",
+            "sweep -s paper-quick --over scheme=minibatch,sealed --over timing.seed=1,2",
+        ),
+    ),
+    "security": _Command(
+        "security:security_command",
+        "Print the claimed level, the estimated cost of decoding, and the verdict; nothing is run.",
+        ("security", "security paper-92 --json"),
+    ),
+    "attack": _Command(
+        "security:attack_command",
+        "Run schemes, attack what they really sent, and score the attackers.",
+        ("attack paper-92", "attack paper-quick --set scheme=sealed --attack null"),
+    ),
+    "fer": _Command(
+        "codes:fer_command",
+        "Estimate the frame error rate of peeling by Monte Carlo on all cores.",
+        ("fer --erasures 256 --precision 0.1",),
+    ),
+    "settings": _Command(
+        "settings:settings_command",
+        "Print every key of a scenario with its type, default and meaning.",
+        ("settings", "settings training", "settings schemes.sealed.delta --json"),
+    ),
+    "data": _Command("data:data_app", "Data sets, their source and checksum.", ("data list", "data fetch mnist")),
+    "deploy": _Command(
+        "deploy.commands:deploy_app",
+        "The same scenario on real processes or hosts (NVIDIA FLARE).",
+        ("deploy local paper-quick --devices 3", "deploy kit kits -s paper-quick --host server.example.org"),
+    ),
+}
+
+
+class _LazyCommands(Mapping[str, Any]):
+    """The commands by name, each imported when it is asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._loaded:
+            self._loaded[name] = _load(name)
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+def _load(name: str) -> Any:
+    command = COMMANDS[name]
+    module, _, attribute = command.place.partition(":")
+    found = getattr(importlib.import_module(f"codedfl.cli.{module}"), attribute)
+    epilog = "\b\nExamples:\n" + "\n".join(f"  codedfl {example}" for example in command.examples)
+    if isinstance(found, typer.Typer):
+        found.info.epilog, found.info.cls = epilog, _WholeLines
+        loaded = typer.main.get_command(found)
+    else:
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+        single.command(name, epilog=epilog)(found)
+        loaded = typer.main.get_command(single)
+    loaded.name = name
+    return loaded
+
+
+class _WholeLines(typer.core.TyperGroup):
+    """A group that lists its commands with the whole first paragraph of their help."""
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write a paragraph for each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, (each.help or "").partition("\n\n")[0]) for name, each in self.commands.items()])
+
+
+class _Group(typer.core.TyperGroup):
+    """A group that lists its commands without importing them."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _LazyCommands()  # type: ignore[assignment]
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """Write one whole line for each command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[Any]:  # type: ignore[override]
+        """Complete the names of commands without importing them, and options."""
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found: list[Any] = [typer.core.CompletionItem(name, help=COMMANDS[name].summary) for name in names]  # type: ignore[attr-defined]
+        return found + (super().shell_complete(ctx, incomplete) if incomplete.startswith("-") else [])
+
+
 app = typer.Typer(
     name="codedfl",
+    cls=_Group,
     help="Train one linear model over many unequal devices, quickly and privately.",
+    epilog="\b\nExamples:\n  codedfl run paper-quick\n  codedfl compare\n  codedfl plan --help",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("reproduce")(reproduce_command)
-app.command("run")(run_command)
-app.command("compare")(compare_command)
-app.command("plan")(plan_command)
-app.command("sweep")(sweep_command)
-app.command("security")(security_command)
-app.command("attack")(attack_command)
-app.command("fer")(fer_command)
-app.add_typer(data_app, name="data")
-app.add_typer(deploy_app, name="deploy")
 
 
 def _version(wanted: bool) -> None:

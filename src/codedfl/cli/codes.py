@@ -1,4 +1,4 @@
-"""``codedfl fer``: how often peeling fails."""
+"""``codedfl fer``: the frame error rate of peeling."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -27,7 +27,10 @@ def fer_command(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the code and of the erasures.")] = 0,
     json: Json = False,
 ) -> None:
-    """Estimate the frame error rate of peeling by Monte Carlo on all cores, with a 95% Wilson interval."""
+    """Estimate the frame error rate of peeling by Monte Carlo on all cores.
+
+    The interval is Wilson's, at 95%.
+    """
     if construction not in _CONSTRUCTIONS:
         raise UsageError(f"--construction '{construction}' must be one of {', '.join(_CONSTRUCTIONS)}")
     graph = _CONSTRUCTIONS[construction](n, n - k, degree, seed=seed)
@@ -38,7 +41,7 @@ def fer_command(
             trials=trials,
             seed=seed,
             relative_precision=precision,
-            progress=lambda done, failures: progress(f"{failures} failures", done, trials),
+            progress=lambda done, failures: progress("sets of erasures", done, trials),
         )
     if json:
         print_json(asdict(rate))

@@ -1,8 +1,8 @@
-"""What all commands share: options, progress bars on the error stream, results on the output stream."""
+"""Shared by all commands: options, the chosen scenario, progress on the error stream, results on the output stream."""
 
 import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,28 +12,61 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from codedfl.errors import UsageError
+from codedfl.front import broken_cipher
 from codedfl.progress import Progress as Report
+from codedfl.progress import dated_lines
 from codedfl.report.pages import seconds_text
-from codedfl.scenario import Scenario, load
+from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES
+from codedfl.settings import did_you_mean
 
 __all__ = [
+    "Devices",
     "Json",
     "Out",
+    "Plugin",
+    "ScenarioArgument",
+    "ScenarioOption",
+    "Schemes",
     "Set",
     "bars",
+    "chosen_name",
+    "chosen_scenario",
+    "complete_scenario",
     "console",
     "errors",
     "print_json",
-    "scenario_with",
     "seconds_text",
+    "secrecy_text",
     "settings_from",
+    "split_names",
     "value_from",
     "warn_if_broken",
+    "warn_unused",
 ]
 
 console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, markup=False)
+
+
+def complete_scenario(incomplete: str) -> list[str]:
+    """Complete the name of a preset or of a file in the working directory."""
+    files = [path.name for path in Path().glob("*.toml")]
+    return [name for name in (*preset_names(), *files) if name.startswith(incomplete)]
+
+
+def _complete_scheme(incomplete: str) -> list[str]:
+    return [name for name in SCHEMES if name.startswith(incomplete)]
+
+
+def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
+    if paths:
+        from codedfl.schemes.registry import load_plugin  # type: ignore[import-not-found, unused-ignore]
+
+        for path in paths:
+            load_plugin(path)
+    return paths
+
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Set = Annotated[
@@ -41,6 +74,44 @@ Set = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. --set links.loss=0.2 (repeatable)."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results go.")]
+Devices = Annotated[
+    int | None,
+    typer.Option("--devices", metavar="N", help="So many devices, spread evenly over the scenario's fleet."),
+]
+Plugin = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE.py",
+        callback=_load_plugins,
+        is_eager=True,
+        help="Load schemes of your own from a Python file (repeatable).",
+    ),
+]
+_WHAT = "Preset name or TOML file"
+ScenarioArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="SCENARIO", help=f"{_WHAT}.", autocompletion=complete_scenario, show_default=False),
+]
+ScenarioOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario",
+        "-s",
+        metavar="NAME|FILE",
+        help=f"{_WHAT}; the same as the first argument.",
+        autocompletion=complete_scenario,
+        show_default=False,
+    ),
+]
+Schemes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SCENARIO|SCHEME",
+        help=f"{_WHAT} first, unless --scenario names it; then schemes, all if none.",
+        autocompletion=_complete_scheme,
+    ),
+]
 
 
 def value_from(text: str) -> Any:
@@ -62,9 +133,68 @@ def settings_from(pairs: list[str] | None) -> dict[str, Any]:
     return changes
 
 
-def scenario_with(name_or_path: str, pairs: list[str] | None) -> Scenario:
-    """Load a scenario and change settings."""
-    return load(name_or_path).with_settings(settings_from(pairs))
+def chosen_name(first: str | None, option: str | None, default: str | None = None) -> str:
+    """Return the scenario that is named, by the first argument or by ``--scenario``."""
+    if first is not None and option is not None:
+        raise UsageError(f"the scenario is named twice, '{first}' and --scenario '{option}'; name it once")
+    name = first if first is not None else option
+    if name is None and default is None:
+        raise UsageError("no scenario is named; give a preset or a TOML file, for example: codedfl run paper-quick")
+    return name if name is not None else str(default)
+
+
+def split_names(names: Sequence[str] | None, scenario: str | None) -> tuple[str | None, list[str]]:
+    """Return the scenario, if one is named, and the schemes.
+
+    The first argument is a scenario if ``--scenario`` is not given and it is a preset or a file, but no scheme.
+    """
+    wanted = list(names or [])
+    first = wanted[0] if wanted and scenario is None and wanted[0] not in SCHEMES else ""
+    if first in preset_names() or first.endswith(".toml"):
+        scenario = wanted.pop(0)
+    for name in wanted:
+        if name not in SCHEMES:
+            near = did_you_mean(name, [*SCHEMES, *(preset_names() if scenario is None else [])])
+            raise UsageError(f"no scheme is called '{name}'; schemes are {', '.join(SCHEMES)}{near}")
+    return scenario, wanted
+
+
+def chosen_scenario(
+    name: str, pairs: list[str] | None = None, devices: int | None = None, schemes: Iterable[str] = ()
+) -> Scenario:
+    """Load a scenario, change settings and size, and name settings of schemes that are not among those used."""
+    changes = settings_from(pairs)
+    chosen = load(name).with_settings(changes)
+    if devices is not None:
+        chosen = chosen.with_devices(devices)
+    warn_unused(changes, [chosen], schemes)
+    return chosen
+
+
+def warn_unused(changes: Mapping[str, Any], scenarios: Sequence[Scenario], schemes: Iterable[str] = ()) -> None:
+    """Name the changed options of schemes that no scenario uses (each its own, unless schemes are given)."""
+    pairs = [(scenario, name) for scenario in scenarios for name in (list(schemes) or [scenario.scheme])]
+    used = {scheme for scenario, name in pairs for scheme in (name, *_others(scenario, name))}
+    for key in changes:
+        table, _, rest = key.partition(".")
+        scheme = rest.partition(".")[0]
+        if table == "schemes" and scheme and scheme not in used:
+            warn(f"{key} is not used: the scheme is {', '.join(sorted(used))}")
+
+
+def _others(scenario: Scenario, scheme: str) -> tuple[str, ...]:
+    return scenario.options(scheme).others if scheme in SCHEMES else ()
+
+
+def warn(sentence: str) -> None:
+    """Print a warning on the error stream."""
+    errors.print(f"warning: {sentence}", soft_wrap=True)
+
+
+def warn_if_broken(names: Iterable[str]) -> None:
+    """Print one line for each scheme whose cipher is broken, where a user chooses it."""
+    for sentence in filter(None, map(broken_cipher, dict.fromkeys(names))):
+        warn(sentence)
 
 
 def print_json(value: Any) -> None:
@@ -72,31 +202,29 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-def warn_if_broken(scheme: str) -> None:
-    """Say in one line that a scheme's cipher is broken, where a user chooses it."""
-    if SCHEMES[scheme].verdict == "broken":
-        errors.print(
-            f"warning: the cipher of '{scheme}' is broken: whoever sees a ciphertext can compute the data under it",
-            soft_wrap=True,
-        )
+def secrecy_text(verdict: str, leakage: Mapping[str, str] | None) -> str:
+    """Return the verdict on a scheme, or that a run encrypted nothing and models the costs of encryption only."""
+    return "models\ncosts only" if leakage and "models the costs of encryption" in leakage["server"] else verdict
 
 
 @contextmanager
 def bars() -> Iterator[Report]:
-    """Show a bar with the time left for each stage that reports."""
+    """Show a bar with the time left for each stage; a dated line for each where there is no terminal."""
+    if not errors.is_terminal:
+        yield dated_lines(lambda line: errors.print(line, soft_wrap=True))
+        return
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=errors, disable=not errors.is_terminal) as shown:
+    with Progress(*columns, console=errors) as shown:
         tasks: dict[str, TaskID] = {}
 
         def report(stage: str, done: int, total: int) -> None:
             if total == 0:  # a sentence, not a stage
-                if errors.is_terminal:
-                    shown.console.print(stage, soft_wrap=True)
+                shown.console.print(stage, soft_wrap=True)
                 return
             if stage not in tasks or (done <= 1 and shown.tasks[tasks[stage]].finished):
                 if stage in tasks:

@@ -1,7 +1,7 @@
-"""``codedfl compare`` and ``codedfl sweep``: several runs side by side."""
+"""``codedfl compare``: several schemes side by side, with ``--all`` on three fleets."""
 
-import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,41 +9,39 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from codedfl import schemes
 from codedfl.cli.common import (
+    Devices,
     Json,
     Out,
+    Plugin,
+    ScenarioOption,
+    Schemes,
     Set,
     bars,
+    chosen_scenario,
     console,
     print_json,
-    scenario_with,
     seconds_text,
-    value_from,
+    secrecy_text,
+    split_names,
     warn_if_broken,
 )
-from codedfl.cli.compare_all import Request, show_all
 from codedfl.errors import UsageError
-from codedfl.report.comparison import draw_accuracies
-from codedfl.report.sweep import draw_sweep
-from codedfl.studies.compare import compare
-from codedfl.studies.sweep import sweep
+from codedfl.report.comparison import draw_accuracies, write_page
+from codedfl.schemes import SCHEMES
+from codedfl.security.audit import EPOCHS
+from codedfl.studies.compare import BENCHMARK, REPEATS, compare, compare_all
 
-__all__ = ["compare_command", "sweep_command"]
-
-ScenarioOption = Annotated[str, typer.Option("--scenario", "-s", metavar="S", help="Preset name or TOML file.")]
+__all__ = ["compare_command", "with_band"]
 
 
 def compare_command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[SCHEME]...", help="Schemes; all if none.")] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option(
-            "--scenario", "-s", metavar="S", help="Preset name or TOML file; paper-quick, or paper with --all."
-        ),
-    ] = None,
+    names: Schemes = None,
+    scenario: ScenarioOption = None,
     changes: Set = None,
+    devices: Devices = None,
     out: Out = None,
+    plugins: Plugin = None,
     json: Json = False,
     everything: Annotated[
         bool, typer.Option("--all", help="On three fleets, iid and label-sorted, attacked; one table, one figure.")
@@ -56,32 +54,47 @@ def compare_command(
         typer.Option(min=1, max=100, help="With --all: trainings on further fleets of schemes that follow the timing."),
     ] = None,
 ) -> None:
-    """Run schemes on the same data, fleet and links and put them side by side."""
-    if everything:
-        request = Request(scenario or "paper", list(names or ()), list(changes or ()), attacks, repeats)
-        show_all(request, out, json=json)
-        return
-    if repeats is not None or not attacks:
+    """Train schemes on the same data, fleet and links, side by side.
+
+    The scenario is paper-quick unless named, or paper with --all.
+    """
+    if not everything and (repeats is not None or not attacks):
         given = "--no-attacks" if repeats is None else "--repeats"
         raise UsageError(f"{given} goes with --all; add --all or leave it out")
-    chosen = scenario_with(scenario or "paper-quick", changes)
-    place = out or Path("out") / f"compare-{chosen.name}"
-    wanted = names or list(schemes.SCHEMES)
+    name, asked = split_names(names, scenario)
+    name = name or ("paper" if everything else "paper-quick")
+    wanted = asked or list(SCHEMES)
+    chosen = chosen_scenario(name, changes, devices, [BENCHMARK, *wanted])
+    place = out or Path("out") / f"compare-{'all-' if everything else ''}{chosen.name}"
     with bars() as progress:
-        rows = compare(chosen, wanted, place, progress)
-        draw_accuracies(chosen, rows, place, progress)
-    for name in wanted:
-        warn_if_broken(name)
+        if everything:
+            words = [*asked, "--all", "--scenario", name]
+            words += [word for change in changes or () for word in ("--set", change)]
+            words += [] if devices is None else ["--devices", str(devices)]
+            words += [word for path in plugins or () for word in ("--plugin", str(path))]
+            words += [] if attacks else ["--no-attacks"]
+            words += [] if repeats is None else ["--repeats", str(repeats)]
+            attacked = EPOCHS if attacks else 0
+            rows = compare_all(chosen, wanted, place, progress, repeats=repeats or REPEATS, attacked_epochs=attacked)
+            write_page(chosen, rows, place, progress, command=shlex.join(["codedfl", "compare", *words]))
+        else:
+            rows = compare(chosen, wanted, place, progress)
+            draw_accuracies(chosen, rows, place, progress)
+    warn_if_broken(wanted)
     if json:
         print_json(rows)
         return
-    shown = [row for row in rows if row["refused"] is None]
-    console.print(_comparison(shown))
-    console.print(_costs(shown))
-    console.print(_leaks(shown))
+    if everything:
+        for fleet in dict.fromkeys(row["fleet"] for row in rows):
+            console.print(_fleet(fleet, [row for row in rows if row["fleet"] == fleet]))
+    else:
+        ran = [row for row in rows if row["refused"] is None]
+        for table in (_comparison(ran), _costs(ran), _leaks(ran)):
+            console.print(table)
     for row in rows:
         if row["refused"] is not None:
-            console.print(f"{row['scheme']} refused: {row['refused']}", soft_wrap=True)
+            where = f" on {row['fleet']}" if everything else ""
+            console.print(f"{row['scheme']}{where}: {row['refused']}", soft_wrap=True)
     console.print(f"tables and figure: {place}", soft_wrap=True)
 
 
@@ -89,31 +102,33 @@ def _comparison(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(title="virtual time to accuracy (95% band over timing draws)", box=SIMPLE)
     targets = list(rows[0]["time_to_accuracy"])
     for name in ("scheme", "epochs", "final", *(f"to {target}" for target in targets), "speed-up"):
-        fixed = not name.startswith("to ")
-        table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=fixed, min_width=len(name))
+        wraps = name.startswith("to ")
+        table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=not wraps, overflow="fold")
     for row in rows:
-        times = [_with_band(row["time_to_accuracy"][t], row["time_to_accuracy_band"][t]) for t in targets]
+        times = [with_band(row["time_to_accuracy"][t], row["time_to_accuracy_band"][t]) for t in targets]
         speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
         table.add_row(row["scheme"], f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times, speedup)
     return table
 
 
 def _costs(rows: Sequence[dict[str, Any]]) -> Table:
-    table = Table(title="payload and multiplications of all devices, and what is known of secrecy", box=SIMPLE)
-    for name in ("scheme", "up", "down", "d2d", "MAC", "survives losses", "secrecy"):
-        right = name in ("up", "down", "d2d", "MAC")
-        table.add_column(name, justify="right" if right else "left", no_wrap=right or name == "scheme")
+    table = Table(title="megabytes and multiplications (MAC) of all devices, and secrecy", box=SIMPLE)
+    for name in ("scheme", "up", "down", "d2d", "MAC", "survives\nlosses", "secrecy"):
+        table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=True)
     for row in rows:
-        sizes = [f"{row['bits_sent'][link] / 8e9:.3g} GB" for link in ("up", "down", "d2d")]
-        work = f"{row['device_macs']:.2g}"
-        table.add_row(row["scheme"], *sizes, work, str(row["survives_losses"]), row["verdict"])
+        sizes = [f"{row['bits_sent'][link] / 8e6:.3g}" for link in ("up", "down", "d2d")]
+        secrecy = secrecy_text(row["verdict"], row["leakage"])
+        table.add_row(row["scheme"], *sizes, f"{row['device_macs']:.2g}", str(row["survives_losses"]), secrecy)
     return table
 
 
-def _with_band(seconds: float | None, limits: Sequence[float | None] | None) -> str:
+def with_band(seconds: float | None, limits: Sequence[float | None] | None) -> str:
+    """Write a time, and below it its band."""
     if seconds is None or not limits or limits[0] is None or limits[1] is None:
         return seconds_text(seconds)
-    return f"{seconds_text(seconds)}\n{seconds_text(limits[0])} - {seconds_text(limits[1])}"
+    low, high = (seconds_text(limit).split() for limit in limits)
+    band = f"{low[0]} - {' '.join(high)}" if low[1] == high[1] else f"{' '.join(low)} -\n{' '.join(high)}"
+    return f"{seconds_text(seconds)}\n{band}"
 
 
 def _leaks(rows: Sequence[dict[str, Any]]) -> Table:
@@ -129,51 +144,17 @@ def _leaks(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def sweep_command(
-    over: Annotated[
-        list[str], typer.Option("--over", metavar="KEY=A,B,C", help="A setting and its values (repeatable).")
-    ],
-    scenario: ScenarioOption = "paper-quick",
-    changes: Set = None,
-    out: Out = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core if not given.")] = None,
-    json: Json = False,
-) -> None:
-    """Run a grid of scenarios on all cores, with bands from repeated timing draws."""
-    chosen = scenario_with(scenario, changes)
-    axes = [_axis(text) for text in over]
-    grid = dict(axes)
-    if len(grid) < len(axes):
-        raise UsageError("--over names a key twice; give all its values at once, for example --over links.loss=0,0.1")
-    place = out or Path("out") / f"sweep-{chosen.name}"
-    with bars() as progress:
-        rows = sweep(chosen, grid, place, progress, workers)
-        draw_sweep(chosen, grid, rows, place, progress)
-    if json:
-        print_json(rows)
-        return
-    console.print(_grid(rows, list(grid)))
-    console.print(f"tables and figure: {place}", soft_wrap=True)
-
-
-def _axis(text: str) -> tuple[str, list[Any]]:
-    key, mark, values = (part.strip() for part in text.partition("="))
-    if not mark or not key or not values:
-        raise UsageError(f"--over '{text}' must be KEY=A,B,C, for example --over links.loss=0,0.1,0.2")
-    listed = value_from(f"[{values}]")
-    if isinstance(listed, list):
-        return key, listed
-    parts = re.findall(r'"[^"]*"|\[[^\]]*\]|[^,]+', values)  # commas inside quotes and brackets do not separate
-    return key, [value_from(part.strip()) for part in parts]
-
-
-def _grid(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> Table:
-    table = Table(title="sweep: virtual time to accuracy (95% band over timing draws)")
-    targets = list(dict.fromkeys(target for row in rows for target in row["time_to_accuracy"]))
-    for name in (*keys, "epochs", "final", *(f"to {target}" for target in targets)):
-        table.add_column(name, justify="right")
+def _fleet(fleet: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=f"{fleet}, {rows[0]['devices']} devices (* predicted)", box=SIMPLE)
+    targets = next((list(row["time_to_accuracy"]) for row in rows if row["time_to_accuracy"]), [])
+    shown = list(dict.fromkeys((targets[0], targets[-1]))) if targets else []
+    for name in ("scheme", *(f"to {target}" for target in shown), "speed-up", "iid", "sorted", "attacked"):
+        table.add_column(name, justify="left" if name in ("scheme", "attacked") else "right", no_wrap=True)
     for row in rows:
-        times = [_with_band(row["time_to_accuracy"].get(t), row["time_to_accuracy_band"].get(t)) for t in targets]
-        settings = [str(row["settings"][key]) for key in keys]
-        table.add_row(*settings, f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times)
+        name = f"{row['scheme']}{'*' if row['predicted'] else ''}"
+        times = [seconds_text(row["time_to_accuracy"][t]) if row["refused"] is None else "none" for t in shown]
+        speedup = "-" if row["speedup"] is None else f"{row['speedup']:.3g}x"
+        scores = ["-" if row[key] is None else f"{row[key]:.4f}" for key in ("accuracy_iid", "accuracy_sorted")]
+        attacked = "-" if row["attack"] is None else row["attack"]["verdict"] or "-"
+        table.add_row(name, *times, speedup, *scores, attacked)
     return table

@@ -8,6 +8,7 @@ from rich.table import Table
 from codedfl import data
 from codedfl.cli.common import Json, bars, console, print_json
 from codedfl.errors import UsageError
+from codedfl.settings import did_you_mean
 
 __all__ = ["data_app"]
 
@@ -40,14 +41,15 @@ def list_command(json: Json = False) -> None:
 
 @data_app.command("fetch")
 def fetch_command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Data sets; all if none.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Data sets; all if none.")] = None,
     json: Json = False,
 ) -> None:
     """Bring data sets into the cache and verify them."""
     wanted = names or list(data.SOURCES)
     for name in wanted:
         if name not in data.SOURCES:
-            raise UsageError(f"no data set is called '{name}'; data sets are {', '.join(data.SOURCES)}")
+            near = did_you_mean(name, data.SOURCES)
+            raise UsageError(f"no data set is called '{name}'; data sets are {', '.join(data.SOURCES)}{near}")
     places = {}
     with bars() as progress:
         for name in wanted:

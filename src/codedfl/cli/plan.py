@@ -8,10 +8,25 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from codedfl.cli.common import Json, Set, bars, console, print_json, scenario_with, seconds_text
+from codedfl.cli.common import (
+    Devices,
+    Json,
+    Plugin,
+    ScenarioOption,
+    Schemes,
+    Set,
+    bars,
+    chosen_scenario,
+    console,
+    print_json,
+    seconds_text,
+    secrecy_text,
+    split_names,
+)
 from codedfl.errors import UsageError
 from codedfl.progress import Progress
 from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES
 from codedfl.studies.epochs_to_target import EpochsToTarget, finished
 from codedfl.studies.plan import DRAWS, PRIVACY, Offer, Plan, Shapes, plan
 
@@ -19,11 +34,10 @@ __all__ = ["plan_command"]
 
 
 def plan_command(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[SCHEME]...", help="Schemes; all if none.")] = None,
-    scenario: Annotated[
-        str, typer.Option("--scenario", "-s", metavar="S", help="Preset name or TOML file: fleet, links, data.")
-    ] = "paper",
+    names: Schemes = None,
+    scenario: ScenarioOption = None,
     changes: Set = None,
+    devices: Devices = None,
     samples: Annotated[
         int | None, typer.Option(min=1, max=10**8, help="Data points of all devices, if the data is not at hand.")
     ] = None,
@@ -40,14 +54,19 @@ def plan_command(
     privacy: Annotated[
         str, typer.Option(metavar="|".join(PRIVACY), help="Recommend only what holds, or also what encrypts nothing.")
     ] = PRIVACY[0],
+    plugins: Plugin = None,
     json: Json = False,
 ) -> None:
-    """Predict the time of each scheme on a fleet, without training, and recommend one."""
-    chosen = scenario_with(scenario, changes)
+    """Predict the time of each scheme on a fleet, without training, and recommend one.
+
+    The scenario is paper unless named.
+    """
+    name, schemes = split_names(names, scenario)
+    chosen = chosen_scenario(name or "paper", changes, devices, schemes or list(SCHEMES))
     known = EpochsToTarget(_told(epochs), [finished(path, chosen) for path in from_run or []])
     with bars() as progress:
         shapes = _shapes(chosen, samples, outputs, progress)
-        made = plan(chosen, shapes, names=names or (), epochs=known, draws=draws, privacy=privacy, progress=progress)
+        made = plan(chosen, shapes, names=schemes, epochs=known, draws=draws, privacy=privacy, progress=progress)
     if json:
         print_json(made.to_table())
         return
@@ -99,7 +118,9 @@ def _costs(made: Plan) -> Table:
     for offer in made.offers:
         if offer.best is not None:
             sizes = [_sizes(offer.best.bits[link]) for link in ("up", "d2d", "down")]
-            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), offer.scheme.verdict)
+            table.add_row(
+                offer.scheme.name, *sizes, str(offer.survives_losses), secrecy_text(offer.scheme.verdict, offer.leakage)
+            )
     return table
 
 

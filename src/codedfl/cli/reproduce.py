@@ -20,7 +20,7 @@ def reproduce_command(
     seeds: Annotated[int, typer.Option(min=1, help="How many feature seeds.")] = 5,
     json: Json = False,
 ) -> None:
-    """Run the paper's experiment and put its claims beside what is measured."""
+    """Run the paper's experiment and compare its claims with what is measured."""
     with bars() as progress:
         found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress)
         write_reproduction(found, out, progress)

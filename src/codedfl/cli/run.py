@@ -1,28 +1,46 @@
 """``codedfl run``: one training run."""
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
-from codedfl.cli.common import Json, Out, Set, bars, console, print_json, scenario_with, seconds_text, warn_if_broken
+from codedfl.cli.common import (
+    Devices,
+    Json,
+    Out,
+    Plugin,
+    ScenarioArgument,
+    ScenarioOption,
+    Set,
+    bars,
+    chosen_name,
+    chosen_scenario,
+    console,
+    print_json,
+    seconds_text,
+    secrecy_text,
+    warn_if_broken,
+)
 from codedfl.runs import default_directory, execute
 
 __all__ = ["run_command", "run_table"]
 
 
 def run_command(
-    scenario: Annotated[str, typer.Argument(help="Preset name or TOML file.")],
+    scenario: ScenarioArgument = None,
+    named: ScenarioOption = None,
     changes: Set = None,
+    devices: Devices = None,
     out: Out = None,
+    plugins: Plugin = None,
     json: Json = False,
 ) -> None:
-    """Train once, in virtual time; a run that was stopped goes on where it stopped."""
-    chosen = scenario_with(scenario, changes)
+    """Train once, in virtual time; a run that was stopped is resumed."""
+    chosen = chosen_scenario(chosen_name(scenario, named), changes, devices)
     place = out or default_directory(chosen)
     with bars() as progress:
         run = execute(chosen, place, progress=progress)
-    warn_if_broken(chosen.scheme)
+    warn_if_broken([chosen.scheme])
     if json:
         print_json(run.summary)
     else:
@@ -31,7 +49,7 @@ def run_command(
 
 
 def run_table(summary: dict[str, Any]) -> Table:
-    """Return what people want to know of a run."""
+    """Return the results of a run for people; without test data, nothing about accuracy is known."""
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
     name = "accuracy" if summary["metric"] == "accuracy" else "R²"
     table.add_row("epochs", f"{summary['epochs']:,}")
@@ -42,20 +60,22 @@ def run_table(summary: dict[str, Any]) -> Table:
         shown = (
             f"  (95%: {' to '.join(seconds_text(limit) for limit in limits)})" if limits and None not in limits else ""
         )
-        table.add_row(f"{clock} time to {name} {target}", seconds_text(seconds) + shown)
+        reached = "not known" if score is None else seconds_text(seconds) + shown
+        table.add_row(f"{clock} time to {name} {target}", reached)
     table.add_row(f"{clock} time an epoch", seconds_text(summary["seconds_per_epoch"]))
     for link, bits in summary["bits_sent"].items():
         table.add_row(f"payload {link}", f"{bits / 8e6:,.1f} MB")
     table.add_row("multiplications on devices", f"{summary['device_macs']:.3g} MAC")
     if summary["gradient_error"] is not None:
         table.add_row("gradient error against plaintext", f"{summary['gradient_error']:.1e}")
+    table.add_row("secrecy", secrecy_text(summary["verdict"], summary["leakage"]).replace("\n", " "))
     table.add_row("the server sees", summary["leakage"]["server"])
     table.add_row("wall time", seconds_text(summary["wall_seconds"]))
     return table
 
 
 def _clock(summary: dict[str, Any]) -> str:
-    """Say whose seconds a run was measured in."""
+    """Return the clock that a run was measured with."""
     if summary["virtual_seconds"] is not None:
         return "virtual"
     return "real" if summary["deployment"]["time_scale"] == 1 else "emulated"

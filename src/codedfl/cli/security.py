@@ -7,26 +7,50 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from codedfl.cli.common import Json, Set, bars, console, print_json, settings_from
+from codedfl.cli.common import (
+    Devices,
+    Json,
+    Plugin,
+    ScenarioOption,
+    Set,
+    bars,
+    complete_scenario,
+    console,
+    print_json,
+    settings_from,
+    warn_unused,
+)
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.audit import EPOCHS, Outcome, Statement, attack_scenario, statement
 from codedfl.security.scoring import Score
+from codedfl.settings import did_you_mean
 from codedfl.task.shared import SharedProblem
 
 __all__ = ["attack_command", "security_command"]
 
 Presets = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PRESET]...", help="Preset names or TOML files; all that encrypt if none is given."),
+    typer.Argument(
+        metavar="SCENARIO",
+        help="Preset names or TOML files; all that encrypt if none is given.",
+        autocompletion=complete_scenario,
+    ),
 ]
 
 
-def security_command(presets: Presets = None, changes: Set = None, json: Json = False) -> None:
-    """Say what level is claimed, what the problem behind it would cost, and what is known: nothing is run."""
-    statements = [statement(scenario) for scenario in _chosen(presets, changes)]
+def security_command(
+    presets: Presets = None,
+    scenario: ScenarioOption = None,
+    changes: Set = None,
+    devices: Devices = None,
+    plugins: Plugin = None,
+    json: Json = False,
+) -> None:
+    """Print the claimed level, the estimated cost of decoding, and the verdict; nothing is run."""
+    statements = [statement(entry) for entry in _chosen(presets, scenario, changes, devices)]
     if json:
         print_json([entry.to_table() for entry in statements])
         return
@@ -35,45 +59,53 @@ def security_command(presets: Presets = None, changes: Set = None, json: Json = 
         if entry.estimates:
             console.print(_estimates(entry))
     if any(entry.verdict == "broken" for entry in statements):
-        console.print("see it happen: codedfl attack PRESET", soft_wrap=True)
+        console.print("to run the attack: codedfl attack SCENARIO", soft_wrap=True)
 
 
 def attack_command(
     presets: Presets = None,
+    scenario: ScenarioOption = None,
     changes: Set = None,
+    devices: Devices = None,
     attacks: Annotated[
         list[str] | None, typer.Option("--attack", metavar="NAME", help="Only this attack (repeatable).")
     ] = None,
     epochs: Annotated[int, typer.Option(min=4, help="Epochs whose messages the attackers see.")] = EPOCHS,
+    plugins: Plugin = None,
     json: Json = False,
 ) -> None:
-    """Run the schemes, attack what they really sent, and score the attackers."""
+    """Run schemes, attack what they really sent, and score the attackers."""
     unknown = [name for name in attacks or [] if name not in ATTACKS]
     if unknown:
-        raise UsageError(f"no attack is called '{unknown[0]}'; attacks are {', '.join(ATTACKS)}")
-    scenarios = _chosen(presets, changes)
+        near = did_you_mean(unknown[0], ATTACKS)
+        raise UsageError(f"no attack is called '{unknown[0]}'; attacks are {', '.join(ATTACKS)}{near}")
+    scenarios = _chosen(presets, scenario, changes, devices)
     found: list[tuple[Statement, list[Outcome]]] = []
     with bars() as progress:
         shared = SharedProblem(progress)
-        for scenario in scenarios:
-            problem = shared.get(scenario)()
-            outcomes = attack_scenario(scenario, problem, names=attacks or (), epochs=epochs, progress=progress)
-            found.append((statement(scenario), outcomes))
+        for entry in scenarios:
+            problem = shared.get(entry)()
+            outcomes = attack_scenario(entry, problem, names=attacks or (), epochs=epochs, progress=progress)
+            found.append((statement(entry), outcomes))
     if json:
         print_json([outcome.to_table() for _, outcomes in found for outcome in outcomes])
         return
-    for entry, outcomes in found:
-        _print_statement(entry)
+    for judged, outcomes in found:
+        _print_statement(judged)
         console.print(_outcomes(outcomes))
 
 
-def _chosen(presets: Sequence[str] | None, changes: list[str] | None) -> list[Scenario]:
+def _chosen(
+    presets: Sequence[str] | None, scenario: str | None, changes: list[str] | None, devices: int | None
+) -> list[Scenario]:
     """Return the named scenarios, or the presets whose scheme encrypts."""
     settings = settings_from(changes)
-    if presets:
-        return [load(name).with_settings(settings) for name in presets]
-    known = [load(name) for name in preset_names()]
-    return [entry.with_settings(settings) for entry in known if SCHEMES[entry.scheme].verdict != "not encrypted"]
+    names = [*(presets or []), *([] if scenario is None else [scenario])]
+    known = [load(name) for name in names or preset_names()]
+    wanted = [entry for entry in known if names or SCHEMES[entry.scheme].verdict != "not encrypted"]
+    chosen = [entry.with_settings(settings) for entry in wanted]
+    warn_unused(settings, chosen)
+    return chosen if devices is None else [entry.with_devices(devices) for entry in chosen]
 
 
 def _print_statement(entry: Statement) -> None:

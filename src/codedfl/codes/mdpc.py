@@ -6,8 +6,7 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse
+import scipy
 from jaxtyping import Float, Int
 from numpy.typing import DTypeLike
 

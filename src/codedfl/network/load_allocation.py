@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import scipy.optimize
+import scipy
 from jaxtyping import Bool, Float, Int
 
 from codedfl.network.delays import DelayModel

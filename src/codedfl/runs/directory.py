@@ -16,6 +16,7 @@ with the same numbers to the last bit. A finished run is not run again.
 """
 
 import fcntl
+import html
 import json
 import shutil
 import time
@@ -27,12 +28,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
-from codedfl.errors import CodedflError, EngineError, LostDevicesError, RunDirectoryError, TrainingError
+from codedfl.errors import (
+    CodedflError,
+    EngineError,
+    LostDevicesError,
+    MissingExtraError,
+    RunDirectoryError,
+    TrainingError,
+)
 from codedfl.progress import Progress, silent
 from codedfl.runs.backend import Parties, Simulation
 from codedfl.runs.summary import Timed, summarise, tabulate, target_name, times_to_targets
@@ -75,13 +81,52 @@ def default_directory(scenario: Scenario) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run."""
+    """A finished run.
+
+    Examples
+    --------
+    >>> import codedfl, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = codedfl.run("paper-quick", folder + "/run", {"training.epochs": 3, "timing.draws": 10})
+    >>> run  # doctest: +ELLIPSIS
+    <Run of 'paper-quick' with minibatch: epochs 3, final accuracy 0.8...>
+    """
 
     path: Path
     scenario: Scenario
     summary: dict[str, Any]
     epochs: dict[str, Shaped[np.ndarray, "epochs"]]
     timings: Float[np.ndarray, "draws epochs"]
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"<Run of '{self.scenario.name}' with {self.scenario.scheme}: {facts}>"
+
+    def _repr_html_(self) -> str:
+        rows = {"scenario": self.scenario.name, "scheme": self.scenario.scheme, **self._facts()}
+        cells = (f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table>{''.join(cells)}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        score, metric = self.summary["final_accuracy"], "accuracy" if self.summary["metric"] == "accuracy" else "R²"
+        return {
+            "epochs": f"{self.summary['epochs']:,}",
+            f"final {metric}": "not known" if score is None else f"{score:.4f}",
+        }
+
+    @property
+    def model(self) -> Float[np.ndarray, "features outputs"]:
+        """The trained matrix."""
+        with np.load(self.path / "model.npz", allow_pickle=False) as arrays:
+            return np.asarray(arrays["theta"])
+
+    def to_pandas(self) -> Any:
+        """Return the epochs as a ``pandas.DataFrame``; pandas is not a dependency of codedfl."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise MissingExtraError("to_pandas needs pandas; install it with: pip install pandas") from None
+        return pandas.DataFrame(self.epochs)
 
     @property
     def repeats(self) -> list["Run"]:
@@ -98,6 +143,8 @@ class Run:
 
 def load(path: Path) -> Run:
     """Read a finished run."""
+    import pyarrow.parquet
+
     for name in ("scenario.toml", "summary.json", "epochs.parquet", "timings.npy"):
         if not (path / name).is_file():
             raise RunDirectoryError(f"'{path}' is not a finished run: {name} is missing; run it (again)")
@@ -109,7 +156,7 @@ def load(path: Path) -> Run:
             timings = np.load(file, allow_pickle=False)
         epochs = {name: table[name].to_numpy() for name in table.column_names}
         consistent = timings.shape[1] == len(epochs["epoch"]) == summary["epochs"] and "scenario_id" in summary
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, pa.ArrowException):
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, pyarrow.ArrowException):
         consistent = False
     if not consistent:
         raise RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")

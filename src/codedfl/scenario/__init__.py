@@ -1,23 +1,26 @@
 """Scenarios: everything that defines an experiment, TOML in and out, and the presets."""
 
-from codedfl.scenario.scenario import (
+from codedfl.scenario.loading import load, preset_names
+from codedfl.scenario.scenario import Scenario, SchemeOptions, known_options, register_options
+from codedfl.scenario.sections import (
+    AUTO,
+    DATA_SETS,
+    SOLVER_NAMES,
     Data,
     DeviceGroup,
     Features,
     Fleet,
     Links,
     Partition,
-    Scenario,
-    SchemeOptions,
     Task,
     Timing,
     Training,
-    load,
-    preset_names,
-    register_options,
 )
 
 __all__ = [
+    "AUTO",
+    "DATA_SETS",
+    "SOLVER_NAMES",
     "Data",
     "DeviceGroup",
     "Features",
@@ -29,6 +32,7 @@ __all__ = [
     "Task",
     "Timing",
     "Training",
+    "known_options",
     "load",
     "preset_names",
     "register_options",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy
 from jaxtyping import Bool, Float, Int
-from scipy.stats import hypergeom, rankdata
 
 from codedfl.security.contract import Finding
 
@@ -66,7 +66,7 @@ def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndar
 def area_under_curve(scores: Float[np.ndarray, "m"], members: Bool[np.ndarray, "m"]) -> float:
     """Return the chance that a member scores above a non-member, ties counting half (Mann-Whitney)."""
     inside, outside = int(members.sum()), int((~members).sum())
-    ranks = rankdata(scores)
+    ranks = scipy.stats.rankdata(scores)
     return float((ranks[members].sum() - inside * (inside + 1) / 2) / (inside * outside))
 
 
@@ -99,7 +99,7 @@ def _of_error(error: float, guess: float) -> str:
 def _of_hits(hits: int, named: int, truth: Truth) -> str:
     """Positions named at random hit as often as the hypergeometric distribution says."""
     assert truth.support is not None  # noqa: S101 - the caller has looked
-    by_chance = hypergeom(truth.length, truth.support.size, named)
+    by_chance = scipy.stats.hypergeom(truth.length, truth.support.size, named)
     return "leaks" if hits > by_chance.mean() + SIGMAS * max(by_chance.std(), 0.5) else "holds"
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import final
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float, Shaped
 
 from codedfl.errors import TrainingError

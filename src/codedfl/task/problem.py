@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float, Int, Shaped
 
 from codedfl import data

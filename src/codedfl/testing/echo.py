@@ -11,7 +11,7 @@ from codedfl.deploy.flare.cells import CellRoute
 from codedfl.deploy.protocol.carrier import Carrier, Host, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["BARE", "EchoHost", "against_bare", "answer_bare", "host", "rounds"]
+__all__ = ["BARE", "EchoHost", "against_bare", "answer_bare", "host", "register_bare", "rounds"]
 
 HEAD = struct.Struct("<IQd")
 """Which operation, how many bytes are wanted, and after how many seconds."""
@@ -115,6 +115,11 @@ def answer_bare(topic: str, request: Any, fl_ctx: Any) -> Any:
     return reply
 
 
+def register_bare(engine: Any) -> None:
+    """Have a site answer FLARE's auxiliary messages: ``register = "codedfl.testing.echo:register_bare"``."""
+    engine.register_aux_message_handler(BARE, answer_bare)
+
+
 def _question(arguments: Mapping[str, Any]) -> bytes:
     head = HEAD.pack(RETURN, int(arguments.get("up", 0)), float(arguments.get("pause", 0.0)))
     return head + bytes(max(0, int(arguments.get("down", 0)) - len(head)))
@@ -136,7 +141,9 @@ def _bare_round(engine: Any, sites: list[str], question: bytes, up: int) -> Call
         with engine.new_context() as context:
             replies = engine.send_aux_request(sites, BARE, request, 60.0, context)
         if any(len(replies[site].get("payload", b"")) != up for site in sites):
-            raise EngineError("a bare message was not answered; its site.toml needs bare = true")
+            raise EngineError(
+                "a bare message was not answered; its site.toml must register codedfl.testing.echo:register_bare"
+            )
 
     return bare
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from jaxtyping import Float, Int
-from scipy.special import stdtrit
 
 from codedfl.network import DelayModel, RoundCosts, stage_seconds
 from codedfl.training import History
@@ -34,7 +34,7 @@ def band(values: Float[np.ndarray, "draws"]) -> Band:
     if len(values) >= _ENOUGH_FOR_QUANTILES:
         low, high = np.quantile(values, [0.025, 0.975])
     elif len(values) > 1:
-        factor = stdtrit(len(values) - 1, 0.975) * np.sqrt(1 + 1 / len(values))
+        factor = scipy.special.stdtrit(len(values) - 1, 0.975) * np.sqrt(1 + 1 / len(values))
         half = factor * np.std(values, ddof=1)
         low, high = max(mean - half, 0.0), mean + half
     else:

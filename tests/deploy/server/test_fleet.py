@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("nvflare", reason="kits are made by NVIDIA FLARE, of the extra 'flare'")
 
@@ -20,36 +18,14 @@ from codedfl.deploy.flare.namespaces import Link, Network
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server import fleet
-from codedfl.deploy.server.fleet import KEY, clear, fleet_folder, fleet_of, links_of, local_fleet, make_fleet
+from codedfl.deploy.server.fleet import KEY, clear, fleet_folder, links_of, local_fleet, make_fleet
 from codedfl.deploy.site.configuration import load_site
 from codedfl.errors import EngineError, UsageError
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
 from rundirs import SMALL
 
-FOUR = fleet_of(Scenario.from_toml(SMALL), 4)
-
-
-def rates(scenario: Scenario) -> list[float]:
-    return [group.mac_rate for group in scenario.fleet.devices for _ in range(group.count)]
-
-
-@given(st.integers(1, 25))
-def test_fewer_devices_are_spread_evenly_over_the_fleet(devices: int) -> None:
-    """Every class of speed has its share, rounded to a device, and nothing else of the scenario changes."""
-    paper = load("paper")
-    small = fleet_of(paper, devices)
-    assert small.fleet.size == devices
-    for rate in set(rates(paper)):
-        assert abs(rates(small).count(rate) - rates(paper).count(rate) * devices / 25) < 1
-    assert rates(small) == sorted(rates(small), reverse=True), "in the order of the fleet"
-    assert small.with_settings({"fleet.devices": paper.fleet.to_table()["devices"]}) == paper
-
-
-@pytest.mark.parametrize("devices", [0, -1, 26])
-def test_no_fleet_of_another_size_can_be_made(devices: int) -> None:
-    with pytest.raises(UsageError, match=f"--devices {devices} must be from 1 to 25"):
-        fleet_of(load("paper"), devices)
+FOUR = Scenario.from_toml(SMALL).with_devices(4)
 
 
 def test_every_kit_names_its_part_and_pins_all_other_keys(tmp_path: Path) -> None:
@@ -120,7 +96,7 @@ def test_only_kits_are_cleared_away(tmp_path: Path) -> None:
 
 def test_links_carry_what_gets_through_in_real_time() -> None:
     """Of 10 Mbit/s down and 5 up a tenth is lost and sent again; a tenth of the time is ten times the rate."""
-    paper = fleet_of(load("paper"), 5)
+    paper = load("paper").with_devices(5)
     groups = [group | {"up_rate": 1e6} for group in paper.fleet.to_table()["devices"][:1]]
     slower = paper.with_settings({"fleet.devices": groups + paper.fleet.to_table()["devices"][1:]})
     links = links_of(slower, 0.1)

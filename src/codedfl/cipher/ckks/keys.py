@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import pyarrow
 from jaxtyping import Complex128, Int64, UInt64
 
 from codedfl.cipher.ckks.lattice import KEY_PEAK, LIMIT, PRIME_BITS, SCALE, SECOND_PRIME_BITS, Lattice
@@ -54,6 +53,8 @@ def _read(saved: bytes) -> bytes:
     """Return the contents of a file of SEAL without its header."""
     kind, body = saved[_COMPRESSION], saved[_HEADER:]
     if kind == 2:
+        import pyarrow
+
         return bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(body), "zstd").read())
     return zlib.decompress(body) if kind == 1 else body
 

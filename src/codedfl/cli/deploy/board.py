@@ -1,4 +1,4 @@
-"""How a deployment stands, as a table for people: live while it runs."""
+"""The state of a deployment as a table for people, live while it runs."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from codedfl.cli.common import errors, seconds_text
+from codedfl.progress import dated_lines
 
 __all__ = ["board", "live", "read_board"]
 
 
 def read_board(path: Path) -> dict[str, Any] | None:
-    """Read how a run stands, if the server has said anything yet."""
+    """Read the state of a run, if the server has written it yet."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -56,7 +57,7 @@ def _seconds(value: float | None) -> str:
 
 @contextmanager
 def live(path: Path) -> Iterator[Callable[[str], None]]:
-    """Show the board in a file while it changes, and the last sentence reported; on terminals only."""
+    """Show the board in a file while it changes, and the last sentence reported; elsewhere only dated sentences."""
     last = Text("")
 
     def shown() -> Group:
@@ -67,7 +68,8 @@ def live(path: Path) -> Iterator[Callable[[str], None]]:
         last.plain = sentence
 
     if not errors.is_terminal:
-        yield lambda _: None
+        lines = dated_lines(lambda line: errors.print(line, soft_wrap=True))
+        yield lambda sentence: lines(sentence, 0, 0)
         return
     with Live(get_renderable=shown, console=errors, refresh_per_second=4, transient=True):
         yield report

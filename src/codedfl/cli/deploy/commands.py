@@ -10,7 +10,22 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from codedfl import data
-from codedfl.cli.common import Json, Out, Set, bars, console, errors, print_json, scenario_with, warn_if_broken
+from codedfl.cli.common import (
+    Devices,
+    Json,
+    Out,
+    Plugin,
+    ScenarioArgument,
+    ScenarioOption,
+    Set,
+    bars,
+    chosen_name,
+    chosen_scenario,
+    console,
+    errors,
+    print_json,
+    warn_if_broken,
+)
 from codedfl.cli.deploy.board import board, live, read_board
 from codedfl.cli.run import run_table
 from codedfl.deploy.flare import Status, kits_of, load_kits, need_flare, reviver, running, threads_each
@@ -34,22 +49,15 @@ deploy_app = typer.Typer(
 SCENARIO = "scenario.toml"
 """In a folder of kits: what they were made for."""
 
-Devices = Annotated[
-    int | None, typer.Option("--devices", metavar="N", help="So many devices, spread over the scenario's fleet.")
-]
 Kits = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of start-up kits, or one kit.")]
-
-
-def _scenario(name: str, changes: list[str] | None, devices: int | None) -> Scenario:
-    chosen = scenario_with(name, changes)
-    return chosen if devices is None else fleet.fleet_of(chosen, devices)
 
 
 @deploy_app.command("local")
 def local_command(
-    scenario: Annotated[str, typer.Argument(help="Preset name or TOML file.")] = "sealed-coded",
-    devices: Devices = None,
+    scenario: ScenarioArgument = None,
+    named: ScenarioOption = None,
     changes: Set = None,
+    devices: Devices = None,
     out: Out = None,
     time_scale: Annotated[
         float | None,
@@ -69,19 +77,21 @@ def local_command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Train in virtual time too, and compare the models.")
     ] = False,
+    plugins: Plugin = None,
     json: Json = False,
 ) -> None:
     """Train on this machine: a server and devices as processes of their own, with mutual TLS on loopback.
 
-    Everything that is started is ended; a training that was stopped goes on where it stopped.
+    The scenario is sealed-coded unless named. All processes that are started are ended; a training that was stopped is
+    resumed.
     """
-    chosen = _scenario(scenario, changes, devices)
+    chosen = chosen_scenario(chosen_name(scenario, named, "sealed-coded"), changes, devices)
     if time_scale is not None and not time_scale > 0:
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
     if kernel_links and time_scale is None:
         raise UsageError("--kernel-links is for emulated fleets; add --emulate SCALE, for example --emulate 1")
     place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
-    warn_if_broken(chosen.scheme)
+    warn_if_broken([chosen.scheme])
     if runs.finished(chosen, place, on_sites=True):
         run = runs.load(place)
     else:
@@ -140,7 +150,7 @@ def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
 @deploy_app.command("kit")
 def kit_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the start-up kits.")],
-    scenario: Annotated[str, typer.Option("--scenario", help="Preset name or TOML file.")] = "sealed-coded",
+    scenario: ScenarioOption = "sealed-coded",
     host: Annotated[
         str, typer.Option("--host", help="Name or address at which devices reach the server.")
     ] = "localhost",
@@ -153,11 +163,13 @@ def kit_command(
         bool, typer.Option("--own-keys", help="Owners make the keys of their devices, and tell each other's prints.")
     ] = False,
     changes: Set = None,
+    plugins: Plugin = None,
     json: Json = False,
 ) -> None:
-    """Make start-up kits for real hosts, and say what to do with them."""
-    chosen = _scenario(scenario, changes, devices or (len(sites) if sites else None))
-    warn_if_broken(chosen.scheme)
+    """Make start-up kits for real hosts, and print what to do with them."""
+    size = len(sites) if devices is None and sites else devices
+    chosen = chosen_scenario(scenario or "sealed-coded", changes, size)
+    warn_if_broken([chosen.scheme])
     kits = fleet.make_fleet(folder, chosen, sites=sites, host=host, port=port, own_keys=own_keys)
     write_text(folder / SCENARIO, chosen.to_toml())
     text = guide(kits, chosen, own_keys=own_keys)
@@ -197,17 +209,21 @@ def start_command(
 @deploy_app.command("train")
 def train_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of start-up kits, with that of the admin.")],
-    scenario: Annotated[
-        str | None, typer.Argument(help="Preset name or TOML file.  [default: what the kits were made for]")
-    ] = None,
+    scenario: ScenarioArgument = None,
+    named: ScenarioOption = None,
     changes: Set = None,
+    devices: Devices = None,
+    plugins: Plugin = None,
     json: Json = False,
 ) -> None:
-    """Have the server of some kits train, and wait; after a loss the same command goes on where it stopped."""
+    """Have the server of some kits train, and wait; after a loss the same command resumes it.
+
+    The scenario is the one that the kits were made for unless named.
+    """
     need_flare()
     kits = load_kits(folder)
-    chosen = scenario_with(scenario or str(folder / SCENARIO), changes)
-    warn_if_broken(chosen.scheme)
+    chosen = chosen_scenario(chosen_name(scenario, named, str(folder / SCENARIO)), changes, devices)
+    warn_if_broken([chosen.scheme])
     if chosen.fleet.size != len(kits.sites):
         raise UsageError(
             f"the scenario has {chosen.fleet.size} devices and there are {len(kits.sites)} kits; make them agree"

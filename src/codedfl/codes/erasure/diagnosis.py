@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Int
 
 from codedfl.codes.erasure.contract import ErasureDecoder, checked_positions, describe

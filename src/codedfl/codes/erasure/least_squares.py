@@ -3,7 +3,7 @@
 from typing import Any, final
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float, Int
 
 from codedfl.codes.erasure.contract import ErasureDecoder, Plan

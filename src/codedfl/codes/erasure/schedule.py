@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse
+import scipy
 from jaxtyping import Bool, Float, Int
 
 __all__ = ["Round", "Schedule", "growths", "run", "run_adjoint", "schedule"]

@@ -7,10 +7,10 @@ from typing import Any, final
 
 from codedfl.deploy.flare.carrier import PING, QUESTION, Heard, Route, Stop
 from codedfl.deploy.flare.cells import CellRoute, answer_with
+from codedfl.deploy.flare.names import resolve
 from codedfl.deploy.flare.sites import make_host, read_site
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.errors import CodedflError, EngineError
-from codedfl.testing.echo import BARE, answer_bare
 
 try:
     from nvflare.apis.event_type import EventType
@@ -99,11 +99,11 @@ class HostExecutor(Executor):  # type: ignore[misc]
         answer_with(engine, job, self._answer, from_server=(PING, QUESTION))
         try:
             site = read_site(Path(workspace.get_root_dir()))
-            bare = site.pop("bare", False) is True
+            register = site.pop("register", None)  # a function that adds message handlers, for measurements
             peers = FlarePeers(CellRoute(engine, job, secure=True), float(site.get("patience", PATIENCE)))
             self._host = make_host(site, peers)
-            if bare:
-                engine.register_aux_message_handler(BARE, answer_bare)
+            if register is not None:
+                resolve(register)(engine)
         except CodedflError as error:
             self._problem = str(error)
             logger.error("no host: %s", error)

@@ -9,7 +9,6 @@ whoever makes the kits could keep copies; with ``own_keys`` every owner makes hi
 """
 
 import contextlib
-import itertools
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +42,6 @@ __all__ = [
     "clear",
     "end",
     "fleet_folder",
-    "fleet_of",
     "links_of",
     "local_fleet",
     "make_fleet",
@@ -63,21 +61,6 @@ them compute, each gets its turn late."""
 
 HOST = "codedfl.deploy.site.configuration:make_host"
 ENTRY = "codedfl.deploy.server.deployment:serve"
-
-
-def fleet_of(scenario: Scenario, devices: int) -> Scenario:
-    """Return the scenario with a fleet of so many devices, spread evenly over the fleet it has."""
-    everyone = [group for group in scenario.fleet.to_table()["devices"] for _ in range(group["count"])]
-    if not 1 <= devices <= len(everyone):
-        raise UsageError(
-            f"--devices {devices} must be from 1 to {len(everyone)}, the size of the scenario's fleet; use another "
-            "scenario for more"
-        )
-    if devices == len(everyone):
-        return scenario
-    chosen = [everyone[number * len(everyone) // devices] for number in range(devices)]
-    groups = [group | {"count": len(list(alike))} for group, alike in itertools.groupby(chosen)]
-    return scenario.with_settings({"fleet.devices": groups})
 
 
 def make_fleet(

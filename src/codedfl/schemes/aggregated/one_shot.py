@@ -48,8 +48,16 @@ RING_OF = {"float32": "Z_2^32", "float64": "Z_2^64"}
 class OneShotOptions(SchemeOptions):
     """How many devices' shares open the sums (two thirds of all unless given), and the ring that they are added in."""
 
-    threshold: int | None = setting(default=None, low=2)
-    ring: str = setting(default=AUTO, choices=(AUTO, "Z_2^32", "Z_2^64"))
+    solver = "closed-form"
+
+    threshold: int | None = setting(
+        default=None, low=2, help="Devices whose shares open a sum; two thirds of all if unset."
+    )
+    ring: str = setting(
+        default=AUTO,
+        choices=(AUTO, "Z_2^32", "Z_2^64"),
+        help="Ring in which masked sums are added; auto: as wide as task.precision.",
+    )
 
     def check_fleet(self, devices: int) -> None:
         """A sum takes two devices; the threshold must be more than half of them."""

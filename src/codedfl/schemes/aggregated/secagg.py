@@ -103,8 +103,10 @@ def secagg_leakage(public: Public, threshold: Threshold, what: str) -> Leakage:
 class SecAggOptions(SchemeOptions):
     """The scheme inside, by its name, and how many devices' shares open a sum (two thirds of all unless given)."""
 
-    inner: str = setting(default="conventional")
-    threshold: int | None = setting(default=None, low=2)
+    inner: str = setting(default="conventional", help="The scheme whose replies are masked and added.")
+    threshold: int | None = setting(
+        default=None, low=2, help="Devices whose shares open a sum; two thirds of all if unset."
+    )
 
     @property
     def others(self) -> tuple[str, ...]:

@@ -60,9 +60,17 @@ class CodedPaddedOptions(SchemeOptions):
     ``expected_epochs`` is what the set-up is weighed against.
     """
 
-    alpha: int | None = setting(default=None, low=1)
-    sharing: str = setting(default="relay", choices=("relay", "direct"))
-    expected_epochs: int = setting(default=100, low=1)
+    alpha: int | None = setting(
+        default=None, low=1, help="Number of devices that hold the data of each; chosen by predicted time if unset."
+    )
+    sharing: str = setting(
+        default="relay",
+        choices=("relay", "direct"),
+        help="How padded data reach other devices: by relay through the server, or over direct links.",
+    )
+    expected_epochs: int = setting(
+        default=100, low=1, help="Number of epochs that the time of the set-up is weighed against."
+    )
 
     @property
     def relayed(self) -> bool:

@@ -73,11 +73,19 @@ class ParityOptions(SchemeOptions):
     can undo the combinations. On real devices it must be theirs alone.
     """
 
-    parts: int = setting(default=5, low=1)
-    redundancy: float = setting(default=0.1, above=0, below=1)
-    rows: str = setting(default="summed", choices=("summed", "own"))
-    seed: int = setting(default=0, low=0)
-    charge_encoding: bool = setting(default=False)
+    parts: int = setting(default=5, low=1, help="Batches into which each device cuts its data.")
+    redundancy: float = setting(default=0.1, above=0, below=1, help="Rows of parity data for each sample of a batch.")
+    rows: str = setting(
+        default="summed",
+        choices=("summed", "own"),
+        help="Whether the server holds the sum of all parity data (summed) or that of each device (own).",
+    )
+    seed: int = setting(
+        default=0, low=0, help="Seed of the generators and loads; whoever knows it can undo the combinations."
+    )
+    charge_encoding: bool = setting(
+        default=False, help="Whether the time of making parity data counts; only their upload if not."
+    )
 
 
 @final

@@ -57,10 +57,16 @@ class SealedCodedOptions(SchemeOptions):
     ``spares`` is the least W - K of that choice, and ``expected_epochs`` what the set-up is weighed against.
     """
 
-    workers: int | None = setting(default=None, low=1)
-    threshold: int | None = setting(default=None, low=1)
-    spares: int = setting(default=1, low=0)
-    expected_epochs: int = setting(default=100, low=1)
+    workers: int | None = setting(default=None, low=1, help="Number W of workers; chosen by predicted time if unset.")
+    threshold: int | None = setting(
+        default=None,
+        low=1,
+        help="Number K of workers whose replies finish an epoch; chosen by predicted time if unset.",
+    )
+    spares: int = setting(default=1, low=0, help="Smallest W - K when they are chosen by predicted time.")
+    expected_epochs: int = setting(
+        default=100, low=1, help="Number of epochs that the time of the set-up is weighed against."
+    )
 
     def check_fleet(self, devices: int) -> None:
         """There must be W devices, and K of them."""

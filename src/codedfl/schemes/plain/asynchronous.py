@@ -45,9 +45,13 @@ class AsynchronousOptions(SchemeOptions):
     A reply that is tau updates old counts (1 + tau)^-``power``; ``step`` scales every update.
     """
 
-    buffer: int | None = setting(default=None, low=1)
-    power: float = setting(default=0.5, low=0)
-    step: float = setting(default=1.0, above=0)
+    buffer: int | None = setting(
+        default=None,
+        low=1,
+        help="Number K of replies that make an update; 10 or two fifths of the devices, the fewer, if unset.",
+    )
+    power: float = setting(default=0.5, low=0, help="A reply that is tau updates old has the weight (1 + tau)^-power.")
+    step: float = setting(default=1.0, above=0, help="Factor on every update.")
 
     def check_fleet(self, devices: int) -> None:
         """No more replies can be awaited than there are devices."""

@@ -43,8 +43,12 @@ _DRAWS = 200
 class DeadlineOptions(SchemeOptions):
     """The deadline in seconds; unless given, that by which a ``share`` of all replies is there on average."""
 
-    seconds: float | None = setting(default=None, above=0)
-    share: float = setting(default=0.5, above=0, below=1)
+    seconds: float | None = setting(
+        default=None, above=0, help="Deadline of an epoch in seconds; chosen from share if unset."
+    )
+    share: float = setting(
+        default=0.5, above=0, below=1, help="Share of all replies that arrive before the chosen deadline on average."
+    )
 
 
 def deadline_for(public: Public, delays: DelayModel, share: float) -> float:

@@ -23,7 +23,9 @@ __all__ = ["DropSlowest"]
 class DropSlowestOptions(SchemeOptions):
     """How many replies are awaited (F): four fifths of the devices unless given."""
 
-    wait_for: int | None = setting(default=None, low=1)
+    wait_for: int | None = setting(
+        default=None, low=1, help="Number F of replies that finish an epoch; four fifths of the devices if unset."
+    )
 
     def check_fleet(self, devices: int) -> None:
         """No more replies can be awaited than there are devices."""

@@ -23,7 +23,7 @@ def batch_rows(samples: int, parts: int, epoch: int) -> slice:
 class MinibatchOptions(SchemeOptions):
     """Into how many parts each device's data is cut."""
 
-    parts: int = setting(default=5, low=1)
+    parts: int = setting(default=5, low=1, help="Batches into which each device cuts its data; an epoch uses one.")
 
 
 @final

@@ -61,17 +61,29 @@ class CodeBasedOptions(SchemeOptions):
     epoch (what its numbers fit). ``key_seed`` makes a study in virtual time repeatable; it protects nothing.
     """
 
-    n: int = setting(default=4000, low=2)
-    degree: int = setting(default=45, low=1)
-    t_tot: int = setting(default=256, low=1)
-    t: int = setting(default=64, low=1)
-    M: int = setting(default=16, low=1)
-    beta: int = setting(default=4, low=1)
-    delta: float = setting(default=3.0, low=0)
-    supply: str = setting(default="once", choices=("once", "reissued"))
-    decoder: str = setting(default="least-squares", choices=tuple(DECODERS))
-    parallel_reception: bool = setting(default=False)
-    key_seed: int = setting(default=0, low=0)
+    n: int = setting(default=4000, low=2, help="Length of the code.")
+    degree: int = setting(default=45, low=1, help="Ones in each column of the parity-check matrix.")
+    t_tot: int = setting(default=256, low=1, help="Number of positions that all supports together cover.")
+    t: int = setting(default=64, low=1, help="Number of positions in one support.")
+    M: int = setting(default=16, low=1, help="Number of supports.")
+    beta: int = setting(default=4, low=1, help="Rank of the error matrix.")
+    delta: float = setting(
+        default=3.0,
+        low=0,
+        help="A device that replies so many seconds after the fastest is a straggler and hands over its data.",
+    )
+    supply: str = setting(
+        default="once",
+        choices=("once", "reissued"),
+        help="Whether each support is used once, or all M are issued again in every epoch.",
+    )
+    decoder: str = setting(default="least-squares", choices=tuple(DECODERS), help="Erasure decoder of the server.")
+    parallel_reception: bool = setting(
+        default=False, help="Whether a device receives several parcels at the same time; one after the other if not."
+    )
+    key_seed: int = setting(
+        default=0, low=0, help="Seed of the keys, which makes a study repeatable; it protects nothing."
+    )
 
     def decoding_problem(self, features: int) -> DecodingProblem:
         """Return the problem that the claimed level rests on; a number has 32 bits, as in section V-E."""

@@ -73,9 +73,19 @@ COSTS_ONLY = "this run only models the costs of encryption and encrypts NOTHING;
 class EncryptedOptions(SchemeOptions):
     """Whether to encrypt or to model the costs of it, and Delta of the sharing policy in seconds."""
 
-    backend: str = setting(default="auto", choices=("auto", "ckks", "costs"))
-    delta: float = setting(default=2.0, low=0)
-    parallel_reception: bool = setting(default=False)
+    backend: str = setting(
+        default="auto",
+        choices=("auto", "ckks", "costs"),
+        help="ckks encrypts; costs computes in clear and models the costs only; auto encrypts where the task is small.",
+    )
+    delta: float = setting(
+        default=2.0,
+        low=0,
+        help="A device that replies so many seconds after the fastest is a straggler and hands over its data.",
+    )
+    parallel_reception: bool = setting(
+        default=False, help="Whether a device receives several parcels at the same time; one after the other if not."
+    )
 
 
 @final

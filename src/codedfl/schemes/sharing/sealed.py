@@ -71,9 +71,15 @@ MOMENTS, GRAM = 0, 1
 class SealedOptions(SchemeOptions):
     """The ring that is computed in, and Delta of the sharing policy in seconds."""
 
-    ring: str = setting(default="Z_2^32", choices=("Z_2^32", "Z_2^64"))
-    delta: float = setting(default=1.0, low=0)
-    parallel_reception: bool = setting(default=False)
+    ring: str = setting(default="Z_2^32", choices=("Z_2^32", "Z_2^64"), help="Ring of the sealed residues.")
+    delta: float = setting(
+        default=1.0,
+        low=0,
+        help="A device that replies so many seconds after the fastest is a straggler and hands over its data.",
+    )
+    parallel_reception: bool = setting(
+        default=False, help="Whether a device receives several parcels at the same time; one after the other if not."
+    )
 
 
 def fresh_grant(export: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ membership inference, Shokri et al., "Membership inference attacks against machi
 from typing import final
 
 import numpy as np
-import scipy.linalg
+import scipy
 from jaxtyping import Float, Float64
 
 from codedfl.security.contract import Attack, Finding

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import scipy.optimize
-import scipy.spatial.distance
+import scipy
 from jaxtyping import Bool, Float, Float64
 
 from codedfl.data import FeatureMap

@@ -1,0 +1,323 @@
+"""The front door: what ``import codedfl`` offers, as functions that take names, paths and plain values.
+
+``import codedfl`` imports this module, and what it needs, when one of its functions is first used.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codedfl import runs
+from codedfl.errors import CodedflWarning
+from codedfl.progress import Progress, silent
+from codedfl.runs import Run
+from codedfl.scenario import Scenario, load
+from codedfl.schemes import SCHEMES
+
+if TYPE_CHECKING:
+    from codedfl.security.audit import Outcome
+    from codedfl.studies.plan import Plan
+
+__all__ = ["attack", "broken_cipher", "compare", "load_run", "plan", "run", "sweep"]
+
+Chosen = Scenario | str | PathLike[str]
+Settings = Mapping[str, Any] | None
+
+
+def run(
+    scenario: Chosen,
+    out: str | PathLike[str] | None = None,
+    settings: Settings = None,
+    *,
+    progress: Progress = silent,
+    **options: Any,
+) -> Run:
+    """Train once in virtual time, or load the run if it is finished.
+
+    Parameters
+    ----------
+    scenario : Scenario or str or path
+        A scenario, the name of a preset, or the path of a TOML file.
+    out : str or path, optional
+        The run directory; ``runs/NAME-SCHEME-ID`` if not given. A run that was stopped is resumed.
+    settings : mapping, optional
+        Changes of the scenario by dotted keys, as ``{"training.epochs": 100}``; ``codedfl settings`` lists them.
+    progress : callable, optional
+        Called with a stage, how much of it is done, and how much there is.
+    **options
+        Passed on to :func:`codedfl.runs.execute`.
+
+    Returns
+    -------
+    Run
+        Its ``summary``, ``epochs`` and ``model``.
+
+    Raises
+    ------
+    CodedflError
+        The scenario is wrong, its data cannot be used, the training diverges, or ``out`` holds something else.
+
+    Examples
+    --------
+    >>> import codedfl, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = codedfl.run("paper-quick", folder + "/run", {"training.epochs": 5, "timing.draws": 10})
+    ...     run.summary["epochs"], run.model.shape
+    (5, (300, 10))
+    """
+    chosen = _chosen(scenario, settings)
+    _warn([chosen.scheme])
+    place = runs.default_directory(chosen) if out is None else Path(out)
+    return runs.execute(chosen, place, progress=progress, **options)
+
+
+def load_run(path: str | PathLike[str]) -> Run:
+    """Load a finished run.
+
+    Parameters
+    ----------
+    path : str or path
+        A run directory.
+
+    Returns
+    -------
+    Run
+        The finished run.
+
+    Raises
+    ------
+    RunDirectoryError
+        There is no finished run, or it is damaged.
+
+    Examples
+    --------
+    >>> import codedfl, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     done = codedfl.run("paper-quick", folder + "/run", {"training.epochs": 3, "timing.draws": 10})
+    ...     codedfl.load_run(folder + "/run").summary == done.summary
+    True
+    """
+    return runs.load(Path(path))
+
+
+def compare(
+    scenario: Chosen,
+    schemes: Sequence[str] = (),
+    out: str | PathLike[str] | None = None,
+    settings: Settings = None,
+    *,
+    progress: Progress = silent,
+) -> list[dict[str, Any]]:
+    """Train several schemes on the same data, fleet and links.
+
+    Parameters
+    ----------
+    scenario : Scenario or str or path
+        A scenario, the name of a preset, or the path of a TOML file.
+    schemes : sequence of str, optional
+        Names of schemes; all if none is given. The benchmark ``minibatch`` is always among them.
+    out : str or path, optional
+        Where tables, figure and runs go; ``out/compare-NAME`` if not given.
+    settings : mapping, optional
+        Changes of the scenario by dotted keys.
+    progress : callable, optional
+        Called with a stage, how much of it is done, and how much there is.
+
+    Returns
+    -------
+    list of dict
+        One row a scheme, as ``codedfl compare --json`` prints them.
+
+    Raises
+    ------
+    UsageError
+        No scheme has one of the names.
+
+    Examples
+    --------
+    >>> import codedfl, tempfile
+    >>> few = {"training.epochs": 5, "timing.draws": 10}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     [row["scheme"] for row in codedfl.compare("paper-quick", ["conventional"], folder, few)]
+    ['minibatch', 'conventional']
+    """
+    from codedfl.studies import compare as studies
+
+    chosen, names = _chosen(scenario, settings), list(schemes) or list(SCHEMES)
+    _warn(names)
+    place = Path("out") / f"compare-{chosen.name}" if out is None else Path(out)
+    return studies.compare(chosen, names, place, progress)
+
+
+def sweep(
+    scenario: Chosen,
+    over: Mapping[str, Sequence[Any]],
+    out: str | PathLike[str] | None = None,
+    settings: Settings = None,
+    *,
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> list[dict[str, Any]]:
+    """Train a grid of scenarios on all cores.
+
+    Parameters
+    ----------
+    scenario : Scenario or str or path
+        A scenario, the name of a preset, or the path of a TOML file.
+    over : mapping
+        Dotted keys and the values of each.
+    out : str or path, optional
+        Where tables and runs go; ``out/sweep-NAME`` if not given.
+    settings : mapping, optional
+        Changes of the scenario by dotted keys.
+    workers : int, optional
+        Number of processes; one a core if not given.
+    progress : callable, optional
+        Called with a stage, how much of it is done, and how much there is.
+
+    Returns
+    -------
+    list of dict
+        One row for each combination: its ``settings`` and the summary of its run.
+
+    Raises
+    ------
+    UsageError
+        A key or value is wrong; nothing has been run then.
+
+    Examples
+    --------
+    >>> import codedfl, tempfile
+    >>> few = {"training.epochs": 3, "timing.draws": 10}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     rows = codedfl.sweep("paper-quick", {"links.loss": [0.1]}, folder, few, workers=1)
+    >>> [row["settings"] for row in rows]
+    [{'links.loss': 0.1}]
+    """
+    from codedfl.studies import sweep as studies
+
+    chosen = _chosen(scenario, settings)
+    _warn(map(str, over.get("scheme", [chosen.scheme])))
+    place = Path("out") / f"sweep-{chosen.name}" if out is None else Path(out)
+    return studies.sweep(chosen, over, place, progress, workers)
+
+
+def plan(
+    scenario: Chosen,
+    schemes: Sequence[str] = (),
+    settings: Settings = None,
+    *,
+    samples: int | None = None,
+    outputs: int | None = None,
+    progress: Progress = silent,
+    **options: Any,
+) -> "Plan":
+    """Predict the time of each scheme on a fleet without training, and recommend one.
+
+    Parameters
+    ----------
+    scenario : Scenario or str or path
+        A scenario, the name of a preset, or the path of a TOML file.
+    schemes : sequence of str, optional
+        Names of schemes; all if none is given.
+    settings : mapping, optional
+        Changes of the scenario by dotted keys.
+    samples, outputs : int, optional
+        The size of the data, where the data itself is not at hand.
+    progress : callable, optional
+        Called with a stage, how much of it is done, and how much there is.
+    **options
+        ``epochs``, ``draws`` and ``privacy`` of :func:`codedfl.studies.plan.plan`.
+
+    Returns
+    -------
+    Plan
+        Its ``offers``, quickest first, and the one ``recommended``.
+
+    Raises
+    ------
+    UsageError
+        No scheme has one of the names.
+
+    Examples
+    --------
+    >>> import codedfl
+    >>> plan = codedfl.plan("paper-quick", ["sealed-coded"], samples=1000, outputs=10, draws=10)
+    >>> plan.recommended.scheme.name
+    'sealed-coded'
+    """
+    from codedfl.studies import plan as studies
+
+    chosen = _chosen(scenario, settings)
+    if samples is None or outputs is None:
+        shapes = studies.Shapes.of_data(chosen, progress)
+    else:
+        shapes = studies.Shapes.told(chosen, samples=samples, outputs=outputs)
+    return studies.plan(chosen, shapes, names=schemes, progress=progress, **options)
+
+
+def attack(
+    scenario: Chosen,
+    attacks: Sequence[str] = (),
+    settings: Settings = None,
+    *,
+    epochs: int | None = None,
+    progress: Progress = silent,
+) -> "list[Outcome]":
+    """Train for some epochs, attack what the scheme really sent, and score the attackers.
+
+    Parameters
+    ----------
+    scenario : Scenario or str or path
+        A scenario, the name of a preset, or the path of a TOML file.
+    attacks : sequence of str, optional
+        Names of attacks; all that fit if none is given.
+    settings : mapping, optional
+        Changes of the scenario by dotted keys.
+    epochs : int, optional
+        Epochs whose messages the attackers see; 100 if not given.
+    progress : callable, optional
+        Called with a stage, how much of it is done, and how much there is.
+
+    Returns
+    -------
+    list of Outcome
+        One for each attack on each view, with its ``score``.
+
+    Raises
+    ------
+    CodedflError
+        The scenario is wrong or its data cannot be used.
+
+    Examples
+    --------
+    >>> import codedfl
+    >>> found = codedfl.attack("paper-quick", ["null"], {"scheme": "sealed"}, epochs=4)
+    >>> {outcome.score.verdict for outcome in found}
+    {'holds'}
+    """
+    from codedfl.security import audit
+    from codedfl.task import Problem
+
+    chosen = _chosen(scenario, settings)
+    problem, seen = Problem.build(chosen, progress), epochs or audit.EPOCHS
+    return audit.attack_scenario(chosen, problem, names=attacks, epochs=seen, progress=progress)
+
+
+def broken_cipher(scheme: str) -> str | None:
+    """Return one sentence if the cipher of a scheme is broken."""
+    if scheme in SCHEMES and SCHEMES[scheme].verdict == "broken":
+        return f"the cipher of '{scheme}' is broken: whoever sees a ciphertext can compute the data under it"
+    return None
+
+
+def _chosen(given: Chosen, settings: Settings) -> Scenario:
+    found = given if isinstance(given, Scenario) else load(given)
+    return found.with_settings(settings) if settings else found
+
+
+def _warn(names: Iterable[str]) -> None:
+    for sentence in filter(None, map(broken_cipher, names)):
+        warnings.warn(sentence, CodedflWarning, stacklevel=3)

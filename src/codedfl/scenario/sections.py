@@ -1,0 +1,209 @@
+"""The sections of a scenario: data, partition, features, task, training, fleet, links and timing."""
+
+from pathlib import Path
+
+from codedfl.errors import ScenarioError
+from codedfl.settings import Settings, setting
+
+__all__ = [
+    "AUTO",
+    "DATA_SETS",
+    "SOLVER_NAMES",
+    "Data",
+    "DeviceGroup",
+    "Features",
+    "Fleet",
+    "Links",
+    "Partition",
+    "Task",
+    "Timing",
+    "Training",
+]
+
+DATA_SETS = ("mnist", "fashion", "digits")
+"""The names in ``codedfl.data.SOURCES``, which this room does not import."""
+
+SOLVER_NAMES = ("gradient-descent", "nesterov", "conjugate-gradients", "closed-form")
+"""The names in ``codedfl.solvers.SOLVERS``, which this room does not import."""
+
+AUTO = "auto"
+
+
+class Data(Settings, table="data"):
+    """Where samples come from: a named data set, or a file of the user's own features."""
+
+    source: str = setting(
+        default="mnist",
+        help="A data set (mnist, fashion, digits), a .npz, .parquet or .csv file, or 'sites': each site has its own.",
+    )
+    kind: str = setting(
+        default="auto",
+        choices=("auto", "classification", "regression"),
+        help="What the target is; auto decides by its type.",
+    )
+    target: str = setting(default="", help="Column(s) of the target, separated by commas; the last column if empty.")
+    test_source: str = setting(default="", help="File with the test rows; empty: a part of the source.")
+    test_fraction: float = setting(
+        default=0.2, above=0, below=1, help="Part of a file set aside for testing where it has no test rows."
+    )
+    seed: int = setting(default=0, low=0, help="Seed of the choice of test rows.")
+
+    def check(self) -> None:
+        """Refuse a source that is neither a known name nor a file."""
+        if not self.named and not self.elsewhere and not Path(self.source).suffix:
+            raise ScenarioError(
+                f"data.source = '{self.source}' must be one of {', '.join(DATA_SETS)}, "
+                "or a file that ends in .npz, .parquet or .csv"
+            )
+
+    @property
+    def named(self) -> bool:
+        """Whether the source is a data set that codedfl knows by name."""
+        return self.source in DATA_SETS
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether only the sites of a deployment have the data."""
+        return self.source == "sites"
+
+
+class Partition(Settings, table="partition"):
+    """Which device holds which samples."""
+
+    kind: str = setting(
+        default="iid",
+        choices=("iid", "shards", "dirichlet", "sizes"),
+        help="iid: equal random parts; shards: sorted by label; dirichlet: skewed labels; sizes: random, unequal.",
+    )
+    seed: int = setting(default=0, low=0, help="Seed of the partition.")
+    shards_per_device: int = setting(default=2, low=1, help="Label-sorted shards of a device (kind shards).")
+    alpha: float = setting(
+        default=0.5, above=0, help="Concentration of the labels; smaller is more skewed (kind dirichlet)."
+    )
+    sizes: tuple[float, ...] = setting(
+        default=(), above=0, help="One number for each device, in proportion to its samples (kind sizes)."
+    )
+
+
+class Features(Settings, table="features"):
+    """The map from raw inputs to the features of the linear model, the same on every device."""
+
+    kind: str = setting(
+        default="rbf",
+        choices=("rbf", "none"),
+        help="rbf: random Fourier features of the Gaussian kernel; none: inputs as they are.",
+    )
+    dimension: int = setting(default=2000, low=1, high=100_000, help="Number of random features (kind rbf).")
+    gamma: float = setting(
+        default=0.02, above=0, help="Width of the kernel exp(-gamma |x - y|^2), 1 / (2 sigma^2) (kind rbf)."
+    )
+    seed: int = setting(default=0, low=0, help="Seed of the random features.")
+
+
+class Task(Settings, table="task"):
+    """The loss to minimise and the numbers that are computed and sent."""
+
+    ridge: float = setting(default=9e-6, low=0, help="Weight lambda of the squared norm of the model in the loss.")
+    precision: str = setting(
+        default="float32", choices=("float32", "float64"), help="Floating-point format of data, model and replies."
+    )
+
+
+class Training(Settings, table="training"):
+    """The solver at the server: an epoch is one gradient."""
+
+    solver: str = setting(
+        default=AUTO,
+        choices=(*SOLVER_NAMES, AUTO),
+        help="How the server uses gradients; auto: the solver that the scheme is made for, else gradient-descent.",
+    )
+    epochs: int = setting(default=1000, low=1, high=1_000_000, help="Upper limit on the number of epochs.")
+    learning_rate: float = setting(
+        default=6.0, above=0, help="First step size of gradient-descent and nesterov; other solvers choose their own."
+    )
+    decay: float = setting(
+        default=0.8, above=0, high=1, help="Factor on the learning rate at each epoch of decay_epochs."
+    )
+    decay_epochs: tuple[int, ...] = setting(
+        default=(200, 350), low=1, help="Epochs from which the learning rate is lower by the factor decay."
+    )
+    targets: tuple[float, ...] = setting(
+        default=(0.9, 0.95), below=1, help="Test accuracies (R² for regression) whose time is reported, increasing."
+    )
+    stop_at_last_target: bool = setting(default=False, help="Whether to stop when the last target is reached.")
+    tolerance: float = setting(
+        default=0.0, low=0, below=1, help="Stop at this gradient norm relative to that of the zero model; 0 is never."
+    )
+    first_epoch_offline: bool = setting(
+        default=True, help="Whether devices compute the first epoch in advance, so that only its upload takes time."
+    )
+
+    def check(self) -> None:
+        """Refuse milestones or targets that are out of order."""
+        for name, values in (("decay_epochs", self.decay_epochs), ("targets", self.targets)):
+            if list(values) != sorted(set(values)):
+                raise ScenarioError(f"training.{name} = {list(values)} must increase")
+
+
+class DeviceGroup(Settings, table="fleet.devices"):
+    """Devices that are alike: how fast they multiply, and links of their own where they differ."""
+
+    count: int = setting(default=1, low=1, help="Number of devices in the group.")
+    mac_rate: float = setting(low=1, help="Multiplications (MAC) per second.")
+    setup_ratio: float = setting(
+        default=0.5, low=0, help="Mean of the random delay before computing, relative to the computing time."
+    )
+    setup_seconds: float = setting(default=0.0, low=0, help="Mean of a further random delay, in seconds.")
+    down_rate: float | None = setting(default=None, low=1, help="Bits per second from the server, if not of links.")
+    up_rate: float | None = setting(default=None, low=1, help="Bits per second to the server, if not of links.")
+    d2d_rate: float | None = setting(default=None, low=1, help="Bits per second to a device, if not of links.")
+    loss: float | None = setting(
+        default=None, low=0, below=1, help="Probability that a transmission fails, if not of links."
+    )
+    last_epoch: int | None = setting(
+        default=None, low=1, help="The devices are lost after this epoch; unset: they stay."
+    )
+
+
+class Fleet(Settings, table="fleet"):
+    """The devices, group by group, and the server."""
+
+    devices: tuple[DeviceGroup, ...] = setting(help="Groups of devices that are alike: tables [[fleet.devices]].")
+    server_mac_rate: float = setting(default=8.24e12, low=1, help="Multiplications (MAC) per second of the server.")
+
+    def check(self) -> None:
+        """Refuse a fleet without devices."""
+        if not self.devices:
+            raise ScenarioError("fleet.devices = [] must hold at least one group of devices")
+
+    @property
+    def size(self) -> int:
+        """Number of devices N."""
+        return sum(group.count for group in self.devices)
+
+    @property
+    def last_epochs(self) -> dict[int, int]:
+        """The last epoch of each device that is lost during the training."""
+        groups = [group for group in self.devices for _ in range(group.count)]
+        return {number: group.last_epoch for number, group in enumerate(groups) if group.last_epoch is not None}
+
+
+class Links(Settings, table="links"):
+    """Bit rates, packet overhead, and the probability that a transmission fails and is sent again."""
+
+    down_rate: float = setting(default=10e6, low=1, help="Bits per second from the server to a device.")
+    up_rate: float = setting(default=5e6, low=1, help="Bits per second from a device to the server.")
+    d2d_rate: float = setting(default=5e6, low=1, help="Bits per second from a device to another.")
+    overhead: float = setting(default=0.1, low=0, help="Header bits sent for each bit of payload.")
+    loss: float = setting(default=0.1, low=0, below=1, help="Probability that a transmission fails and is repeated.")
+
+
+class Timing(Settings, table="timing"):
+    """Random delays: their seed, how many draws make a band, and which draw the run itself uses."""
+
+    seed: int = setting(default=0, low=0, help="Seed of the random delays.")
+    draws: int = setting(default=1000, low=2, high=100_000, help="Timing draws behind a 95% band.")
+    draw: int = setting(default=0, low=0, help="Number of the draw that the run itself uses.")
+    repeats: int = setting(
+        default=5, low=1, help="Trainings behind the band of a scheme whose model depends on the delays."
+    )

@@ -1,0 +1,50 @@
+"""Progress callbacks for logs."""
+
+import re
+
+from codedfl.progress import dated_lines, silent
+
+DATE = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")
+
+
+class Log:
+    """The lines of a log whose clock the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.lines: list[str] = []
+        self._report = dated_lines(self.lines.append, clock=lambda: self.now)
+
+    def at(self, seconds: float, stage: str, done: int, total: int) -> list[str]:
+        """Report at a time after the beginning, and return the texts of the lines that this adds."""
+        self.now, before = 100.0 + seconds, len(self.lines)
+        self._report(stage, done, total)
+        added = self.lines[before:]
+        assert all(DATE.match(line) for line in added)
+        return [DATE.sub("", line) for line in added]
+
+
+def test_short_work_is_silent() -> None:
+    log = Log()
+    for second in range(10):
+        assert log.at(second, "training", second + 1, 10) == []
+    silent("training", 1, 10)
+
+
+def test_one_line_for_each_stage_after_ten_seconds() -> None:
+    log = Log()
+    assert log.at(9.9, "training", 5, 100) == []
+    assert log.at(10, "training", 6, 100) == ["training: 6 of 100"]
+    assert log.at(11, "training", 99, 100) == []
+    assert log.at(12, "training", 100, 100) == [], "it has not taken ten seconds"
+    assert log.at(13, "timing", 1, 2) == ["timing: 1 of 2"]
+    assert log.at(30, "timing", 2, 2) == ["timing: done in 17 s"]
+    assert log.at(31, "timing", 2, 2) == []
+    assert log.at(32, "timing", 1, 2) == ["timing: 1 of 2"], "the same stage again"
+
+
+def test_a_sentence_is_a_stage_of_its_own() -> None:
+    log = Log()
+    assert log.at(11, "waiting for sites", 0, 0) == ["waiting for sites"]
+    assert log.at(12, "waiting for sites", 0, 0) == []
+    assert log.at(13, "sites are there", 0, 0) == ["sites are there"]
