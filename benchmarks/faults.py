@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.lab import HELD, Lab, Training
 from benchmarks.measure import possible
-from codedfl.deploy.flare import need_flare
+from codedfl.deploy.flare.names import need_flare
 from codedfl.errors import LostDevicesError
 from codedfl.scenario import Scenario
 

@@ -29,6 +29,7 @@ FEATURES, CLASSES = 2000, 10
 MODEL = FEATURES * CLASSES * 4
 ROUNDS = 200
 PARCEL = 32_000_000
+ECHO = {"host": "codedfl.testing.echo:host", "bare": True}
 LIMIT = 1.1
 EPOCH_LIMIT = 1.5
 
@@ -40,11 +41,7 @@ def main() -> dict[str, float]:
     sites = site_names(DEVICES)
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as folder:
         times = {"began": time.monotonic()}
-        kits = make_kits(
-            Path(folder) / "kits",
-            sites,
-            settings={site: {"register": "codedfl.testing.echo:register_bare"} for site in sites},
-        )
+        kits = make_kits(Path(folder) / "kits", sites, settings=dict.fromkeys(sites, ECHO))
         times["kits"] = time.monotonic()
         with running(kits_of(kits)), Admin(kits) as admin:
             while not admin.sites() >= set(sites):

@@ -18,7 +18,8 @@ from typing import Any, final
 import numpy as np
 
 from benchmarks.networks import Namespace, Network, network
-from codedfl.deploy.flare import kits_of, reviver, running, start, status, stop, threads_each, write_site
+from codedfl.deploy.flare.kits import write_site
+from codedfl.deploy.flare.processes import kits_of, reviver, running, start, status, stop, threads_each
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
@@ -26,13 +27,13 @@ from codedfl.runs import execute
 from codedfl.scenario import Scenario
 from codedfl.testing.misbehaving import GO
 
-__all__ = ["BEAT", "HELD", "MISSES", "Lab", "Training"]
+__all__ = ["HELD", "Lab", "Training"]
 
 HELD = {"kind": "held"}
 HOST = "codedfl.testing.misbehaving:make_host"
 FOR_EVER = 10**9
-BEAT, MISSES = 2.0, 3
-"""A site that lets three pings in turn go by for two seconds each is gone."""
+PATIENCE = 8.0
+"""Seconds without an answer after which a site is lost."""
 
 
 @final
@@ -92,8 +93,8 @@ class Lab:
             self._start(kit)
 
     def _start(self, kit: Path) -> None:
-        through = self._network.through if kit.name in self.inside else ()
-        start(kit, threads_each(kits_of(self.kits)), through=through)
+        prefix = self._network.prefix if kit.name in self.inside else ()
+        start(kit, threads_each(kits_of(self.kits)), prefix=prefix)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -156,8 +157,7 @@ class Training:
             owner.kits,
             scenario,
             run=run.resolve(),
-            beat=BEAT,
-            misses=MISSES,
+            patience=PATIENCE,
             tries=tries,
             revive=again,
             report=lambda text: self._note(text),

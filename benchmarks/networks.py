@@ -30,8 +30,8 @@ class Network(ABC):
 
     host = "localhost"
     """Where the server is to be."""
-    through: tuple[str, ...] = ()
-    """The command that devices are started through."""
+    prefix: tuple[str, ...] = ()
+    """The prefix of the devices' commands."""
 
     def join(self, kit: Path, port: int) -> None:  # noqa: B027 - not every network needs to
         """Let the device of a kit, which is not running, be in this network; the server is at ``port``."""
@@ -54,7 +54,7 @@ class Namespace(Network):
     """A network namespace with one link to this machine."""
 
     host = HERE
-    through = ("ip", "netns", "exec", NAME)
+    prefix = ("ip", "netns", "exec", NAME)
 
     def __init__(self) -> None:
         remove_stale()

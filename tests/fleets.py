@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.protocol.envelopes import DeviceKey
-from codedfl.deploy.server.deployment import Conditions, deploy
-from codedfl.deploy.site.configuration import site_name
+from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.host import DeviceHost, Holding, Site
+from codedfl.deploy.site.host import DeviceHost, LocalData, Site
 from codedfl.runs import Run
 from codedfl.scenario import Scenario
 from codedfl.task import Problem
@@ -31,10 +31,10 @@ class InProcessFleet:
     recording: Recording
     given: Problem
 
-    def deploy(self, scenario: Scenario, path: Path, *, check: bool = True, **conditions: Any) -> Run:
+    def deploy(self, scenario: Scenario, path: Path, *, check: bool = True, **options: Any) -> Run:
         """Run a scenario on these sites; with ``check`` the loss and the errors of gradients are known."""
-        terms = Conditions(**{"test": False, "clock": self.clock, **conditions})
-        return deploy(scenario, self.carrier, self.sites, path, conditions=terms, check=self.given if check else None)
+        terms = DeploymentOptions(**{"test": False, "clock": self.clock, **options})
+        return deploy(scenario, self.carrier, self.sites, path, options=terms, check=self.given if check else None)
 
 
 @contextmanager
@@ -50,14 +50,14 @@ def fleet(
     Patience runs out on a clock that stands still while anybody works, so that a slow machine loses no site; or on a
     ``clock`` on which the sites sleep.
     """
-    sites = tuple(site_name(device) for device in range(len(given.shards)))
+    sites = site_names(len(given.shards))
     keys = {site: DeviceKey() for site in sites}
     known = {site: key.fingerprint for site, key in keys.items()}
     faults, recording, still = Faults(), Recording(), StillClock()
     carrier = InProcessCarrier(faults, recording, still if clock is None else None)
     for site, shard in zip(sites, given.shards, strict=True):
-        holding = Holding(shard, given.kind, CLASSES[: given.shape[1]] if given.kind == "classification" else ())
-        own = Site(site, lambda scenario, holding=holding: holding, keys[site], pins(site, known))
+        local_data = LocalData(shard, given.kind, CLASSES[: given.shape[1]] if given.kind == "classification" else ())
+        own = Site(site, lambda scenario, local_data=local_data: local_data, keys[site], pins(site, known))
         carrier.attach(site, DeviceHost(own, carrier.peers(site), slow))
     try:
         yield InProcessFleet(carrier, clock or still, sites, keys, faults, recording, given)

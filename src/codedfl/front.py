@@ -114,16 +114,12 @@ def compare(
 
     Parameters
     ----------
-    scenario : Scenario or str or path
-        A scenario, the name of a preset, or the path of a TOML file.
+    scenario, settings, progress
+        As in :func:`run`.
     schemes : sequence of str, optional
         Names of schemes; all if none is given. The benchmark ``minibatch`` is always among them.
     out : str or path, optional
         Where tables, figure and runs go; ``out/compare-NAME`` if not given.
-    settings : mapping, optional
-        Changes of the scenario by dotted keys.
-    progress : callable, optional
-        Called with a stage, how much of it is done, and how much there is.
 
     Returns
     -------
@@ -164,18 +160,14 @@ def sweep(
 
     Parameters
     ----------
-    scenario : Scenario or str or path
-        A scenario, the name of a preset, or the path of a TOML file.
+    scenario, settings, progress
+        As in :func:`run`.
     over : mapping
         Dotted keys and the values of each.
     out : str or path, optional
         Where tables and runs go; ``out/sweep-NAME`` if not given.
-    settings : mapping, optional
-        Changes of the scenario by dotted keys.
     workers : int, optional
         Number of processes; one a core if not given.
-    progress : callable, optional
-        Called with a stage, how much of it is done, and how much there is.
 
     Returns
     -------
@@ -218,16 +210,12 @@ def plan(
 
     Parameters
     ----------
-    scenario : Scenario or str or path
-        A scenario, the name of a preset, or the path of a TOML file.
+    scenario, settings, progress
+        As in :func:`run`.
     schemes : sequence of str, optional
         Names of schemes; all if none is given.
-    settings : mapping, optional
-        Changes of the scenario by dotted keys.
     samples, outputs : int, optional
         The size of the data, where the data itself is not at hand.
-    progress : callable, optional
-        Called with a stage, how much of it is done, and how much there is.
     **options
         ``epochs``, ``draws`` and ``privacy`` of :func:`codedfl.studies.plan.plan`.
 
@@ -270,16 +258,12 @@ def attack(
 
     Parameters
     ----------
-    scenario : Scenario or str or path
-        A scenario, the name of a preset, or the path of a TOML file.
+    scenario, settings, progress
+        As in :func:`run`.
     attacks : sequence of str, optional
         Names of attacks; all that fit if none is given.
-    settings : mapping, optional
-        Changes of the scenario by dotted keys.
     epochs : int, optional
         Epochs whose messages the attackers see; 100 if not given.
-    progress : callable, optional
-        Called with a stage, how much of it is done, and how much there is.
 
     Returns
     -------

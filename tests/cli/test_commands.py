@@ -14,10 +14,11 @@ from codedfl.cli import compare as comparing
 from codedfl.cli import main
 from codedfl.cli import reproduce as reproducing
 from codedfl.cli import sweep as sweeping
-from codedfl.cli.common import seconds_text, value_from
+from codedfl.cli.common import value_from
 from codedfl.data import SOURCES
 from codedfl.errors import ScenarioError
 from codedfl.report import figures
+from codedfl.report.pages import seconds_text
 from codedfl.scenario import load
 from codedfl.studies import sweep as sweep_study
 from codedfl.studies.reproduce import Reproduction

@@ -11,6 +11,7 @@ import pytest
 
 from codedfl.errors import RunDirectoryError, ScenarioError, TrainingError
 from codedfl.runs import directory as runs
+from codedfl.runs import target_name
 from codedfl.scenario import Scenario
 from codedfl.training import COLUMNS
 from rundirs import FINISHED, SCHEMES, Stopped, epochs, files, small, small_problem, small_run, stop_at, summary, tree
@@ -289,7 +290,7 @@ class TestRefusals:
                 refused.append(caught)
 
         run = small_run(tmp_path / "run", progress=second)
-        assert "another process is running" in str(refused[0].value)
+        assert "another process runs" in str(refused[0].value)
         assert is_one_sentence(str(refused[0].value))
         assert run.summary["epochs"] == EPOCHS, "the first goes on undisturbed"
         assert small_run(tmp_path / "run").summary == run.summary, "and lets go of the directory at the end"
@@ -494,8 +495,8 @@ def test_no_name_leads_out_of_the_folder_of_runs(name: str) -> None:
 
 @pytest.mark.parametrize("target", [0.9, 0.95, 0.5, -1.0, 0.9999999, 1 / 3])
 def test_a_target_can_be_found_by_its_number(target: float) -> None:
-    assert float(runs.target_name(target)) == target
+    assert float(target_name(target)) == target
 
 
 def test_round_targets_are_named_as_people_write_them() -> None:
-    assert [runs.target_name(target) for target in (0.9, 0.95, 0.5)] == ["0.9", "0.95", "0.5"]
+    assert [target_name(target) for target in (0.9, 0.95, 0.5)] == ["0.9", "0.95", "0.5"]

@@ -18,7 +18,7 @@ from codedfl.errors import DataError
 from codedfl.scenario import Training
 from codedfl.schemes import Work
 from codedfl.schemes.plain.conventional import GradientDevice
-from codedfl.task import Evaluator, Problem, Shard, gram, learning_rate
+from codedfl.task import Problem, Shard, gram, learning_rate
 from tiny import gamma, is_one_sentence, plain_gradient, problem, scenario
 
 # --- Gram matrices ---
@@ -143,7 +143,7 @@ def test_the_loss_is_its_definition(shape: dict[str, Any], seed: int) -> None:
     model = np.random.default_rng(seed).standard_normal(given_problem.shape)
     direct = sum(np.sum((s.x @ model - s.y) ** 2) for s in given_problem.shards) / (2 * given_problem.samples)
     direct += given_problem.ridge / 2 * np.sum(model**2)
-    found = Evaluator(given_problem).score(model[None]).loss[0]
+    found = given_problem.score(model[None]).loss[0]
     assert abs(found - direct) <= 2 * gamma(roundings(given_problem), float) * absolute_loss(given_problem, model)
 
 
@@ -154,7 +154,7 @@ def test_the_gradient_is_the_slope_of_the_loss(shape: dict[str, Any], seed: int,
     Both losses are off by at most gamma times their absolute size, which bounds the difference of the slopes.
     """
     given_problem = problem(**shape)
-    evaluator = Evaluator(given_problem)
+    evaluator = given_problem
     model = np.random.default_rng(seed).standard_normal(given_problem.shape)
     step = np.zeros_like(model)
     step[tuple(chosen.draw(st.integers(0, size - 1)) for size in model.shape)] = 1.0
@@ -169,7 +169,7 @@ def test_the_gradient_is_the_slope_of_the_loss(shape: dict[str, Any], seed: int,
 def test_the_gradient_is_that_of_the_samples(shape: dict[str, Any], seed: int) -> None:
     given_problem = problem(**shape)
     models = np.random.default_rng(seed).standard_normal((3, *given_problem.shape))
-    for model, found in zip(models, Evaluator(given_problem).score(models).gradient, strict=True):
+    for model, found in zip(models, given_problem.score(models).gradient, strict=True):
         expected, bound = plain_gradient(given_problem.shards, model)
         # the total Gram matrix adds over all samples, not over those of one device: m instead of the largest n_i
         assert np.all(abs(found - expected) <= bound * given_problem.samples)
@@ -178,9 +178,9 @@ def test_the_gradient_is_that_of_the_samples(shape: dict[str, Any], seed: int) -
 def test_a_block_of_models_scores_as_each_alone() -> None:
     given_problem = problem([30, 20])
     models = np.random.default_rng(0).standard_normal((5, *given_problem.shape))
-    together = Evaluator(given_problem).score(models)
+    together = given_problem.score(models)
     for number, model in enumerate(models):
-        alone = Evaluator(given_problem).score(model[None])
+        alone = given_problem.score(model[None])
         assert together.accuracy[number] == alone.accuracy[0]
         size = absolute_loss(given_problem, model)
         assert abs(together.loss[number] - alone.loss[0]) <= 2 * gamma(roundings(given_problem), float) * size
@@ -193,7 +193,7 @@ def test_a_block_of_models_scores_as_each_alone() -> None:
 def test_accuracy_is_that_of_scikit_learn(dtype: str) -> None:
     given_problem = problem([30], outputs=4, dtype=dtype)
     models = np.random.default_rng(3).standard_normal((6, *given_problem.shape)).astype(dtype)
-    found = Evaluator(given_problem).score(models).accuracy
+    found = given_problem.score(models).accuracy
     expected = [accuracy_score(given_problem.y_test, np.argmax(given_problem.x_test @ m, axis=1)) for m in models]
     assert found.tolist() == expected
     assert len(set(expected)) > 1
@@ -205,7 +205,7 @@ def test_r_squared_is_that_of_scikit_learn() -> None:
     x, y = (rng.integers(-9, 9, (16, columns)).astype(float) for columns in (3, 2))
     given_problem = Problem((Shard(x, y),), x, y, "regression", 0.0)
     models = rng.integers(-2, 3, (4, 3, 2)).astype(float)
-    found = Evaluator(given_problem).score(models).accuracy
+    found = given_problem.score(models).accuracy
     for model, value in zip(models, found, strict=True):
         ratios = np.sum((y - x @ model) ** 2, axis=0) / np.sum((y - y.mean(axis=0)) ** 2, axis=0)
         expected = r2_score(y, x @ model)
@@ -215,7 +215,7 @@ def test_r_squared_is_that_of_scikit_learn() -> None:
 def test_r_squared_of_a_perfect_and_of_a_constant_model() -> None:
     x = np.array([[1.0], [-1.0], [3.0], [-3.0]])
     given_problem = Problem((Shard(x, 2 * x),), x, 2 * x, "regression", 0.0)
-    found = Evaluator(given_problem).score(np.array([[[2.0]], [[0.0]]])).accuracy
+    found = given_problem.score(np.array([[[2.0]], [[0.0]]])).accuracy
     assert found.tolist() == [1.0, 0.0]  # zero is the mean of these targets
 
 
@@ -257,7 +257,7 @@ def test_the_ridge_solution_has_no_gradient(shape: dict[str, Any]) -> None:
     given_problem = problem(**shape)
     d = given_problem.shape[0]
     solution = given_problem.ridge_solution()
-    gradient = Evaluator(given_problem).score(solution[None]).gradient[0] + given_problem.ridge * solution
+    gradient = given_problem.score(solution[None]).gradient[0] + given_problem.ridge * solution
     system = given_problem.total_gram / given_problem.samples + given_problem.ridge * np.eye(d)
     solving = d * gamma(3 * d + 1, float) * np.linalg.norm(system, 2) * np.linalg.norm(solution)
     size = abs(system) @ abs(solution) + abs(given_problem.total_moments) / given_problem.samples

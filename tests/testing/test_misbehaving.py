@@ -45,7 +45,7 @@ class Server(Peers):
     def send(self, site: str, payload: bytes) -> bytes:
         self.came.append((site, payload))
         if not self.takes:
-            raise EngineError("server did not take a parcel; it may be gone")
+            raise EngineError("server did not accept a parcel; it may be gone")
         return b""
 
 
@@ -72,7 +72,7 @@ def test_garbage_is_no_message(tmp_path: Path) -> None:
 
 
 def test_what_is_no_message_itself_is_answered_by_the_inner_host(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="no message"):
+    with pytest.raises(EngineError, match="not a message"):
         host("garbage", tmp_path).handle(b"nothing")
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from codedfl.cli.common import Json, bars, console, print_json
+from codedfl.cli import common
 from codedfl.codes import configuration_model, frame_error_rate, progressive_edge_growth
 from codedfl.errors import UsageError
 
@@ -25,7 +25,7 @@ def fer_command(
     degree: Annotated[int, typer.Option(min=1, help="Ones in a column of the parity checks.")] = 45,
     construction: Annotated[str, typer.Option(help="peg or configuration.")] = "peg",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the code and of the erasures.")] = 0,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Estimate the frame error rate of peeling by Monte Carlo on all cores.
 
@@ -34,7 +34,7 @@ def fer_command(
     if construction not in _CONSTRUCTIONS:
         raise UsageError(f"--construction '{construction}' must be one of {', '.join(_CONSTRUCTIONS)}")
     graph = _CONSTRUCTIONS[construction](n, n - k, degree, seed=seed)
-    with bars() as progress:
+    with common.bars() as progress:
         rate = frame_error_rate(
             graph,
             erasures,
@@ -44,9 +44,9 @@ def fer_command(
             progress=lambda done, failures: progress("sets of erasures", done, trials),
         )
     if json:
-        print_json(asdict(rate))
+        common.print_json(asdict(rate))
         return
-    console.print(
+    common.console.print(
         f"{rate.failures} failures in {rate.trials:,} sets of {rate.erasures} erasures: "
         f"frame error rate {rate.rate:.3g} (95%: {rate.low:.3g} to {rate.high:.3g})"
     )

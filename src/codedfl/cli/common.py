@@ -15,7 +15,6 @@ from codedfl.errors import UsageError
 from codedfl.front import broken_cipher
 from codedfl.progress import Progress as Report
 from codedfl.progress import dated_lines
-from codedfl.report.pages import seconds_text
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES
 from codedfl.settings import did_you_mean
@@ -36,7 +35,6 @@ __all__ = [
     "console",
     "errors",
     "print_json",
-    "seconds_text",
     "secrecy_text",
     "settings_from",
     "split_names",

@@ -9,25 +9,10 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from codedfl.cli.common import (
-    Devices,
-    Json,
-    Out,
-    Plugin,
-    ScenarioOption,
-    Schemes,
-    Set,
-    bars,
-    chosen_scenario,
-    console,
-    print_json,
-    seconds_text,
-    secrecy_text,
-    split_names,
-    warn_if_broken,
-)
+from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.report.comparison import draw_accuracies, write_page
+from codedfl.report.pages import seconds_text
 from codedfl.schemes import SCHEMES
 from codedfl.security.audit import EPOCHS
 from codedfl.studies.compare import BENCHMARK, REPEATS, compare, compare_all
@@ -36,13 +21,13 @@ __all__ = ["compare_command", "with_band"]
 
 
 def compare_command(
-    names: Schemes = None,
-    scenario: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
-    out: Out = None,
-    plugins: Plugin = None,
-    json: Json = False,
+    names: common.Schemes = None,
+    scenario: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    out: common.Out = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
     everything: Annotated[
         bool, typer.Option("--all", help="On three fleets, iid and label-sorted, attacked; one table, one figure.")
     ] = False,
@@ -61,12 +46,12 @@ def compare_command(
     if not everything and (repeats is not None or not attacks):
         given = "--no-attacks" if repeats is None else "--repeats"
         raise UsageError(f"{given} goes with --all; add --all or leave it out")
-    name, asked = split_names(names, scenario)
+    name, asked = common.split_names(names, scenario)
     name = name or ("paper" if everything else "paper-quick")
     wanted = asked or list(SCHEMES)
-    chosen = chosen_scenario(name, changes, devices, [BENCHMARK, *wanted])
+    chosen = common.chosen_scenario(name, changes, devices, [BENCHMARK, *wanted])
     place = out or Path("out") / f"compare-{'all-' if everything else ''}{chosen.name}"
-    with bars() as progress:
+    with common.bars() as progress:
         if everything:
             words = [*asked, "--all", "--scenario", name]
             words += [word for change in changes or () for word in ("--set", change)]
@@ -80,22 +65,22 @@ def compare_command(
         else:
             rows = compare(chosen, wanted, place, progress)
             draw_accuracies(chosen, rows, place, progress)
-    warn_if_broken(wanted)
+    common.warn_if_broken(wanted)
     if json:
-        print_json(rows)
+        common.print_json(rows)
         return
     if everything:
         for fleet in dict.fromkeys(row["fleet"] for row in rows):
-            console.print(_fleet(fleet, [row for row in rows if row["fleet"] == fleet]))
+            common.console.print(_fleet(fleet, [row for row in rows if row["fleet"] == fleet]))
     else:
         ran = [row for row in rows if row["refused"] is None]
         for table in (_comparison(ran), _costs(ran), _leaks(ran)):
-            console.print(table)
+            common.console.print(table)
     for row in rows:
         if row["refused"] is not None:
             where = f" on {row['fleet']}" if everything else ""
-            console.print(f"{row['scheme']}{where}: {row['refused']}", soft_wrap=True)
-    console.print(f"tables and figure: {place}", soft_wrap=True)
+            common.console.print(f"{row['scheme']}{where}: {row['refused']}", soft_wrap=True)
+    common.console.print(f"tables and figure: {place}", soft_wrap=True)
 
 
 def _comparison(rows: Sequence[dict[str, Any]]) -> Table:
@@ -117,7 +102,7 @@ def _costs(rows: Sequence[dict[str, Any]]) -> Table:
         table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=True)
     for row in rows:
         sizes = [f"{row['bits_sent'][link] / 8e6:.3g}" for link in ("up", "down", "d2d")]
-        secrecy = secrecy_text(row["verdict"], row["leakage"])
+        secrecy = common.secrecy_text(row["verdict"], row["leakage"])
         table.add_row(row["scheme"], *sizes, f"{row['device_macs']:.2g}", str(row["survives_losses"]), secrecy)
     return table
 

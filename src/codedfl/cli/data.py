@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from codedfl import data
-from codedfl.cli.common import Json, bars, console, print_json
+from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.settings import did_you_mean
 
@@ -16,7 +16,7 @@ data_app = typer.Typer(help="Data sets, their source and checksum.", no_args_is_
 
 
 @data_app.command("list")
-def list_command(json: Json = False) -> None:
+def list_command(json: common.Json = False) -> None:
     """List the data sets, where they come from, and the checksums of their files."""
     rows = [
         {
@@ -29,20 +29,20 @@ def list_command(json: Json = False) -> None:
         for source in data.SOURCES.values()
     ]
     if json:
-        print_json(rows)
+        common.print_json(rows)
         return
     for source in data.SOURCES.values():
         table = Table(title=f"{source.name}: {source.title}", title_justify="left", show_header=False)
         table.add_row("from", "\n".join(source.places))
         for file in source.files:
             table.add_row(file.name, f"SHA-256 {file.sha256}")
-        console.print(table)
+        common.console.print(table)
 
 
 @data_app.command("fetch")
 def fetch_command(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Data sets; all if none.")] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Bring data sets into the cache and verify them."""
     wanted = names or list(data.SOURCES)
@@ -51,7 +51,7 @@ def fetch_command(
             near = did_you_mean(name, data.SOURCES)
             raise UsageError(f"no data set is called '{name}'; data sets are {', '.join(data.SOURCES)}{near}")
     places = {}
-    with bars() as progress:
+    with common.bars() as progress:
         for name in wanted:
             places[name] = str(
                 data.fetch(
@@ -61,7 +61,7 @@ def fetch_command(
                 )
             )
     if json:
-        print_json(places)
+        common.print_json(places)
     else:
         for name, place in places.items():
-            console.print(f"{name}: verified, in {place}", soft_wrap=True)
+            common.console.print(f"{name}: verified, in {place}", soft_wrap=True)

@@ -8,23 +8,10 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from codedfl.cli.common import (
-    Devices,
-    Json,
-    Plugin,
-    ScenarioOption,
-    Schemes,
-    Set,
-    bars,
-    chosen_scenario,
-    console,
-    print_json,
-    seconds_text,
-    secrecy_text,
-    split_names,
-)
+from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.progress import Progress
+from codedfl.report.pages import seconds_text
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
 from codedfl.studies.epochs_to_target import EpochsToTarget, finished
@@ -34,10 +21,10 @@ __all__ = ["plan_command"]
 
 
 def plan_command(
-    names: Schemes = None,
-    scenario: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
+    names: common.Schemes = None,
+    scenario: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
     samples: Annotated[
         int | None, typer.Option(min=1, max=10**8, help="Data points of all devices, if the data is not at hand.")
     ] = None,
@@ -54,24 +41,24 @@ def plan_command(
     privacy: Annotated[
         str, typer.Option(metavar="|".join(PRIVACY), help="Recommend only what holds, or also what encrypts nothing.")
     ] = PRIVACY[0],
-    plugins: Plugin = None,
-    json: Json = False,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Predict the time of each scheme on a fleet, without training, and recommend one.
 
     The scenario is paper unless named.
     """
-    name, schemes = split_names(names, scenario)
-    chosen = chosen_scenario(name or "paper", changes, devices, schemes or list(SCHEMES))
+    name, schemes = common.split_names(names, scenario)
+    chosen = common.chosen_scenario(name or "paper", changes, devices, schemes or list(SCHEMES))
     known = EpochsToTarget(_told(epochs), [finished(path, chosen) for path in from_run or []])
-    with bars() as progress:
+    with common.bars() as progress:
         shapes = _shapes(chosen, samples, outputs, progress)
         made = plan(chosen, shapes, names=schemes, epochs=known, draws=draws, privacy=privacy, progress=progress)
     if json:
-        print_json(made.to_table())
+        common.print_json(made.to_table())
         return
-    console.print(_times(made))
-    console.print(_costs(made))
+    common.console.print(_times(made))
+    common.console.print(_costs(made))
     _print_leaks(made.offers)
     _print_sources(made.offers)
     _print_choice(made)
@@ -119,7 +106,10 @@ def _costs(made: Plan) -> Table:
         if offer.best is not None:
             sizes = [_sizes(offer.best.bits[link]) for link in ("up", "d2d", "down")]
             table.add_row(
-                offer.scheme.name, *sizes, str(offer.survives_losses), secrecy_text(offer.scheme.verdict, offer.leakage)
+                offer.scheme.name,
+                *sizes,
+                str(offer.survives_losses),
+                common.secrecy_text(offer.scheme.verdict, offer.leakage),
             )
     return table
 
@@ -136,28 +126,28 @@ def _print_leaks(offers: Sequence[Offer]) -> None:
         if offer.leakage is not None:
             alike.setdefault(tuple(offer.leakage.items()), []).append(offer.scheme.name)
     for words, names in alike.items():
-        console.print(f"{', '.join(names)}:")
+        common.console.print(f"{', '.join(names)}:")
         for party, seen in words:
-            console.print(f"  {party}: {seen}")
+            common.console.print(f"  {party}: {seen}")
 
 
 def _print_sources(offers: Sequence[Offer]) -> None:
-    console.print()
+    common.console.print()
     said: dict[str, list[str]] = {}
     for offer in offers:
         if offer.refused is not None:
-            console.print(f"{offer.scheme.name} cannot be used: {offer.refused}")
+            common.console.print(f"{offer.scheme.name} cannot be used: {offer.refused}")
         for found in offer.predictions:
             names = said.setdefault(f"{found.solver}, {found.epochs.count:,} epochs, {found.epochs.source}", [])
             names.append(offer.scheme.name)
     for source, names in said.items():
-        console.print(f"epochs: {source} ({', '.join(names)})")
+        common.console.print(f"epochs: {source} ({', '.join(names)})")
 
 
 def _print_choice(made: Plan) -> None:
-    console.print()
+    common.console.print()
     offer = made.recommended
     if offer is None or offer.best is None:
-        console.print(f"recommended: none. {made.reason}")
+        common.console.print(f"recommended: none. {made.reason}")
     else:
-        console.print(f"recommended: {offer.scheme.name} with {offer.best.solver}. {made.reason}")
+        common.console.print(f"recommended: {offer.scheme.name} with {offer.best.solver}. {made.reason}")

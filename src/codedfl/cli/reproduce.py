@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from codedfl.cli.common import Json, bars, console, print_json, seconds_text
-from codedfl.report.pages import number
+from codedfl.cli import common
+from codedfl.report.pages import number, seconds_text
 from codedfl.report.reproduction import write_reproduction
 from codedfl.studies.reproduce import reproduce
 
@@ -18,19 +18,19 @@ def reproduce_command(
     quick: Annotated[bool, typer.Option("--quick", help="Small data, in seconds.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go.")] = Path("out/reproduce"),
     seeds: Annotated[int, typer.Option(min=1, help="How many feature seeds.")] = 5,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Run the paper's experiment and compare its claims with what is measured."""
-    with bars() as progress:
+    with common.bars() as progress:
         found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress)
         write_reproduction(found, out, progress)
     summary = found.summary
     if json:
-        print_json(summary)
+        common.print_json(summary)
         return
-    console.print(_claims(summary["claims"]))
-    console.print(_epochs(summary))
-    console.print(f"figures, claims, summary, and all on one page: {out / 'index.html'}", soft_wrap=True)
+    common.console.print(_claims(summary["claims"]))
+    common.console.print(_epochs(summary))
+    common.console.print(f"figures, claims, summary, and all on one page: {out / 'index.html'}", soft_wrap=True)
 
 
 def _claims(claims: list[dict[str, Any]]) -> Table:

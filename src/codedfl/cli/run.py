@@ -4,48 +4,33 @@ from typing import Any
 
 from rich.table import Table
 
-from codedfl.cli.common import (
-    Devices,
-    Json,
-    Out,
-    Plugin,
-    ScenarioArgument,
-    ScenarioOption,
-    Set,
-    bars,
-    chosen_name,
-    chosen_scenario,
-    console,
-    print_json,
-    seconds_text,
-    secrecy_text,
-    warn_if_broken,
-)
+from codedfl.cli import common
+from codedfl.report.pages import seconds_text
 from codedfl.runs import default_directory, execute
 
 __all__ = ["run_command", "run_table"]
 
 
 def run_command(
-    scenario: ScenarioArgument = None,
-    named: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
-    out: Out = None,
-    plugins: Plugin = None,
-    json: Json = False,
+    scenario: common.ScenarioArgument = None,
+    named: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    out: common.Out = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Train once, in virtual time; a run that was stopped is resumed."""
-    chosen = chosen_scenario(chosen_name(scenario, named), changes, devices)
+    chosen = common.chosen_scenario(common.chosen_name(scenario, named), changes, devices)
     place = out or default_directory(chosen)
-    with bars() as progress:
+    with common.bars() as progress:
         run = execute(chosen, place, progress=progress)
-    warn_if_broken([chosen.scheme])
+    common.warn_if_broken([chosen.scheme])
     if json:
-        print_json(run.summary)
+        common.print_json(run.summary)
     else:
-        console.print(run_table(run.summary))
-        console.print(f"run directory: {place}", soft_wrap=True)
+        common.console.print(run_table(run.summary))
+        common.console.print(f"run directory: {place}", soft_wrap=True)
 
 
 def run_table(summary: dict[str, Any]) -> Table:
@@ -68,7 +53,7 @@ def run_table(summary: dict[str, Any]) -> Table:
     table.add_row("multiplications on devices", f"{summary['device_macs']:.3g} MAC")
     if summary["gradient_error"] is not None:
         table.add_row("gradient error against plaintext", f"{summary['gradient_error']:.1e}")
-    table.add_row("secrecy", secrecy_text(summary["verdict"], summary["leakage"]).replace("\n", " "))
+    table.add_row("secrecy", common.secrecy_text(summary["verdict"], summary["leakage"]).replace("\n", " "))
     table.add_row("the server sees", summary["leakage"]["server"])
     table.add_row("wall time", seconds_text(summary["wall_seconds"]))
     return table

@@ -7,19 +7,7 @@ import typer
 from rich.box import SIMPLE
 from rich.table import Table
 
-from codedfl.cli.common import (
-    Devices,
-    Json,
-    Plugin,
-    ScenarioOption,
-    Set,
-    bars,
-    complete_scenario,
-    console,
-    print_json,
-    settings_from,
-    warn_unused,
-)
+from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES
@@ -36,43 +24,43 @@ Presets = Annotated[
     typer.Argument(
         metavar="SCENARIO",
         help="Preset names or TOML files; all that encrypt if none is given.",
-        autocompletion=complete_scenario,
+        autocompletion=common.complete_scenario,
     ),
 ]
 
 
 def security_command(
     presets: Presets = None,
-    scenario: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
-    plugins: Plugin = None,
-    json: Json = False,
+    scenario: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Print the claimed level, the estimated cost of decoding, and the verdict; nothing is run."""
     statements = [statement(entry) for entry in _chosen(presets, scenario, changes, devices)]
     if json:
-        print_json([entry.to_table() for entry in statements])
+        common.print_json([entry.to_table() for entry in statements])
         return
     for entry in statements:
         _print_statement(entry)
         if entry.estimates:
-            console.print(_estimates(entry))
+            common.console.print(_estimates(entry))
     if any(entry.verdict == "broken" for entry in statements):
-        console.print("to run the attack: codedfl attack SCENARIO", soft_wrap=True)
+        common.console.print("to run the attack: codedfl attack SCENARIO", soft_wrap=True)
 
 
 def attack_command(
     presets: Presets = None,
-    scenario: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
+    scenario: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
     attacks: Annotated[
         list[str] | None, typer.Option("--attack", metavar="NAME", help="Only this attack (repeatable).")
     ] = None,
     epochs: Annotated[int, typer.Option(min=4, help="Epochs whose messages the attackers see.")] = EPOCHS,
-    plugins: Plugin = None,
-    json: Json = False,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Run schemes, attack what they really sent, and score the attackers."""
     unknown = [name for name in attacks or [] if name not in ATTACKS]
@@ -81,30 +69,30 @@ def attack_command(
         raise UsageError(f"no attack is called '{unknown[0]}'; attacks are {', '.join(ATTACKS)}{near}")
     scenarios = _chosen(presets, scenario, changes, devices)
     found: list[tuple[Statement, list[Outcome]]] = []
-    with bars() as progress:
+    with common.bars() as progress:
         shared = SharedProblem(progress)
         for entry in scenarios:
             problem = shared.get(entry)()
             outcomes = attack_scenario(entry, problem, names=attacks or (), epochs=epochs, progress=progress)
             found.append((statement(entry), outcomes))
     if json:
-        print_json([outcome.to_table() for _, outcomes in found for outcome in outcomes])
+        common.print_json([outcome.to_table() for _, outcomes in found for outcome in outcomes])
         return
     for judged, outcomes in found:
         _print_statement(judged)
-        console.print(_outcomes(outcomes))
+        common.console.print(_outcomes(outcomes))
 
 
 def _chosen(
     presets: Sequence[str] | None, scenario: str | None, changes: list[str] | None, devices: int | None
 ) -> list[Scenario]:
     """Return the named scenarios, or the presets whose scheme encrypts."""
-    settings = settings_from(changes)
+    settings = common.settings_from(changes)
     names = [*(presets or []), *([] if scenario is None else [scenario])]
     known = [load(name) for name in names or preset_names()]
     wanted = [entry for entry in known if names or SCHEMES[entry.scheme].verdict != "not encrypted"]
     chosen = [entry.with_settings(settings) for entry in wanted]
-    warn_unused(settings, chosen)
+    common.warn_unused(settings, chosen)
     return chosen if devices is None else [entry.with_devices(devices) for entry in chosen]
 
 
@@ -113,8 +101,10 @@ def _print_statement(entry: Statement) -> None:
     known = [estimate for estimate in entry.estimates if estimate.bits is not None]
     least = min(known, key=lambda estimate: estimate.bits or 0.0, default=None)
     estimated = "" if least is None else f", lowest estimate {least.shown} ({least.name})"
-    console.print(f"{entry.preset} ({entry.scheme}) {claimed}{estimated}. Verdict: {entry.verdict}.", soft_wrap=True)
-    console.print(f"  {entry.sentence}", soft_wrap=True)
+    common.console.print(
+        f"{entry.preset} ({entry.scheme}) {claimed}{estimated}. Verdict: {entry.verdict}.", soft_wrap=True
+    )
+    common.console.print(f"  {entry.sentence}", soft_wrap=True)
 
 
 def _estimates(entry: Statement) -> Table:

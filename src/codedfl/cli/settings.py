@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from codedfl.cli.common import Json, Plugin, console, print_json
+from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.report.pages import table_markdown
 from codedfl.scenario import Scenario, known_options
@@ -30,21 +30,21 @@ with `scenario.with_settings({"training.epochs": 500})` in Python. A group of de
 
 def settings_command(
     key: Annotated[str | None, typer.Argument(metavar="KEY", help="A key, or the beginning of several.")] = None,
-    plugins: Plugin = None,
+    plugins: common.Plugin = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/settings.md.")] = False,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Print every key of a scenario with its type, default and meaning."""
     found = _selected(key)
     if json:
-        print_json([asdict(setting) for setting in found])
+        common.print_json([asdict(setting) for setting in found])
     elif markdown:
         typer.echo(settings_page(found), nl=False)
     else:
         for setting in found:
             typer.echo(f"{setting.key} = {_default(setting)}")
             for text in (setting.type, setting.meaning):
-                typer.echo(fill(text, console.width, initial_indent="  ", subsequent_indent="  "))
+                typer.echo(fill(text, common.console.width, initial_indent="  ", subsequent_indent="  "))
 
 
 def every_setting() -> list[SettingDescription]:

@@ -8,23 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from codedfl.cli.common import (
-    Devices,
-    Json,
-    Out,
-    Plugin,
-    ScenarioArgument,
-    ScenarioOption,
-    Set,
-    bars,
-    chosen_name,
-    chosen_scenario,
-    console,
-    print_json,
-    value_from,
-    warn_if_broken,
-    warn_unused,
-)
+from codedfl.cli import common
 from codedfl.cli.compare import with_band
 from codedfl.errors import UsageError
 from codedfl.report.sweep import draw_sweep
@@ -37,14 +21,14 @@ def sweep_command(
     over: Annotated[
         list[str], typer.Option("--over", metavar="KEY=A,B,C", help="A setting and its values (repeatable).")
     ],
-    scenario: ScenarioArgument = None,
-    named: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
-    out: Out = None,
+    scenario: common.ScenarioArgument = None,
+    named: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    out: common.Out = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core if not given.")] = None,
-    plugins: Plugin = None,
-    json: Json = False,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Run a grid of scenarios on all cores, with bands from repeated timing draws.
 
@@ -54,31 +38,31 @@ def sweep_command(
     grid = dict(axes)
     if len(grid) < len(axes):
         raise UsageError("--over names a key twice; give all its values at once, for example --over links.loss=0,0.1")
-    name = chosen_name(scenario, named, "paper-quick")
-    chosen = chosen_scenario(name, changes, devices, [str(value) for value in grid.get("scheme", ())])
+    name = common.chosen_name(scenario, named, "paper-quick")
+    chosen = common.chosen_scenario(name, changes, devices, [str(value) for value in grid.get("scheme", ())])
     used = [str(value) for value in grid.get("scheme", [chosen.scheme])]
-    warn_unused(grid, [chosen], used)
+    common.warn_unused(grid, [chosen], used)
     place = out or Path("out") / f"sweep-{chosen.name}"
-    with bars() as progress:
+    with common.bars() as progress:
         rows = sweep(chosen, grid, place, progress, workers)
         draw_sweep(chosen, grid, rows, place, progress)
-    warn_if_broken(used)
+    common.warn_if_broken(used)
     if json:
-        print_json(rows)
+        common.print_json(rows)
         return
-    console.print(_grid(rows, list(grid)))
-    console.print(f"tables and figure: {place}", soft_wrap=True)
+    common.console.print(_grid(rows, list(grid)))
+    common.console.print(f"tables and figure: {place}", soft_wrap=True)
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:
     key, mark, values = (part.strip() for part in text.partition("="))
     if not mark or not key or not values:
         raise UsageError(f"--over '{text}' must be KEY=A,B,C, for example --over links.loss=0,0.1,0.2")
-    listed = value_from(f"[{values}]")
+    listed = common.value_from(f"[{values}]")
     if isinstance(listed, list):
         return key, listed
     parts = re.findall(r'"[^"]*"|\[[^\]]*\]|[^,]+', values)  # commas inside quotes and brackets do not separate
-    return key, [value_from(part.strip()) for part in parts]
+    return key, [common.value_from(part.strip()) for part in parts]
 
 
 def _grid(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> Table:

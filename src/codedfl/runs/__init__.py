@@ -1,23 +1,6 @@
 """Run directories: results, checkpoints, and runs that resume."""
 
-from codedfl.runs.directory import (
-    Run,
-    default_directory,
-    execute,
-    finished,
-    load,
-    model_difference,
-    target_name,
-    times_to_targets,
-)
+from codedfl.runs.directory import Run, default_directory, execute, load, model_difference
+from codedfl.runs.summary import target_name, times_to_targets
 
-__all__ = [
-    "Run",
-    "default_directory",
-    "execute",
-    "finished",
-    "load",
-    "model_difference",
-    "target_name",
-    "times_to_targets",
-]
+__all__ = ["Run", "default_directory", "execute", "load", "model_difference", "target_name", "times_to_targets"]

@@ -1,4 +1,4 @@
-"""Who takes part in a run, simulated or real: what is trained, by which scheme, on which engine, and its timing."""
+"""What a run is carried out on: objective, scheme, engine and timing, simulated or deployed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -19,40 +19,40 @@ from codedfl.training.shared_timing import Variant, measure, shared_seconds
 from codedfl.training.timeline import timeline
 from codedfl.training.timing import cumulative_seconds
 
-__all__ = ["Parties", "Simulation"]
+__all__ = ["RunBackend", "SimulationBackend"]
 
 
-class Parties(ABC):
-    """The parties of one run; a run directory is the same whoever they are."""
+class RunBackend(ABC):
+    """The backend of one run."""
 
     scenario: Scenario
     objective: Objective
     scheme: schemes.Scheme[Any]
 
     @abstractmethod
-    def engine(self, state: State, kept: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
-        """Return an engine that begins where a state stands; ``kept`` is what :meth:`to_keep` had returned there."""
+    def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
+        """Return an engine that starts at a state; ``restored`` are the :meth:`checkpoint_arrays` saved with it."""
 
     @abstractmethod
-    def to_keep(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return what a checkpoint must hold beside the state of the training."""
+    def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return arrays of the backend for a checkpoint."""
 
     @abstractmethod
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
-        """Return when each epoch ends in each timing draw."""
+        """Return the end of each epoch in each timing draw."""
 
     @abstractmethod
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
-        """Return further tables for the run directory, by file name."""
+        """Return further tables of the run directory, by file name."""
 
     @abstractmethod
     def facts(self, state: State) -> dict[str, Any]:
-        """Return what a summary says of these parties alone."""
+        """Return entries of the summary that depend on the backend."""
 
 
 @final
-class Simulation(Parties):
-    """Devices of one process in virtual time."""
+class SimulationBackend(RunBackend):
+    """All devices in one process, in virtual time."""
 
     def __init__(self, scenario: Scenario, problem: Problem) -> None:
         self.scenario = scenario
@@ -60,7 +60,7 @@ class Simulation(Parties):
         self.scheme = schemes.create(scenario, problem)
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
 
-    def engine(self, state: State, kept: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
+    def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the virtual engine in the scenario's own timing draw."""
         timing = self.scenario.timing
         return VirtualEngine(
@@ -72,12 +72,12 @@ class Simulation(Parties):
             last_epochs=self.scenario.fleet.last_epochs,
         )
 
-    def to_keep(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Nothing: the draws of delays have addresses."""
+    def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return nothing: random delays are a function of seed, epoch and draw."""
         return {}
 
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
-        """Time the training in many draws, or in its own where the model follows the timing."""
+        """Return the times in many draws, or in the run's own one if the model follows the timing."""
         scheme, timing = self.scheme, self.scenario.timing
         if scheme.follows_timing:
             return np.array([state.history.columns["time"]])
@@ -96,7 +96,7 @@ class Simulation(Parties):
         return cumulative_seconds(state.history, self._delays, seed=timing.seed, draws=timing.draws, progress=report)
 
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
-        """Return who did what when, in the run's own draw."""
+        """Return the timeline of the run's own draw."""
         scheme, timing = self.scheme, self.scenario.timing
         parallel = isinstance(scheme, schemes.SharingScheme) and scheme.parallel_reception
         steps = timeline(state.history, self._delays, seed=timing.seed, draw=timing.draw, parallel=parallel)

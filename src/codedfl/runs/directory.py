@@ -1,18 +1,18 @@
-"""The run directory: what was run, what came out, and how to go on after an interruption.
+"""The run directory: scenario, results and checkpoint of one run.
 
-    scenario.toml    what was run
-    epochs.parquet   one row an epoch
-    summary.json     the results in short; there when the run is finished
+    scenario.toml    the scenario
+    epochs.parquet   one row per epoch
+    summary.json     the results in short; exists when the run is finished
     model.npz        the model
-    timeline.parquet who did what when, in the run's own draw (of a simulation)
-    devices.parquet  what every device was asked and how long it took (of a deployment)
-    timings.npy      when each epoch ends (epochs) in each timing draw (rows), in seconds
-    repeats/N/       further trainings of a scheme whose model follows the timing
+    timeline.parquet steps of all parties in the run's own draw (simulations)
+    devices.parquet  requests to all devices and their durations (deployments)
+    timings.npy      end of each epoch (columns) in each timing draw (rows), in seconds
+    repeats/N/       further runs of a scheme whose model follows the timing
     checkpoint.npz   only while the run is not finished
     .lock            held by the process that runs it
 
-Each file is written whole or not at all. A run that was stopped, even by kill -9, goes on from its checkpoint and ends
-with the same numbers to the last bit. A finished run is not run again.
+Files are written atomically. An interrupted run, even by kill -9, resumes from its checkpoint and ends with the same
+numbers to the last bit. A finished run is loaded.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl import schemes
+from codedfl import schemes, storage
 from codedfl.errors import (
     CodedflError,
     EngineError,
@@ -40,42 +40,25 @@ from codedfl.errors import (
     TrainingError,
 )
 from codedfl.progress import Progress, silent
-from codedfl.runs.backend import Parties, Simulation
-from codedfl.runs.summary import Timed, summarise, tabulate, target_name, times_to_targets
+from codedfl.runs.backend import RunBackend, SimulationBackend
+from codedfl.runs.summary import Timed, summarise, tabulate
 from codedfl.scenario import Scenario
-from codedfl.storage import (
-    make_folder,
-    remove_unfinished,
-    write_arrays,
-    write_json,
-    write_parquet,
-    write_text,
-    write_whole,
-)
 from codedfl.task import Problem
 from codedfl.task.objective import Objective
 from codedfl.training import State, create_solver, train
 from codedfl.training.timing import time_to
 
-__all__ = [
-    "Run",
-    "default_directory",
-    "execute",
-    "finished",
-    "load",
-    "model_difference",
-    "target_name",
-    "times_to_targets",
-]
+__all__ = ["Run", "default_directory", "execute", "finished", "load", "model_difference"]
 
 _CHECKPOINT_SECONDS = 0.25
 _MARK = "# scenario id "
 _ON_SITES = "# on sites\n"
-_KEPT = "kept_"
+_BACKEND = "kept_"
+"""Prefix of the backend's arrays in a checkpoint."""
 
 
 def default_directory(scenario: Scenario) -> Path:
-    """Return where a run goes unless told otherwise."""
+    """Return the default directory of a run."""
     return Path("runs") / f"{scenario.name}-{scenario.scheme}-{scenario.id()}"
 
 
@@ -164,11 +147,11 @@ def load(path: Path) -> Run:
 
 
 def model_difference(run: Run, reference: Run) -> float:
-    """Return how far the model of a run is from that of another, beside the norm of the other; 0 if they are equal."""
-    models = [np.load(found.path / "model.npz")["theta"].astype(np.float64) for found in (run, reference)]
-    if np.array_equal(*models):
+    """Return the distance of two runs' models relative to the norm of the reference; 0 if they are equal."""
+    model, other = (np.load(found.path / "model.npz")["theta"].astype(np.float64) for found in (run, reference))
+    if np.array_equal(model, other):
         return 0.0
-    return float(np.linalg.norm(models[0] - models[1]) / np.linalg.norm(models[1]))
+    return float(np.linalg.norm(model - other) / np.linalg.norm(other))
 
 
 def execute(
@@ -176,67 +159,61 @@ def execute(
     path: Path,
     *,
     problem: Callable[[], Problem] | None = None,
-    parties: Callable[[], Parties] | None = None,
+    backend: Callable[[], RunBackend] | None = None,
     progress: Progress = silent,
 ) -> Run:
-    """Run a scenario in a directory, or go on where it stopped, or load it if it is finished.
+    """Run a scenario in a directory, resume it, or load it if it is finished.
 
-    ``problem`` may supply the prepared data, so that several runs share it; ``parties`` may supply who takes part,
-    where that is not a simulation. Nothing is written before the data and the scheme have been found usable, and a
-    training that cannot go on removes what it has written unless it resumed an earlier one.
+    ``problem`` may supply the prepared data, so that several runs share it; ``backend`` may replace the simulation.
+    Nothing is written before data and scheme are known to be usable. A training error removes what this call has
+    written, and nothing of a run that it resumes.
     """
     schemes.check(scenario)
-    identity, on_sites = scenario.id(), parties is not None
+    identity, on_sites = scenario.id(), backend is not None
     begun = _belongs(path, identity, on_sites=on_sites)
-    if begun and finished(scenario, path, on_sites=on_sites):
+    if begun and (path / "summary.json").exists():
         _tidy(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
-    taking_part = parties() if parties else Simulation(scenario, given())
+    chosen = backend() if backend else SimulationBackend(scenario, given())
     try:
         there = set(path.iterdir()) if path.is_dir() else set()
-        make_folder(path)
+        storage.make_folder(path)
         with _locked(path):
             if not begun:
                 marks = f"{_MARK}{identity}\n{_ON_SITES if on_sites else ''}"
-                write_text(path / "scenario.toml", marks + scenario.to_toml())
-            remove_unfinished(path)
-            _finish(identity, taking_part, path, progress)
-    except LostDevicesError:
-        raise
-    except TrainingError:
-        if not begun:
+                storage.write_text(path / "scenario.toml", marks + scenario.to_toml())
+            storage.remove_unfinished(path)
+            _finish(identity, chosen, path, progress)
+    except TrainingError as error:
+        if not begun and not isinstance(error, LostDevicesError):
             for made in set(path.iterdir()) - there:
                 shutil.rmtree(made) if made.is_dir() else made.unlink()
             if not there:
                 path.rmdir()
         raise
     except OSError as error:
-        raise RunDirectoryError(
-            f"cannot write to '{path}' ({error.strerror}); mend that and give the same command again"
-        ) from None
+        raise RunDirectoryError(f"cannot write to '{path}' ({error.strerror}); fix it and run again") from None
     return load(path)
 
 
 def finished(scenario: Scenario, path: Path, *, on_sites: bool = False) -> bool:
-    """Tell whether a directory holds this run, finished; refuse one that holds anything else."""
+    """Return whether a directory holds this run, finished; refuse one that holds anything else."""
     return _belongs(path, scenario.id(), on_sites=on_sites) and (path / "summary.json").exists()
 
 
 def _belongs(path: Path, identity: str, *, on_sites: bool) -> bool:
-    """Tell whether the directory holds this run; refuse one that holds anything else."""
+    """Return whether a directory holds this run; refuse one that holds anything else."""
     try:
         if (path / "scenario.toml").is_file():
-            stored = _stored_id(path)
+            stored, was_on_sites = _stored_identity(path)
             if stored != identity:
                 raise RunDirectoryError(
                     f"'{path}' holds the run of another scenario (id {stored}, not {identity}); choose another --out"
                 )
-            if _was_on_sites(path) != on_sites:
-                there, here = ("virtual time", "on sites") if on_sites else ("a deployment on sites", "in virtual time")
-                raise RunDirectoryError(
-                    f"'{path}' holds a run of {there}, whose times say nothing of one {here}; choose another --out"
-                )
+            if was_on_sites != on_sites:
+                found = "virtual time" if on_sites else "a deployment on sites"
+                raise RunDirectoryError(f"'{path}' holds a run of {found}; choose another --out")
             return True
         foreign = path.exists() and (not path.is_dir() or any(not p.name.startswith(".") for p in path.iterdir()))
     except OSError as error:
@@ -250,35 +227,21 @@ def _stored_scenario(path: Path) -> Scenario:
     try:
         return Scenario.from_toml((path / "scenario.toml").read_text(encoding="utf-8"))
     except (CodedflError, ValueError):
-        raise RunDirectoryError(
-            f"the scenario.toml of '{path}' is damaged; delete the directory and run again"
-        ) from None
+        raise RunDirectoryError(f"the scenario.toml of '{path}' is damaged; delete the run and run again") from None
 
 
-def _stored_id(path: Path) -> str:
-    """Return the id under which the directory was made: the data it was computed from may have changed since."""
-    first, *_ = _marks(path)
-    if not first.startswith(_MARK):
-        return _stored_scenario(path).id()
-    return first.removeprefix(_MARK).strip()
-
-
-def _was_on_sites(path: Path) -> bool:
-    """Tell whether the directory was made by a deployment."""
-    return _ON_SITES.strip() in _marks(path)[1:]
-
-
-def _marks(path: Path) -> list[str]:
-    """Return the comments that a directory's scenario begins with."""
-    lines = (path / "scenario.toml").read_text(encoding="utf-8", errors="replace").splitlines()
-    return (lines or [""])[:2]
+def _stored_identity(path: Path) -> tuple[str, bool]:
+    """Return the scenario id at the creation of a directory (data may change later), and whether it was on sites."""
+    first, *more = (path / "scenario.toml").read_text(encoding="utf-8", errors="replace").splitlines()[:2] or [""]
+    identity = first.removeprefix(_MARK).strip() if first.startswith(_MARK) else _stored_scenario(path).id()
+    return identity, _ON_SITES.strip() in more
 
 
 def _tidy(path: Path) -> None:
-    """Remove what a process killed at its very end left behind, unless another one is at work."""
+    """Remove leftovers of a process that was killed at its very end, unless another one is running."""
     with suppress(RunDirectoryError), _locked(path):
         (path / "checkpoint.npz").unlink(missing_ok=True)
-        remove_unfinished(path)
+        storage.remove_unfinished(path)
 
 
 @contextmanager
@@ -287,67 +250,67 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunDirectoryError(
-                f"another process is running '{path}'; wait for it or choose another --out"
-            ) from None
+            raise RunDirectoryError(f"another process runs '{path}'; wait for it or choose another --out") from None
         yield
 
 
-def _finish(identity: str, parties: Parties, path: Path, progress: Progress) -> None:
+def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) -> None:
     began = time.perf_counter()
-    scenario, scheme = parties.scenario, parties.scheme
-    state, spent, kept = _resume(scenario, path, parties.objective)
-    state = _train(parties, path, state, kept, lambda: spent + time.perf_counter() - began, progress)
-    timings = parties.timings(state, progress)
+    scenario, scheme = backend.scenario, backend.scheme
+    state, spent, restored = _resume(scenario, path, backend.objective)
+    state = _train(backend, path, state, restored, lambda: spent + time.perf_counter() - began, progress)
+    timings = backend.timings(state, progress)
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
-    if scheme.follows_timing and isinstance(parties, Simulation):
-        runs += _repeat(scenario, path, parties.problem, progress)
-    summary = summarise(scenario, scheme, state, runs) | parties.facts(state)
-    metric = "accuracy" if parties.objective.kind == "classification" else "r2"
+    if scheme.follows_timing and isinstance(backend, SimulationBackend):
+        runs += _repeat(scenario, path, backend.problem, progress)
+    summary = summarise(scenario, scheme, state, runs) | backend.facts(state)
+    metric = "accuracy" if backend.objective.kind == "classification" else "r2"
     summary |= {"scenario_id": identity, "metric": metric, "wall_seconds": spent + time.perf_counter() - began}
-    write_whole(path / "timings.npy", lambda file: np.save(file, timings.astype(np.float32), allow_pickle=False))
-    write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
-    write_arrays(path / "model.npz", {"theta": state.model})
-    for name, table in parties.tables(state).items():
-        write_parquet(path / name, table)
-    write_json(path / "summary.json", summary)
+    storage.write_whole(
+        path / "timings.npy", lambda file: np.save(file, timings.astype(np.float32), allow_pickle=False)
+    )
+    storage.write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
+    storage.write_arrays(path / "model.npz", {"theta": state.model})
+    for name, table in backend.tables(state).items():
+        storage.write_parquet(path / name, table)
+    storage.write_json(path / "summary.json", summary)
     (path / "checkpoint.npz").unlink(missing_ok=True)
 
 
 def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, float, dict[str, Any]]:
-    """Return where the run stands, the time spent on it, and what its parties had kept."""
+    """Return the saved state, the time spent so far, and the saved arrays of the backend."""
     saved = path / "checkpoint.npz"
     if not saved.exists():
         return State.fresh(problem), 0.0, {}
     try:
         with saved.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             state, spent = State.from_arrays(arrays), float(arrays["wall_seconds"])
-            kept = {name.removeprefix(_KEPT): arrays[name] for name in arrays if name.startswith(_KEPT)}
-        create_solver(problem, scenario.training, state)  # the arrays of its solver are there, too
+            restored = {name.removeprefix(_BACKEND): arrays[name] for name in arrays if name.startswith(_BACKEND)}
+        create_solver(problem, scenario.training, state)  # checks the arrays of the solver
         fits = state.model.shape == problem.shape
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
         fits = False
     if not fits:
-        raise RunDirectoryError(f"'{saved}' is damaged; delete it to start the run again")
-    return state, spent, kept
+        raise RunDirectoryError(f"'{saved}' is damaged; delete it to restart the run")
+    return state, spent, restored
 
 
 def _train(
-    parties: Parties,
+    backend: RunBackend,
     path: Path,
     state: State,
-    kept: dict[str, Any],
+    restored: dict[str, Any],
     elapsed: Callable[[], float],
     progress: Progress,
 ) -> State:
-    """Train, saving the state so often that an interruption costs a fraction of a second, or one epoch."""
-    scenario, saved_at = parties.scenario, time.perf_counter()
-    engine = parties.engine(state, kept)
+    """Train, saving the state so often that an interruption loses a fraction of a second, or one epoch."""
+    scenario, saved_at = backend.scenario, time.perf_counter()
+    engine = backend.engine(state, restored)
 
     def save(current: State) -> None:
-        beside = {f"{_KEPT}{name}": array for name, array in parties.to_keep().items()}
-        arrays = {**current.to_arrays(), **beside, "wall_seconds": np.array(elapsed())}
-        write_arrays(path / "checkpoint.npz", arrays, durable=False)
+        own = {f"{_BACKEND}{name}": array for name, array in backend.checkpoint_arrays().items()}
+        arrays = {**current.to_arrays(), **own, "wall_seconds": np.array(elapsed())}
+        storage.write_arrays(path / "checkpoint.npz", arrays, durable=False)
 
     def after_epoch(current: State) -> None:
         nonlocal saved_at
@@ -357,7 +320,7 @@ def _train(
             saved_at = time.perf_counter()
 
     try:
-        state = train(parties.objective, scenario, parties.scheme, engine, state, after_epoch)
+        state = train(backend.objective, scenario, backend.scheme, engine, state, after_epoch)
     except (LostDevicesError, EngineError):
         if state.epoch > 0:
             save(state)

@@ -1,4 +1,4 @@
-"""The results of a run in short and epoch by epoch, as they stand in its directory."""
+"""The contents of ``summary.json`` and ``epochs.parquet``."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from codedfl.training.timing import Band, band, time_to
 __all__ = ["Timed", "summarise", "tabulate", "target_name", "times_to_targets"]
 
 Timed = tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]
-"""The accuracy of every epoch of a training, and when it ended in each draw."""
+"""The accuracy of every epoch of a run, and the epoch's end in each draw."""
 
 
 def target_name(target: float) -> str:
@@ -40,7 +40,7 @@ def tabulate(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> 
 def times_to_targets(
     targets: Sequence[float], runs: Sequence[Timed]
 ) -> tuple[dict[str, float | None], dict[str, list[float | None] | None]]:
-    """Return the mean time to each target and its 95% band, given accuracies and times of all runs; None is never."""
+    """Return the mean time to each target and its 95% band over all runs; None if it is never reached."""
     means: dict[str, float | None] = {}
     bands: dict[str, list[float | None] | None] = {}
     for target in targets:
@@ -53,7 +53,7 @@ def times_to_targets(
 
 
 def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, runs: list[Timed]) -> dict[str, Any]:
-    """Return the contents of ``summary.json`` but for what depends on who took part; what is not known is None."""
+    """Return the contents of ``summary.json`` without the backend's; unknown values are None."""
     columns = state.history.columns
     means, bands = times_to_targets(scenario.training.targets, runs)
     spent = spent_in(state.history, scenario.fleet.size)
@@ -73,7 +73,7 @@ def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, run
         "bits_per_device": {link: mean_and_largest(spent[link]) for link in LINKS},
         "macs_per_device": mean_and_largest(spent["macs"]),
         "server_macs": int(sum(columns["server_macs"])),
-        "decode_failures": 0,  # a key's erasure set is drawn again until its decoder restores it
+        "decode_failures": 0,  # keys are redrawn until the decoder restores their erasures
         "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
         "handovers": len(state.history.transfers),
         "survives_losses": scheme.survives_losses,

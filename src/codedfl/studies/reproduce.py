@@ -26,7 +26,7 @@ from codedfl.storage import make_folder, write_json, write_text
 from codedfl.studies import claims
 from codedfl.studies.sealed_study import SealedCase, Times, sealed_cases, sealed_claims, sealed_times, speedup
 from codedfl.studies.tables import to_csv
-from codedfl.task import Evaluator, Problem
+from codedfl.task import Problem
 from codedfl.task.shared import SharedProblem
 from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
 from codedfl.training.timing import Band, first_epoch
@@ -184,7 +184,7 @@ def _costs(scenario: Scenario, problem: Problem) -> SharedCosts:
 
 def _ridge_accuracy(problem: Problem) -> float:
     model = problem.ridge_solution().astype(problem.dtype)
-    return float(Evaluator(problem).score(model[None]).accuracy[0])
+    return float(problem.score(model[None]).accuracy[0])
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The learning task: shards, Gram matrices, loss and score."""
 
 from codedfl.task.problem import (
-    Evaluator,
     Problem,
     Scores,
     Shard,
@@ -16,7 +15,6 @@ from codedfl.task.problem import (
 )
 
 __all__ = [
-    "Evaluator",
     "Problem",
     "Scores",
     "Shard",

@@ -19,7 +19,6 @@ from codedfl.scenario import Scenario, Training
 from codedfl.task.objective import Objective, Scores, TestSet, accuracy, r_squared, side_by_side
 
 __all__ = [
-    "Evaluator",
     "Problem",
     "Scores",
     "Shard",
@@ -203,8 +202,22 @@ class Problem(Objective):
         return self.target_energy / (2 * self.samples)
 
     def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
-        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term."""
-        return Evaluator(self).score(models, points)
+        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term.
+
+        Models are scored together, so that the test set and the Gram matrix are read once for many epochs.
+        """
+        b, d, c = models.shape
+        both = models if points is None else np.concatenate([models, points])
+        columns = side_by_side(both)
+        scores = self.test.score(columns[:, : b * c], b)
+        products = (self.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c).transpose(1, 0, 2)
+        gradients = np.asarray((products - self.total_moments) / self.samples)
+        return Scores(scores, self._loss(models.astype(np.float64), products[:b]), gradients)
+
+    def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
+        squares = np.einsum("bdc,bdc->b", models, products - 2 * self.total_moments) + self.target_energy
+        ridge = self.ridge * np.einsum("bdc,bdc->b", models, models)
+        return np.asarray(squares / (2 * self.samples) + ridge / 2)
 
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
         """Return the minimiser of the loss, the limit of full-batch training."""
@@ -236,35 +249,6 @@ def _blocks(shards: tuple[Shard, ...]) -> Any:
             small = []
     if small:
         yield gram(np.concatenate(small))
-
-
-class Evaluator:
-    """Scores models in blocks, so that the test set and the Gram matrix are read once for many epochs."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
-
-    def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
-        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term.
-
-        At ``points`` only the gradient is computed.
-        """
-        b, d, c = models.shape
-        both = models if points is None else np.concatenate([models, points])
-        columns = side_by_side(both)
-        scores = self._problem.test.score(columns[:, : b * c], b)
-        products = (self._problem.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c)
-        products = products.transpose(1, 0, 2)
-        return Scores(scores, self._loss(models.astype(np.float64), products[:b]), self._gradient(products))
-
-    def _gradient(self, products: Float[np.ndarray, "g d c"]) -> Float[np.ndarray, "g d c"]:
-        return np.asarray((products - self._problem.total_moments) / self._problem.samples)
-
-    def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
-        inner = products - 2 * self._problem.total_moments
-        squares = np.einsum("bdc,bdc->b", models, inner) + self._problem.target_energy
-        ridge = self._problem.ridge * np.einsum("bdc,bdc->b", models, models)
-        return np.asarray(squares / (2 * self._problem.samples) + ridge / 2)
 
 
 def learning_rate(training: Training, epoch: int) -> float:

@@ -1,4 +1,4 @@
-"""Nothing but the carrying: a host that returns as many bytes as it is asked for, and entry points that time it."""
+"""Transport without training: a host that returns as many bytes as requested, and entry points that time it."""
 
 import logging
 import statistics
@@ -7,32 +7,33 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+from codedfl.deploy.flare.carrier import FlarePeers
 from codedfl.deploy.flare.cells import CellRoute
 from codedfl.deploy.protocol.carrier import Carrier, Host, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["BARE", "EchoHost", "against_bare", "answer_bare", "host", "register_bare", "rounds"]
+__all__ = ["EchoHost", "against_bare", "host", "rounds"]
 
 HEAD = struct.Struct("<IQd")
-"""Which operation, how many bytes are wanted, and after how many seconds."""
+"""The operation, the number of bytes to return, and the delay in seconds."""
 
 RETURN, FORWARD = 0, 1
 
 BARE = "codedfl.bare"
-"""Topic of FLARE's auxiliary messages that our own are compared with."""
+"""Topic of FLARE's auxiliary messages, the baseline of the comparison."""
 
 logger = logging.getLogger(__name__)
 
 
 @final
 class EchoHost(Host):
-    """Returns bytes, or has another site return them."""
+    """Returns bytes, or forwards a parcel to another site."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
     def handle(self, payload: bytes) -> bytes:
-        """Do what the first bytes say."""
+        """Carry out the operation in the first bytes."""
         operation, wanted, seconds = HEAD.unpack_from(payload)
         if operation == FORWARD:
             site, parcel = payload[HEAD.size :].split(b"\n", 1)
@@ -43,23 +44,25 @@ class EchoHost(Host):
         return bytes(wanted)
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
-        """Return who sent how much."""
+        """Return the sender and the size of a parcel."""
         return f"{sender} sent {len(payload)}".encode()
 
     def close(self) -> None:
-        """Nothing is to be let go."""
+        """Do nothing."""
 
 
 def host(site: Mapping[str, Any], peers: Peers) -> Host:
-    """Make the host of a site."""
+    """Create the host of a site; with ``bare`` it answers FLARE's auxiliary messages, too."""
+    if site.get("bare") is True and isinstance(peers, FlarePeers) and isinstance(peers.route, CellRoute):
+        peers.route.engine.register_aux_message_handler(BARE, _answer_bare)
     return EchoHost(peers)
 
 
 def rounds(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Ask all ``sites`` for ``up`` bytes with ``down`` bytes, ``rounds`` times, each as soon as all have replied.
+    """Send ``down`` bytes to all ``sites`` and wait for ``up`` bytes from each, ``rounds`` times.
 
-    ``pause`` is how long each site waits before it replies. A site that fails to reply is left out from then on. With
-    ``forward`` bytes, the first site first sends a parcel of that size to the last.
+    Sites reply after ``pause`` seconds; one that is unreachable is left out from then on. With ``forward`` bytes, the
+    first site first sends a parcel of that size to the last.
     """
     sites, question = list(arguments["sites"]), _question(arguments)
     carrier.ready(sites, float(arguments.get("ready", 60.0)))
@@ -78,15 +81,15 @@ def rounds(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def against_bare(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Time ``rounds`` rounds of a carrier on FLARE and as many of FLARE's auxiliary messages, in turns.
+    """Time ``rounds`` rounds of a carrier on FLARE and as many of FLARE's auxiliary messages, alternating.
 
-    ``grown_bytes`` is by how much the memory of the server's process has grown meanwhile.
+    ``grown_bytes`` is the growth of the server process's memory.
     """
     import psutil
 
     route = getattr(carrier, "route", None)
     if not isinstance(route, CellRoute):
-        raise EngineError("there are no auxiliary messages to compare with but on FLARE")
+        raise EngineError("only FLARE has auxiliary messages to compare with")
     sites, question = list(arguments["sites"]), _question(arguments)
     carrier.ready(sites, float(arguments.get("ready", 60.0)))
     tasks: dict[str, Callable[[], object]] = {
@@ -106,18 +109,12 @@ def against_bare(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, An
     return result | (_forward(carrier, sites, size) if (size := int(arguments.get("forward", 0))) else {})
 
 
-def answer_bare(topic: str, request: Any, fl_ctx: Any) -> Any:
-    """Answer an auxiliary message of FLARE with as many bytes as it wants."""
+def _answer_bare(topic: str, request: Any, fl_ctx: Any) -> Any:
     from nvflare.apis.shareable import Shareable
 
     reply = Shareable()
     reply["payload"] = bytes(HEAD.unpack_from(request["payload"])[1])
     return reply
-
-
-def register_bare(engine: Any) -> None:
-    """Have a site answer FLARE's auxiliary messages: ``register = "codedfl.testing.echo:register_bare"``."""
-    engine.register_aux_message_handler(BARE, answer_bare)
 
 
 def _question(arguments: Mapping[str, Any]) -> bytes:
@@ -141,9 +138,7 @@ def _bare_round(engine: Any, sites: list[str], question: bytes, up: int) -> Call
         with engine.new_context() as context:
             replies = engine.send_aux_request(sites, BARE, request, 60.0, context)
         if any(len(replies[site].get("payload", b"")) != up for site in sites):
-            raise EngineError(
-                "a bare message was not answered; its site.toml must register codedfl.testing.echo:register_bare"
-            )
+            raise EngineError("a bare message was not answered; its site.toml needs bare = true")
 
     return bare
 

@@ -1,6 +1,6 @@
-"""Sites as threads of this process, over bytes only: for tests, and for a whole emulated fleet on one machine.
+"""Sites as threads of one process, connected by bytes, with faults on demand.
 
-Faults can be put in at three places: what reaches a site, what comes back from it, and what sites send each other.
+Faults can be injected into requests, replies and parcels.
 """
 
 import threading
@@ -18,22 +18,22 @@ from codedfl.errors import EngineError
 __all__ = ["Faults", "InProcessCarrier", "Recording", "StillClock"]
 
 _MOST_THREADS = 4096
-"""More than there ever are open questions; as many threads are made as are needed."""
+"""Upper bound of open requests; threads are created on demand."""
 
 
 @final
 @dataclass
 class Faults:
-    """What goes wrong; hooks are called in the thread of the site."""
+    """Faults; hooks are called in the thread of the site."""
 
     silent: set[str] = field(default_factory=set)
-    """Sites that are gone without a word."""
+    """Sites that do not answer."""
     unreachable: set[str] = field(default_factory=set)
-    """Sites that the carrier knows to be gone."""
+    """Sites that the carrier reports as unreachable."""
     question: Callable[[str, int, bytes], bytes | None] = lambda site, tag, payload: payload
-    """Takes site, tag and payload of a question; returns what reaches the site, None for nothing."""
+    """Takes site, tag and payload of a request; returns what reaches the site, None for nothing."""
     reply: Callable[[str, int, bytes], Sequence[bytes]] = lambda site, tag, payload: [payload]
-    """Takes site, tag and payload of an answer; returns all that reaches the server under this tag."""
+    """Takes site, tag and payload of a reply; returns all that reaches the server under this tag."""
     parcel: Callable[[str, str, bytes], bytes | None] = lambda sender, recipient, payload: payload
     """Takes sender, recipient and payload of a parcel; returns what reaches the recipient, None for nothing."""
 
@@ -41,7 +41,7 @@ class Faults:
 @final
 @dataclass
 class Recording:
-    """Every byte that passed: what the server sent and received, and what it relayed from whom to whom."""
+    """All bytes that the server sent, received, and relayed (with sender and recipient)."""
 
     sent: list[tuple[str, bytes]] = field(default_factory=list)
     received: list[tuple[str, bytes]] = field(default_factory=list)
@@ -50,10 +50,7 @@ class Recording:
 
 @final
 class StillClock:
-    """A clock that stands still while any site works, and runs while the server waits for nobody.
-
-    What happens on it does not depend on how fast the machine is.
-    """
+    """A clock that stops while any site works, so that timeouts do not depend on the speed of the machine."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -63,18 +60,18 @@ class StillClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self._now += seconds
 
 
 @final
 class InProcessCarrier(Carrier):
-    """Calls hosts in threads; each question has its own, so that a site can be asked while it works."""
+    """Calls hosts in threads, one per request, so that a site can be asked while it works."""
 
     def __init__(
         self, faults: Faults | None = None, recording: Recording | None = None, clock: StillClock | None = None
     ) -> None:
-        """With a ``clock``, waiting is done on that one; without, on that of the machine."""
+        """``clock`` replaces the clock of the machine."""
         self.faults = faults or Faults()
         self._recording = recording
         self._clock = clock
@@ -87,26 +84,26 @@ class InProcessCarrier(Carrier):
         self._closed = threading.Event()
 
     def peers(self, site: str) -> Peers:
-        """Return a site's way to the others, to make its host with."""
+        """Return the peers of a site, for its host."""
         return _InProcessPeers(self, site)
 
     def attach(self, site: str, host: Host) -> None:
-        """Let a host answer for a site; one that did so before is gone."""
+        """Let a host answer for a site, instead of an earlier one."""
         self._hosts[site] = host
 
     def host(self, site: str) -> Host:
-        """Return who answers for a site."""
+        """Return the host of a site."""
         return self._hosts[site]
 
     def ready(self, sites: Sequence[str], timeout: float) -> None:
-        """Say who is missing; nobody else will come."""
+        """Raise if a site is missing."""
         gone = self.faults.silent | self.faults.unreachable
         missing = [site for site in sites if site not in self._hosts or site in gone]
         if missing:
             raise EngineError(f"{', '.join(missing)} did not answer within {timeout:g} s; start them and try again")
 
     def send(self, site: str, payload: bytes, tag: int) -> None:
-        """Let a thread bring the question to the site."""
+        """Pass a request to the site in a thread."""
         if self._recording is not None:
             self._recording.sent.append((site, payload))
         with self._changed:
@@ -144,7 +141,7 @@ class InProcessCarrier(Carrier):
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Let the clock run while a site, or a hook, waits for something in its thread."""
+        """Let the clock run while a site or a hook waits in its thread."""
         with self._changed:
             self._working -= 1
             self._changed.notify_all()
@@ -155,21 +152,21 @@ class InProcessCarrier(Carrier):
                 self._working += 1
 
     def relay(self, sender: str, recipient: str, payload: bytes) -> bytes:
-        """Bring a parcel from one site to another."""
+        """Pass a parcel from one site to another."""
         if self._recording is not None:
             self._recording.relayed.append((sender, recipient, payload))
         gone = self.faults.silent | self.faults.unreachable
         try:
             coming = self.faults.parcel(sender, recipient, payload)
-        except Exception as error:  # a mistake in the hook is none of the site that sends
+        except Exception as error:  # an error in the hook is not the sender's
             self._failed = error
-            raise EngineError(f"the relay failed ({type(error).__name__}); mend the hook") from error
+            raise EngineError(f"the relay failed ({type(error).__name__}); fix the hook") from error
         if coming is None or recipient not in self._hosts or {sender, recipient} & gone:
             raise EngineError(f"{recipient} did not answer; see that it is running")
         return self._hosts[recipient].handle_peer(sender, coming)
 
     def next(self, timeout: float | None) -> Delivered | None:
-        """Return what arrives next."""
+        """Return the next delivery."""
         with self._changed:
             if self._clock is None:
                 self._changed.wait_for(lambda: self._arrived or (timeout is None and not self._working), timeout)
@@ -196,5 +193,5 @@ class _InProcessPeers(Peers):
         self._site = site
 
     def send(self, site: str, payload: bytes) -> bytes:
-        """Bring a parcel to another site."""
+        """Pass a parcel to another site."""
         return self._carrier.relay(self._site, site, payload)

@@ -1,6 +1,6 @@
-"""Sites that misbehave, for trials of whole deployments: a host that answers wrongly from a given epoch on.
+"""A host that misbehaves from a given epoch on, for tests of whole deployments.
 
-Only a site's own file can ask for it; no job and no server can:
+Only a site's own ``site.toml`` can enable it; no job and no server can:
 
     host = "codedfl.testing.misbehaving:make_host"
 
@@ -8,20 +8,18 @@ Only a site's own file can ask for it; no job and no server can:
     kind = "nan"
     epoch = 3
 
-Kinds, each from that epoch on, and in answers to the questions of epochs only:
+Kinds, each from that epoch on, and in replies to rounds only:
 
-    garbage   bytes that are no message
-    nan       every number of the answer is NaN (whole numbers become floating-point ones)
-    old       the last answer before that epoch, again and again
-    slow      the right answer, ``seconds`` late
-    held      the right answer when the file ``go`` beside the site's own names the epoch, or a later one
-    twice     the right answer, and before it the same bytes as a message of the site's own accord
+    garbage   bytes that are not a message
+    nan       every number of the reply is NaN (whole numbers become floating-point ones)
+    old       the last reply before that epoch, repeated
+    slow      the correct reply, ``seconds`` late
+    held      the correct reply as soon as the file ``go`` beside ``site.toml`` names the epoch, or a later one
+    twice     the correct reply, and before it the same bytes as an unsolicited message
 
-A carrier takes one answer a question: what a host returns. (FLARE itself drops a second reply under the number of a
-request.) So a second answer can only be a message that nobody asked for. ``twice`` sends it to the server as a parcel
-is sent to a device; the server's end takes no parcels, so that it is refused, and the site logs that. Second answers
-under the number of an open question, which a faulty carrier could bring, are put in between by the tests of the
-correspondence, in one process.
+A carrier accepts one reply per request, and FLARE drops a second one. So ``twice`` sends an unsolicited message to the
+server, as parcels are sent to devices; the server accepts no parcels, and the site logs the refusal. Duplicate
+replies of a faulty carrier are tested in one process, with the channel.
 """
 
 import logging
@@ -43,7 +41,7 @@ __all__ = ["GO", "KINDS", "MisbehavingHost", "Misbehaviour", "make_host"]
 KINDS = ("garbage", "nan", "old", "slow", "held", "twice")
 
 GO = "go"
-"""Beside a held site's own file: the last epoch that it may answer."""
+"""Beside the ``site.toml`` of a held site: the last epoch that it may answer."""
 
 _LOOK = 0.05
 _SERVER = "server"
@@ -52,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class Misbehaviour(Settings, table="misbehaviour"):
-    """What a site does wrong, and from which epoch on."""
+    """The kind of misbehaviour, and its first epoch."""
 
     kind: str = setting(choices=KINDS)
     epoch: int = setting(default=1, low=1)
@@ -61,7 +59,7 @@ class Misbehaviour(Settings, table="misbehaviour"):
 
 @final
 class MisbehavingHost(Host):
-    """Answers as another host does, until it is time to misbehave."""
+    """Changes the replies of another host."""
 
     def __init__(self, inner: Host, wanted: Misbehaviour, peers: Peers, folder: Path) -> None:
         self._inner = inner
@@ -81,7 +79,7 @@ class MisbehavingHost(Host):
         self._change = kinds[wanted.kind]
 
     def handle(self, payload: bytes) -> bytes:
-        """Answer a question of the server, wrongly if it is time."""
+        """Answer a request of the server, wrongly from the given epoch on."""
         answer, epoch = self._inner.handle(payload), _epoch(payload)
         if epoch is None:
             return answer
@@ -91,11 +89,11 @@ class MisbehavingHost(Host):
         return self._change(epoch, answer)
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
-        """Answer another site, properly."""
+        """Answer another site correctly."""
         return self._inner.handle_peer(sender, payload)
 
     def close(self) -> None:
-        """Let what waits return."""
+        """End all waiting."""
         self._closed.set()
         self._inner.close()
 
@@ -118,14 +116,14 @@ class MisbehavingHost(Host):
 
 
 def make_host(table: Mapping[str, Any], peers: Peers) -> Host:
-    """Make the host of a site that misbehaves as its table says; for trials only."""
+    """Create the host of a site that misbehaves as its table says; for tests only."""
     own = dict(table)
     wanted = Misbehaviour.from_table(own.pop("misbehaviour", {}))
     return MisbehavingHost(site.make_host(own, peers), wanted, peers, Path(table["folder"]))
 
 
 def _epoch(payload: bytes) -> int | None:
-    """Return the epoch whose question this is; None if it is none of an epoch."""
+    """Return the epoch of a round's request; None for other requests."""
     try:
         frame = decode(payload)
     except EngineError:

@@ -47,7 +47,7 @@ def lab(scenario: "Scenario", tmp_path_factory: pytest.TempPathFactory) -> "Iter
     from benchmarks.networks import Forwarder
 
     import codedfl
-    from codedfl.deploy.flare import kits_of, status
+    from codedfl.deploy.flare.processes import kits_of, status
 
     with pytest.MonkeyPatch.context() as patch:
         # FLARE starts processes in other folders; they are to run this very source

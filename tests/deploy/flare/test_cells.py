@@ -12,7 +12,7 @@ from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
-from codedfl.deploy.flare.carrier import PING, QUESTION, Heard, Stop
+from codedfl.deploy.flare.carrier import PING, REQUEST, RouteReply, Stop
 from codedfl.deploy.flare.cells import CellRoute, answer_with
 
 JOB = "5a0b"
@@ -38,13 +38,13 @@ def engine(cell: Cell) -> Any:
     return SimpleNamespace(get_cell=lambda: cell)
 
 
-def ask(cell: Cell, **options: Any) -> Heard:
-    return CellRoute(engine(cell), JOB, **options).ask("device-1", QUESTION, b"there", 3.0, Stop())
+def ask(cell: Cell, **options: Any) -> RouteReply:
+    return CellRoute(engine(cell), JOB, **options).ask("device-1", REQUEST, b"there", 3.0, Stop())
 
 
 def test_a_message_goes_to_the_process_of_the_job() -> None:
     cell = Cell()
-    assert ask(cell) == Heard(b"back")
+    assert ask(cell) == RouteReply(b"back")
     (sent,) = cell.sent
     assert sent["target"] == f"device-1.{JOB}"
     assert sent["request"].payload == b"there"
@@ -53,64 +53,64 @@ def test_a_message_goes_to_the_process_of_the_job() -> None:
 
 def test_encryption_never_goes_with_a_timeout_of_nothing() -> None:
     cell = Cell()
-    CellRoute(engine(cell), JOB, secure=True).ask("device-1", QUESTION, b"", 0.0, Stop())
+    CellRoute(engine(cell), JOB, secure=True).ask("device-1", REQUEST, b"", 0.0, Stop())
     assert cell.sent[0]["secure"]
     assert cell.sent[0]["timeout"] > 0
 
 
 def test_views_of_memory_become_bytes() -> None:
-    heard = ask(Cell(lambda: make_reply(ReturnCode.OK, body=memoryview(b"view"))))
-    assert heard.payload == b"view"
-    assert isinstance(heard.payload, bytes)
+    reply = ask(Cell(lambda: make_reply(ReturnCode.OK, body=memoryview(b"view"))))
+    assert reply.payload == b"view"
+    assert isinstance(reply.payload, bytes)
 
 
 def test_failures_are_told_apart() -> None:
-    assert ask(Cell(lambda: make_reply(ReturnCode.TIMEOUT))) == Heard()
-    assert ask(Cell(lambda: make_reply(ReturnCode.COMM_ERROR, "gone"))) == Heard()
-    assert ask(Cell(lambda: make_reply(ReturnCode.OK))) == Heard()
-    assert ask(Cell(lambda: make_reply(ReturnCode.INVALID_REQUEST, "no data"))) == Heard(problem="no data")
+    assert ask(Cell(lambda: make_reply(ReturnCode.TIMEOUT))) == RouteReply()
+    assert ask(Cell(lambda: make_reply(ReturnCode.COMM_ERROR, "gone"))) == RouteReply()
+    assert ask(Cell(lambda: make_reply(ReturnCode.OK))) == RouteReply()
+    assert ask(Cell(lambda: make_reply(ReturnCode.INVALID_REQUEST, "no data"))) == RouteReply(problem="no data")
 
     def broken() -> Any:
         raise RuntimeError("the network is down")
 
-    assert ask(Cell(broken)) == Heard()
+    assert ask(Cell(broken)) == RouteReply()
 
 
 @pytest.mark.parametrize(
     ("topic", "origin", "taken"),
     [
         (PING, f"server.{JOB}", True),
-        (QUESTION, f"server.{JOB}", True),
+        (REQUEST, f"server.{JOB}", True),
         ("peer", f"device-2.{JOB}", True),
-        (QUESTION, f"device-2.{JOB}", False),  # a device that poses as the server
+        (REQUEST, f"device-2.{JOB}", False),  # a device that poses as the server
         (PING, f"device-2.{JOB}", False),
         ("peer", f"server.{JOB}", False),  # the server that poses as a device
-        (QUESTION, "server", False),  # not of this job
-        (QUESTION, "server.other", False),
-        (QUESTION, f"server.{JOB}.deeper", False),
+        (REQUEST, "server", False),  # not of this job
+        (REQUEST, "server.other", False),
+        (REQUEST, f"server.{JOB}.deeper", False),
         ("peer", "device-2.other", False),
     ],
 )
 def test_only_the_server_asks_and_only_devices_are_peers(topic: str, origin: str, taken: bool) -> None:
-    cell, heard = Cell(), []
+    cell, asked = Cell(), []
 
-    def answer(topic: str, sender: str, payload: bytes) -> Heard:
-        heard.append((topic, sender, payload))
-        return Heard(b"yes")
+    def answer(topic: str, sender: str, payload: bytes) -> RouteReply:
+        asked.append((topic, sender, payload))
+        return RouteReply(b"yes")
 
-    answer_with(engine(cell), JOB, answer, from_server=(PING, QUESTION))
+    answer_with(engine(cell), JOB, answer, from_server=(PING, REQUEST))
     assert cell.callback is not None
     message = Message({MessageHeaderKey.TOPIC: topic, MessageHeaderKey.ORIGIN: origin}, memoryview(b"bytes"))
     reply = cell.callback(message)
-    assert heard == ([(topic, origin.split(".")[0], b"bytes")] if taken else [])
+    assert asked == ([(topic, origin.split(".")[0], b"bytes")] if taken else [])
     assert (reply.get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.OK) == taken
     assert reply.payload == (b"yes" if taken else None)
 
 
 def test_a_host_that_is_not_there_says_why() -> None:
     cell = Cell()
-    answer_with(engine(cell), JOB, lambda *_: Heard(problem="no data"), from_server=(PING,))
+    answer_with(engine(cell), JOB, lambda *_: RouteReply(problem="no data"), from_server=(PING,))
     assert cell.callback is not None
     headers = {MessageHeaderKey.TOPIC: PING, MessageHeaderKey.ORIGIN: f"server.{JOB}"}
     reply = cell.callback(Message(headers, None))
-    assert ask(Cell(lambda: reply)) == Heard(problem="no data")
+    assert ask(Cell(lambda: reply)) == RouteReply(problem="no data")

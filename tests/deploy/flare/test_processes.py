@@ -124,8 +124,8 @@ def test_what_is_no_kit_is_not_started(kit: Path) -> None:
         processes.start(kit.parent / "nothing")
 
 
-def start_dummy(kit: Path, threads: int | None = None, through: Sequence[str] = ()) -> int:
-    return launch(kit, command(kit), threads, through=through)
+def start_dummy(kit: Path, threads: int | None = None, prefix: Sequence[str] = ()) -> int:
+    return launch(kit, [*prefix, *command(kit)], threads)
 
 
 def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +194,7 @@ from pathlib import Path
 from codedfl.deploy.flare import processes
 kit = Path(sys.argv[1])
 command = [sys.executable, "-c", {code!r}, {module!r}, "-m", str(kit)]
-processes.start = lambda kit, threads, through: processes.launch(kit, command)
+processes.start = lambda kit, threads, prefix: processes.launch(kit, command)
 with processes.running([kit]):
     print("up", flush=True)
     time.sleep(600)

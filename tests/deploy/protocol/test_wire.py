@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from codedfl.deploy.protocol import wire
-from codedfl.deploy.protocol.wire import Frame, decode, encode, gathered, scattered
+from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.errors import EngineError
 from tiny import is_one_sentence
 
@@ -156,7 +156,7 @@ def test_too_large_a_frame_is_neither_sent_nor_taken(monkeypatch: pytest.MonkeyP
 @settings(max_examples=30)
 @given(st.dictionaries(st.integers(0, 10**6), messages, max_size=3))
 def test_numbered_messages_come_out_as_they_went_in(numbered: dict[int, dict[str, np.ndarray]]) -> None:
-    found = scattered(decode(encode(Frame("k", {}, gathered(numbered)))).arrays, list(numbered))
+    found = unpack_messages(decode(encode(Frame("k", {}, pack_messages(numbered)))).arrays, list(numbered))
     assert found.keys() == numbered.keys()
     for number, message in numbered.items():
         assert list(found[number]) == list(message)
@@ -166,4 +166,4 @@ def test_numbered_messages_come_out_as_they_went_in(numbered: dict[int, dict[str
 @pytest.mark.parametrize("name", ["x", "3", "03/x", "-1/x", "4/x", "3/", "²/x"])
 def test_an_array_of_no_asked_message_is_refused(name: str) -> None:
     with pytest.raises(EngineError):
-        scattered({name: np.zeros(1)}, [3])
+        unpack_messages({name: np.zeros(1)}, [3])

@@ -13,8 +13,8 @@ import pytest
 from codedfl import schemes
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode
-from codedfl.deploy.server.deployment import Conditions, deploy, serve
-from codedfl.deploy.site.host import DeviceHost, Holding, Site
+from codedfl.deploy.server.deployment import DeploymentOptions, deploy, serve
+from codedfl.deploy.site.host import DeviceHost, LocalData, Site
 from codedfl.errors import CodedflError, DataError, EngineError, LostDevicesError, ScenarioError, UsageError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -100,7 +100,7 @@ def test_what_every_device_took_is_kept(sites: InProcessFleet, tmp_path: Path) -
     assert (table["up_bits"] > payload).all()
     asked = [bits for site, bits in ((s, 8 * len(p)) for s, p in sites.recording.sent) if site == "device-3"]
     assert table["down_bits"][table["device"] == 2].tolist() == asked[2:-1], (
-        "describe and prepare before, farewell after"
+        "describe and prepare before, end_session after"
     )
     found = run.summary["deployment"]
     last = table["seconds"][(table["epoch"] == EPOCHS) & (table["device"] == 3)]
@@ -127,9 +127,9 @@ def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int)
         if stage.startswith("training") and done == after + 1:
             raise Killed
 
-    conditions = Conditions(test=False, clock=sites.clock)
+    conditions = DeploymentOptions(test=False, clock=sites.clock)
     with pytest.raises(Killed):
-        deploy(scenario, sites.carrier, sites.sites, path, conditions=conditions, check=sites.given, progress=kill)
+        deploy(scenario, sites.carrier, sites.sites, path, options=conditions, check=sites.given, progress=kill)
     with np.load(path / "checkpoint.npz") as arrays:
         assert len(arrays["round_of_epoch"]) == after
 
@@ -232,7 +232,7 @@ def test_a_run_that_goes_on_without_a_site_that_placed_data_says_so(
     sites.faults.question = lambda site, tag, payload: (
         None if site == "device-6" and decode(payload).kind == "export" else payload
     )
-    with pytest.raises(LostDevicesError, match="device-6 cannot be reached, and a run that goes on") as error:
+    with pytest.raises(LostDevicesError, match="device-6 cannot be reached, and a resumed run") as error:
         sites.deploy(scenario, tmp_path / "run", longest=60.0)
     assert is_one_sentence(str(error.value))
     sites.faults.question = lambda site, tag, payload: payload
@@ -256,8 +256,8 @@ def refused(sites: InProcessFleet, scenario: Scenario, path: Path, kind: type[Co
 def replace(sites: InProcessFleet, device: int, **changes: Any) -> None:
     name, shard = sites.sites[device], sites.given.shards[device]
     pins = {site: key.fingerprint for site, key in sites.keys.items()}
-    holding = changes.pop("holding", Holding(shard, "classification", ("a", "b", "c")))
-    own: dict[str, Any] = {"name": name, "load": lambda scenario: holding, "key": sites.keys[name], "pins": pins}
+    local_data = changes.pop("local_data", LocalData(shard, "classification", ("a", "b", "c")))
+    own: dict[str, Any] = {"name": name, "load": lambda scenario: local_data, "key": sites.keys[name], "pins": pins}
     sites.carrier.attach(name, DeviceHost(Site(**(own | changes)), sites.carrier.peers(name)))
 
 
@@ -271,11 +271,11 @@ def test_there_must_be_a_site_for_every_device(sites: InProcessFleet, tmp_path: 
 def test_a_site_that_refuses_is_named_with_its_reason(sites: InProcessFleet, tmp_path: Path) -> None:
     replace(sites, 3, schemes=("sealed",))
     sentence = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
-    assert "device-4: device-4 takes part in sealed only" in sentence
+    assert "device-4: device-4 allows sealed only" in sentence
 
 
 def test_data_that_cannot_be_loaded_stop_the_run(sites: InProcessFleet, tmp_path: Path) -> None:
-    def broken(scenario: Scenario) -> Holding:
+    def broken(scenario: Scenario) -> LocalData:
         raise DataError("there is no file mine.csv; check the path.")
 
     replace(sites, 2, load=broken)
@@ -283,15 +283,15 @@ def test_data_that_cannot_be_loaded_stop_the_run(sites: InProcessFleet, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("holding", "words"),
+    ("local_data", "words"),
     [
-        (Holding(problem([5], features=11).shards[0], "classification", ("a", "b", "c")), "device 1 has 11 features"),
-        (Holding(given().shards[0], "classification", ("a", "c", "b")), "device-2 and device-1 differ"),
-        (Holding(given().shards[0], "regression"), "device-2 and device-1 differ"),
+        (LocalData(problem([5], features=11).shards[0], "classification", ("a", "b", "c")), "device 1 has 11 features"),
+        (LocalData(given().shards[0], "classification", ("a", "c", "b")), "device-2 and device-1 differ"),
+        (LocalData(given().shards[0], "regression"), "device-2 and device-1 differ"),
     ],
 )
-def test_sites_must_hold_data_alike(holding: Holding, words: str, sites: InProcessFleet, tmp_path: Path) -> None:
-    replace(sites, 1, holding=holding)
+def test_sites_must_hold_data_alike(local_data: LocalData, words: str, sites: InProcessFleet, tmp_path: Path) -> None:
+    replace(sites, 1, local_data=local_data)
     assert words in refused(sites, chosen("conventional"), tmp_path / "run", DataError)
 
 
@@ -332,7 +332,7 @@ def test_a_site_that_does_not_say_what_it_holds_is_refused(
 
     sites.faults.reply = lie
     words = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
-    assert "device-2 does not say properly" in words
+    assert "device-2 sent an invalid description" in words
 
 
 def test_the_server_can_pin_keys_too(sites: InProcessFleet, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_the_server_can_pin_keys_too(sites: InProcessFleet, tmp_path: Path) -> N
     words = refused(
         sites, chosen("conventional"), tmp_path / "run", EngineError, pins=pins | {"device-5": pins["device-1"]}
     )
-    assert "device-5 shows the key sha256:" in words
+    assert "device-5 has the key sha256:" in words
     assert sites.deploy(chosen("conventional"), tmp_path / "run", pins=pins).summary["epochs"] == EPOCHS
 
 
@@ -348,7 +348,7 @@ def test_a_site_with_another_key_than_pinned_by_others_is_refused(sites: InProce
     """Somebody in the middle puts its own key in the place of device-2's."""
     replace(sites, 1, key=DeviceKey(), pins=None)
     words = refused(sites, chosen("sealed-coded"), tmp_path / "run", EngineError)
-    assert "device-2 shows a key with the fingerprint" in words
+    assert "device-2 has a key with the fingerprint" in words
 
 
 def test_no_keys_are_needed_where_no_parcels_are_sent(sites: InProcessFleet, tmp_path: Path) -> None:

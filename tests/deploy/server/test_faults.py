@@ -70,7 +70,7 @@ class Losses(logging.Handler):
 @pytest.fixture
 def losses() -> Iterator[Losses]:
     handler = Losses()
-    logger = logging.getLogger("codedfl.deploy.server.correspondence")
+    logger = logging.getLogger("codedfl.deploy.server.channel")
     logger.addHandler(handler)
     yield handler
     logger.removeHandler(handler)

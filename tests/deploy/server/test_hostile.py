@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member
-from codedfl.deploy.protocol.wire import Frame, decode, encode, gathered, scattered
+from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.deploy.site import parcels
-from codedfl.deploy.site.host import DeviceHost, Holding
+from codedfl.deploy.site.host import DeviceHost, LocalData
 from codedfl.deploy.site.parcels import Inbox, Parcel
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.schemes import SCHEMES, Message
@@ -139,9 +139,9 @@ def test_a_server_that_prepares_anew_cannot_have_old_parcels_taken_again() -> No
     parcel = pair.closed()
     assert pair.bring(parcel).kind == "taken"
     assert pair.asker.ask("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]]).kind == "answer"
-    assert "prepared for this session before" in reason(pair.asker.prepare(pair.told, members=pair.members))
+    assert "already been prepared for this session" in reason(pair.asker.prepare(pair.told, members=pair.members))
     refusal = pair.bring(parcel)
-    assert (refusal.kind, "has come before" in refusal.fields["reason"]) == ("refused", True)
+    assert (refusal.kind, "is a repetition" in refusal.fields["reason"]) == ("refused", True)
 
 
 def test_parcels_of_a_session_before_are_refused() -> None:
@@ -150,7 +150,7 @@ def test_parcels_of_a_session_before_are_refused() -> None:
     pair.asker.session = "s2"
     told = pair.asker.describe()
     pair.asker.prepare(told, members={**pair.members, "device-1": [told.fields["public"], told.fields["nonce"]]})
-    assert "was altered, or not sealed by it" in pair.bring(parcel).fields["reason"]
+    assert "was altered, or not encrypted by it" in pair.bring(parcel).fields["reason"]
 
 
 def test_a_server_is_not_sent_what_goes_to_devices(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_peers_cannot_take_each_others_place() -> None:
 def test_of_a_stage_that_is_over_nothing_is_kept() -> None:
     inbox = Inbox()
     inbox.put("device-2", Parcel(3, 0, {"x": np.ones(2)}))
-    with pytest.raises(EngineError, match="has not come from device-3"):
+    with pytest.raises(EngineError, match="has not arrived from device-3"):
         inbox.take(3, [(0, "device-2"), (1, "device-3")])
     assert len(inbox.take(3, [(0, "device-2")])) == 1
     inbox.put("device-2", Parcel(5, 0, {"x": np.ones(2)}))
@@ -182,7 +182,7 @@ def test_of_a_stage_that_is_over_nothing_is_kept() -> None:
     for stage in (1, 3, 5, 6):
         inbox.put("device-2", Parcel(stage, 7, {}))
     for stage in (1, 3, 5):
-        with pytest.raises(EngineError, match="has not come from device-2"):
+        with pytest.raises(EngineError, match="has not arrived from device-2"):
             inbox.take(stage, [(7, "device-2")])
     assert inbox.take(6, [(7, "device-2")]) == [{}]
 
@@ -230,7 +230,7 @@ def test_a_failure_while_a_parcel_is_taken_is_a_refusal(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Inbox, "put", broken)
     pair = Pair()
-    assert pair.bring(pair.closed()).fields["reason"] == "MemoryError while it was taken"
+    assert pair.bring(pair.closed()).fields["reason"] == "MemoryError while it was received"
 
 
 @pytest.mark.parametrize("where", ["features", "targets"])
@@ -238,7 +238,7 @@ def test_a_failure_while_a_parcel_is_taken_is_a_refusal(monkeypatch: pytest.Monk
 def test_data_with_holes_stay_at_home(where: str, value: float) -> None:
     x, y = (array.copy() for array in (GIVEN.shards[0].x, GIVEN.shards[0].y))
     (x if where == "features" else y)[1, 1] = value
-    broken = host(load=lambda wanted: Holding(Shard(x, y), "regression"))
+    broken = host(load=lambda wanted: LocalData(Shard(x, y), "regression"))
     assert f"the {where} of device-1 hold missing or infinite" in reason(Asker(broken).describe())
 
 
@@ -267,13 +267,13 @@ def test_an_upload_that_cannot_be_taken_in_stops_the_run_in_words(change: Any, t
         uploads = sorted({int(name.partition("/")[0]) for name in frame.arrays if "/" in name})
         if site != "device-2" or not uploads:
             return [payload]
-        messages = scattered(frame.arrays, uploads)
+        messages = unpack_messages(frame.arrays, uploads)
         messages[uploads[-1]] = change(messages[uploads[-1]])
-        return [encode(Frame(frame.kind, frame.fields, gathered(messages)))]
+        return [encode(Frame(frame.kind, frame.fields, pack_messages(messages)))]
 
     with fleet(given()) as sites:
         sites.faults.reply = alter
-        with pytest.raises(LostDevicesError, match="device-2 sent the server a parcel that it cannot take") as error:
+        with pytest.raises(LostDevicesError, match="device-2 sent a parcel that the server cannot absorb") as error:
             sites.deploy(chosen("parity"), tmp_path / "run")
     assert is_one_sentence(str(error.value))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from codedfl.deploy.protocol.wire import decode
-from codedfl.deploy.server.deployment import Conditions
-from codedfl.deploy.site.host import DeviceHost, Holding, Site
+from codedfl.deploy.server.deployment import DeploymentOptions
+from codedfl.deploy.site.host import DeviceHost, LocalData, Site
 from codedfl.errors import LostDevicesError, RunDirectoryError, TrainingError, UsageError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -106,7 +106,7 @@ def test_a_device_that_dies_in_a_hand_over_stops_the_run_which_goes_on_when_it_i
             return None if site in gone else payload
 
         sites.faults.question = die
-        with pytest.raises(LostDevicesError, match=r"hand-over|took in their parcels") as error:
+        with pytest.raises(LostDevicesError, match=r"hand-over|absorbed their parcels") as error:
             sites.deploy(straggling(), tmp_path / "run")
         assert is_one_sentence(str(error.value))
         assert gone[0] in str(error.value)
@@ -186,8 +186,8 @@ def test_a_directory_of_sites_is_none_for_virtual_time(finished: bool, tmp_path:
 def replaced(sites: InProcessFleet, data: Problem) -> None:
     """Let every site hold other data from now on."""
     for site, shard in zip(sites.sites, data.shards, strict=True):
-        holding = Holding(shard, "classification", ("a", "b", "c"))
-        own = Site(site, lambda scenario, holding=holding: holding)
+        local_data = LocalData(shard, "classification", ("a", "b", "c"))
+        own = Site(site, lambda scenario, local_data=local_data: local_data)
         sites.carrier.attach(site, DeviceHost(own, sites.carrier.peers(site)))
 
 
@@ -248,5 +248,5 @@ def test_encryption_that_is_only_modelled_is_refused(tmp_path: Path) -> None:
 )
 def test_conditions_that_cannot_be_are_refused(terms: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as error:
-        Conditions(**terms)
+        DeploymentOptions(**terms)
     assert is_one_sentence(str(error.value))

@@ -13,7 +13,7 @@ from codedfl.deploy.protocol import wire
 from codedfl.deploy.protocol.carrier import Host
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server.board import Board
-from codedfl.deploy.server.correspondence import Correspondence, Question
+from codedfl.deploy.server.channel import Channel, SiteRequest
 from codedfl.deploy.server.remote import RemoteEngine
 from codedfl.engines.contract import Answer
 from codedfl.schemes import Round, layout
@@ -69,8 +69,8 @@ class Fleet:
         self.hosts = [Scripted(self.carrier) for _ in self.sites]
         for site, host in zip(self.sites, self.hosts, strict=True):
             self.carrier.attach(site, host)
-        self.letters = Correspondence(self.carrier, self.sites, patience=patience, longest=longest, clock=self.clock)
-        self.engine = RemoteEngine(self.letters, **options)
+        self.channel = Channel(self.carrier, self.sites, patience=patience, longest=longest, clock=self.clock)
+        self.engine = RemoteEngine(self.channel, **options)
 
     def ask(self, question: Round, count: int, *, least: int = 0) -> Answer:
         return self.engine.ask(question, at_least(count), offline=False, least=least)
@@ -110,7 +110,7 @@ def test_replies_and_costs_are_what_came_back(make: Callable[..., Fleet]) -> Non
     costs = answer.costs
     assert (costs.asked.tolist(), costs.down_bits.tolist()) == ([2, 0], [128, 128])
     assert (costs.up_bits.tolist(), costs.macs.tolist()) == ([128, 128], [20, 20])
-    assert (answer.lost, fleet.hosts[1].asked, fleet.letters.refused) == ((), [], [])
+    assert (answer.lost, fleet.hosts[1].asked, fleet.channel.refused) == ((), [], [])
 
 
 def test_records_hold_every_question(make: Callable[..., Fleet]) -> None:
@@ -132,7 +132,7 @@ def test_enough_is_enough_and_late_answers_are_no_offence(make: Callable[..., Fl
     gate.set()
     second = fleet.ask(question(2, [0, 1, 2]), 3)
     assert [reply.message["answer"].tolist() for reply in second.replies] == [[2.0, 2.0]] * 3
-    assert (fleet.letters.refused, second.lost) == ([], ())
+    assert (fleet.channel.refused, second.lost) == ([], ())
 
 
 def test_open_questions_are_answered_in_a_standing_round(make: Callable[..., Fleet]) -> None:
@@ -151,9 +151,9 @@ def test_an_answer_between_rounds_is_not_lost(make: Callable[..., Fleet]) -> Non
     gate = fleet.hosts[1].hold(1)
     fleet.ask(question(1, [0, 1]), 1)
     gate.set()
-    fleet.letters.everyone({0: Question("reply", {"epoch": 9}, {}, REPLY)})
-    while fleet.letters.awaited(1):
-        fleet.letters.look_after()
+    fleet.channel.ask_all({0: SiteRequest("reply", {"epoch": 9}, {}, REPLY)})
+    while fleet.channel.awaited(1):
+        fleet.channel.poll()
     answer = fleet.ask(question(2, [], standing=True), 1)
     assert [(reply.device, reply.message["answer"][0]) for reply in answer.replies] == [(1, 1.0)]
 
@@ -163,7 +163,7 @@ def test_a_deadline_ends_a_round_with_the_replies_that_are_there(make: Callable[
     fleet.hosts[1].hold(1)
     answer = fleet.ask(question(1, [0, 1, 2], deadline=0.3), 3)
     assert devices(answer) == {0, 2}
-    assert (answer.costs.deadline, answer.lost, fleet.letters.lost) == (0.3, (), {})
+    assert (answer.costs.deadline, answer.lost, fleet.channel.lost) == (0.3, (), {})
     assert fleet.engine.now == 0.3
 
 
@@ -221,7 +221,7 @@ def test_a_silent_site_is_lost_and_a_slow_one_is_not(make: Callable[..., Fleet])
     answer = fleet.ask(question(1, [0, 1, 2]), 3)
     assert (devices(answer), answer.lost) == ({0, 2}, (1,))
     assert fleet.engine.now > 2.0
-    assert "no sign of life" in fleet.letters.lost[1]
+    assert "no sign of life" in fleet.channel.lost[1]
 
 
 def test_a_loss_is_shown_while_others_are_awaited(make: Callable[..., Fleet]) -> None:
@@ -243,7 +243,7 @@ def test_who_answers_pings_for_ever_and_nothing_else_is_lost(make: Callable[...,
     fleet = make(2, patience=1.0, longest=1.5)
     fleet.hosts[1].hold(1)
     assert fleet.ask(question(1, [0, 1]), 2).lost == (1,)
-    assert "no answer for 1.5 s" in fleet.letters.lost[1]
+    assert "no answer for 1.5 s" in fleet.channel.lost[1]
 
 
 def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Callable[..., Fleet]) -> None:
@@ -253,7 +253,7 @@ def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Call
     for epoch in range(1, 10):
         fleet.ask(question(epoch, [0, 1]), 1)
         fleet.clock.advance(0.1)
-    assert (list(fleet.letters.lost), fleet.hosts[0].asked) == ([1], list(range(1, 10)))
+    assert (list(fleet.channel.lost), fleet.hosts[0].asked) == ([1], list(range(1, 10)))
     assert 1 not in fleet.engine.records["device"][-2:], "the lost are not asked again"
 
 
@@ -268,7 +268,7 @@ def test_a_server_that_was_busy_itself_loses_nobody_for_it(answers: bool, make: 
     fleet.clock.advance(3600.0)
     fleet.hosts[1].open_at_ping = 1
     assert devices(fleet.ask(question(2, [0, 1]), 2)) == {0, 1}
-    assert fleet.letters.lost == {}
+    assert fleet.channel.lost == {}
 
 
 def changed(**changes: Any) -> Callable[[bytes], list[bytes]]:
@@ -317,8 +317,8 @@ def test_an_improper_answer_counts_as_none_and_loses_the_site(
     with caplog.at_level(logging.WARNING):
         answer = fleet.ask(question(1, [0, 1, 2]), 3)
     assert (devices(answer), answer.lost) == ({0, 2}, (1,))
-    assert len(fleet.letters.refused) == 1
-    assert fleet.letters.refused[0].startswith("site-1: ")
+    assert len(fleet.channel.refused) == 1
+    assert fleet.channel.refused[0].startswith("site-1: ")
     assert "site-1" in caplog.text
 
 
@@ -329,7 +329,7 @@ def test_a_second_answer_is_refused(make: Callable[..., Fleet]) -> None:
     fleet.faults.reply = lambda site, tag, payload: [payload, payload] if site == "site-1" else [payload]
     answer = fleet.ask(question(1, [0, 1, 2]), 3)
     assert sorted(reply.device for reply in answer.replies) == [0, 1, 2]
-    assert ["answers twice" in reason for reason in fleet.letters.refused] == [True]
+    assert ["answers twice" in reason for reason in fleet.channel.refused] == [True]
 
 
 def test_a_question_that_came_twice_is_answered_once(make: Callable[..., Fleet]) -> None:
@@ -338,7 +338,7 @@ def test_a_question_that_came_twice_is_answered_once(make: Callable[..., Fleet])
     twice = changed(kind="repeated", arrays={})
     fleet.faults.reply = lambda site, tag, payload: [*twice(payload), payload] if site == "site-1" else [payload]
     assert devices(fleet.ask(question(1, [0, 1]), 2)) == {0, 1}
-    assert ["come to it twice" in reason for reason in fleet.letters.refused] == [True]
+    assert ["come to it twice" in reason for reason in fleet.channel.refused] == [True]
 
 
 def test_what_sites_say_is_kept_in_one_short_line(make: Callable[..., Fleet]) -> None:
@@ -346,8 +346,8 @@ def test_what_sites_say_is_kept_in_one_short_line(make: Callable[..., Fleet]) ->
     loud = changed(kind="error", fields={"reason": "first\nsecond \ud800" + "x" * 10**6})
     fleet.faults.reply = lambda site, tag, payload: loud(payload) if site == "site-1" else [payload]
     fleet.ask(question(1, [0, 1]), 2)
-    assert fleet.letters.lost[1].startswith("first second ?xxx")
-    assert max(len(fleet.letters.lost[1]), len(fleet.letters.refused[0])) < 400
+    assert fleet.channel.lost[1].startswith("first second ?xxx")
+    assert max(len(fleet.channel.lost[1]), len(fleet.channel.refused[0])) < 400
 
 
 def test_an_answer_to_an_older_question_is_refused_and_the_right_one_taken(make: Callable[..., Fleet]) -> None:
@@ -364,7 +364,7 @@ def test_an_answer_to_an_older_question_is_refused_and_the_right_one_taken(make:
     fleet.ask(question(1, [0, 1, 2]), 3)
     answer = fleet.ask(question(2, [0, 1, 2]), 3)
     assert {reply.message["answer"][0] for reply in answer.replies} == {2.0}
-    assert ["another question" in reason for reason in fleet.letters.refused] == [True]
+    assert ["another request" in reason for reason in fleet.channel.refused] == [True]
 
 
 def test_who_answers_another_question_only_is_not_awaited_for_ever(make: Callable[..., Fleet]) -> None:
@@ -377,7 +377,7 @@ def test_who_answers_another_question_only_is_not_awaited_for_ever(make: Callabl
     answer = fleet.ask(question(1, [0, 1]), 2)
     assert (devices(answer), answer.lost) == ({0}, (1,))
     assert 1.0 < fleet.engine.now < 10.0
-    assert "another question" in fleet.letters.lost[1]
+    assert "another request" in fleet.channel.lost[1]
 
 
 def test_an_answer_of_another_session_is_refused(make: Callable[..., Fleet]) -> None:
@@ -385,7 +385,7 @@ def test_an_answer_of_another_session_is_refused(make: Callable[..., Fleet]) -> 
     other = changed(fields={"session": "0" * 32})
     fleet.faults.reply = lambda site, tag, payload: other(payload) if site == "site-1" else [payload]
     assert devices(fleet.ask(question(1, [0, 1]), 2)) == {0}
-    assert "another question" in fleet.letters.refused[0]
+    assert "another request" in fleet.channel.refused[0]
 
 
 def test_a_site_cannot_answer_for_another(make: Callable[..., Fleet]) -> None:
@@ -403,8 +403,8 @@ def test_a_site_cannot_answer_for_another(make: Callable[..., Fleet]) -> None:
 
     fleet.carrier.next = swapped  # type: ignore[method-assign]
     answer = fleet.ask(question(1, [0, 1]), 1)
-    assert (devices(answer), len(fleet.letters.refused)) == ({0}, 1)
-    assert "does not owe" in fleet.letters.refused[0]
+    assert (devices(answer), len(fleet.channel.refused)) == ({0}, 1)
+    assert "is not open" in fleet.channel.refused[0]
 
 
 WORKED = {"macs": 1, "working_seconds": 0.5}
@@ -457,6 +457,6 @@ def test_farewell_is_said_to_all_who_were_asked_and_are_there(make: Callable[...
         return encode(Frame("ping", frame.fields))
 
     fleet.faults.question = ear
-    fleet.letters.lose(1, "gone")
-    fleet.letters.farewell()
+    fleet.channel.mark_lost(1, "gone")
+    fleet.channel.end_session()
     assert told == [("site-0", "forget", None)]

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codedfl.deploy.site.emulation import Emulation, Occasion
-from codedfl.deploy.site.parcels import Parcel, Travel
+from codedfl.deploy.site.emulation import Emulation, TransferEvent
+from codedfl.deploy.site.parcels import Parcel, Transit
 from codedfl.errors import EngineError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import DeviceGroup, Links
@@ -41,16 +41,16 @@ def test_parcels_take_what_their_bits_take() -> None:
     """Without chance: 1.1 * bits / rate of the slower link, and multiplications over their rate."""
     group = DeviceGroup(mac_rate=2e6, setup_ratio=0.0)
     rates = Links(down_rate=8e6, up_rate=2e6, d2d_rate=4e6, overhead=0.1, loss=0.0)
-    for occasion in (Occasion(epoch=2, parcels=3), Occasion(stage=1, parcels=3)):
-        errand = Emulation.alone(group, rates).errand(occasion)
-        assert (errand.rate, errand.tries(2)) == (4e6, 1.0)
-        assert errand.parcel(4000, 1.0, 9e6) == pytest.approx(1.1e-3)
-        assert errand.parcel(4000, 3.0, 1e6) == pytest.approx(3 * 4.4e-3)
-        assert errand.upload(4000, 1) == pytest.approx(2.2e-3)
-        assert errand.download(4000, 1) == pytest.approx(0.55e-3)
-        assert errand.prepare(8000, 4000) == pytest.approx(1.1e-3 + 2e-3)
-        assert errand.absorb(4000) == pytest.approx(2e-3)
-        assert (errand.parcel(0, 1.0, 1.0), errand.prepare(0, 0), errand.absorb(0)) == (0.0, 0.0, 0.0)
+    for event in (TransferEvent(epoch=2, parcels=3), TransferEvent(stage=1, parcels=3)):
+        delays = Emulation.alone(group, rates).transfer_delays(event)
+        assert (delays.rate, delays.tries(2)) == (4e6, 1.0)
+        assert delays.parcel(4000, 1.0, 9e6) == pytest.approx(1.1e-3)
+        assert delays.parcel(4000, 3.0, 1e6) == pytest.approx(3 * 4.4e-3)
+        assert delays.upload(4000, 1) == pytest.approx(2.2e-3)
+        assert delays.download(4000, 1) == pytest.approx(0.55e-3)
+        assert delays.prepare(8000, 4000) == pytest.approx(1.1e-3 + 2e-3)
+        assert delays.absorb(4000) == pytest.approx(2e-3)
+        assert (delays.parcel(0, 1.0, 1.0), delays.prepare(0, 0), delays.absorb(0)) == (0.0, 0.0, 0.0)
 
 
 def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> None:
@@ -59,7 +59,7 @@ def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> Non
     slow, bare = (Emulation.alone(group, rates, seed=1, links=links) for links in (True, False))
     whole, part = (each.reply(3, 0, down_bits=800, macs=1000, up_bits=900) for each in (slow, bare))
     assert part == (0.0, whole[1], 0.0)
-    errands = [each.errand(Occasion(stage=0, parcels=2)) for each in (slow, bare)]
+    errands = [each.transfer_delays(TransferEvent(stage=0, parcels=2)) for each in (slow, bare)]
     assert errands[1].prepare(500, 1000) == errands[0].prepare(0, 1000) > 0
     assert errands[1].absorb(1000) == errands[0].absorb(1000) > 0
     assert (errands[1].upload(500, 0), errands[1].download(500, 0), errands[1].parcel(500, 1.0, 5.0)) == (0, 0, 0)
@@ -67,19 +67,19 @@ def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> Non
 
 
 def test_chance_has_addresses() -> None:
-    """The same occasion, the same tries and setup; the mean of many is that of the distributions."""
+    """The same event, the same tries and setup; the mean of many is that of the distributions."""
     group, rates = DeviceGroup(mac_rate=1.0, setup_ratio=0.5), Links(down_rate=1.0, overhead=0.0, loss=0.5)
     slow, same = (Emulation.alone(group, rates, seed=4) for _ in range(2))
-    errand, other = (each.errand(Occasion(stage=2, parcels=2000)) for each in (slow, same))
-    tries, again = ([each.tries(number) for number in range(2000)] for each in (errand, other))
+    delays, other = (each.transfer_delays(TransferEvent(stage=2, parcels=2000)) for each in (slow, same))
+    tries, again = ([each.tries(number) for number in range(2000)] for each in (delays, other))
     assert tries == again
-    assert tries != [slow.errand(Occasion(stage=3, parcels=2000)).tries(number) for number in range(2000)]
+    assert tries != [slow.transfer_delays(TransferEvent(stage=3, parcels=2000)).tries(number) for number in range(2000)]
     assert abs(np.mean(tries) - 2) < 5 * np.sqrt(2 / 2000)  # geometric: mean 2, variance 2
-    relayed = [errand.download(1, number) for number in range(2000)]
+    relayed = [delays.download(1, number) for number in range(2000)]
     assert relayed != tries
     assert abs(np.mean(relayed) - 2) < 5 * np.sqrt(2 / 2000)
     for step in ("prepare", "absorb"):  # exponential setup: mean and deviation 0.5
-        errands = [slow.errand(Occasion(epoch=epoch, parcels=1)) for epoch in range(2000)]
+        errands = [slow.transfer_delays(TransferEvent(epoch=epoch, parcels=1)) for epoch in range(2000)]
         setups = [(each.prepare(0, 1) if step == "prepare" else each.absorb(1)) - 1 for each in errands]
         assert abs(np.mean(setups) - 0.5) < 5 * 0.5 / np.sqrt(2000)
 
@@ -98,18 +98,18 @@ def test_chance_has_addresses() -> None:
         {"epoch": 1, "stage": None, "parcels": 10**9},
     ],
 )
-def test_an_occasion_is_one_of_two(table: object) -> None:
-    with pytest.raises(EngineError, match="when parcels are sent"):
-        Occasion.from_table(table)
+def test_a_transfer_event_is_one_of_two(table: object) -> None:
+    with pytest.raises(EngineError, match="event of a transfer is invalid"):
+        TransferEvent.from_table(table)
 
 
-TRAVEL = Travel(Occasion(stage=1, parcels=2), 1, relayed=False, tries=2.0, rate=5e6)
+TRAVEL = Transit(TransferEvent(stage=1, parcels=2), 1, relayed=False, tries=2.0, rate=5e6)
 
 
 def test_a_parcel_says_how_it_travels() -> None:
-    for travel in (None, TRAVEL, dataclasses.replace(TRAVEL, turn=None, occasion=Occasion(epoch=3, parcels=1))):
-        parcel = Parcel.from_bytes(Parcel(4, 1, {"x": np.arange(3)}, travel).to_bytes())
-        assert (parcel.stage, parcel.number, parcel.travel) == (4, 1, travel)
+    for transit in (None, TRAVEL, dataclasses.replace(TRAVEL, turn=None, event=TransferEvent(epoch=3, parcels=1))):
+        parcel = Parcel.from_bytes(Parcel(4, 1, {"x": np.arange(3)}, transit).to_bytes())
+        assert (parcel.stage, parcel.number, parcel.transit) == (4, 1, transit)
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_a_parcel_says_how_it_travels() -> None:
     [{"turn": -1}, {"turn": 1.0}, {"tries": 0.0}, {"rate": float("inf")}, {"rate": 5}, {"relayed": 1}, {"more": 1}],
 )
 def test_a_parcel_that_travels_strangely_is_none(change: dict[str, object]) -> None:
-    with pytest.raises(EngineError, match="no parcel of a stage"):
-        Travel.from_table(TRAVEL.to_table() | change)
+    with pytest.raises(EngineError, match="not a parcel"):
+        Transit.from_table(TRAVEL.to_table() | change)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])

@@ -11,8 +11,8 @@ from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.host import DeviceHost, Holding, Site
-from codedfl.deploy.site.locks import Turns
+from codedfl.deploy.site.host import DeviceHost, LocalData, Site
+from codedfl.deploy.site.locks import RequestQueue
 from codedfl.errors import EngineError
 from codedfl.schemes import Device, Message, Work
 from codedfl.schemes.plain.conventional import Conventional, GradientDevice
@@ -73,8 +73,8 @@ class Asker:
 
 
 def site(**changes: Any) -> Site:
-    holding = Holding(GIVEN.shards[0], "classification", ("a", "b"))
-    return Site(**({"name": "device-1", "load": lambda wanted: holding, "pins": {}} | changes))
+    local_data = LocalData(GIVEN.shards[0], "classification", ("a", "b"))
+    return Site(**({"name": "device-1", "load": lambda wanted: local_data, "pins": {}} | changes))
 
 
 def host(emulation: Any = None, **changes: Any) -> DeviceHost:
@@ -140,12 +140,12 @@ def test_a_question_without_its_fields_is_an_error_that_names_no_data() -> None:
 def test_a_session_whose_data_come_in_after_a_later_one_began_does_not_begin() -> None:
     begun, gate, slowly = threading.Event(), threading.Event(), [True]
 
-    def load(wanted: Any) -> Holding:
+    def load(wanted: Any) -> LocalData:
         if slowly:
             slowly.clear()
             begun.set()
             assert gate.wait(60)
-        return Holding(GIVEN.shards[0], "classification", ("a", "b"))
+        return LocalData(GIVEN.shards[0], "classification", ("a", "b"))
 
     old, answers = Asker(host(load=load)), []
     thread = threading.Thread(target=lambda: answers.append(old.describe()))
@@ -164,16 +164,16 @@ def test_a_new_session_takes_the_place_of_the_old_one() -> None:
     old, new = Asker(same), Asker(same, session="s2")
     old.begin()
     new.begin()
-    assert "another run since" in reason(decode(same.handle(old.round(1))))
+    assert "another session since" in reason(decode(same.handle(old.round(1))))
     assert decode(same.handle(new.round(1))).kind == "answer"
 
 
 def test_data_are_loaded_once_for_the_same_settings_and_again_for_others() -> None:
     loaded: list[int] = []
 
-    def load(wanted: Any) -> Holding:
+    def load(wanted: Any) -> LocalData:
         loaded.append(1)
-        return Holding(GIVEN.shards[0], "regression")
+        return LocalData(GIVEN.shards[0], "regression")
 
     same = host(load=load)
     Asker(same).describe()
@@ -226,7 +226,7 @@ def test_a_scheme_without_parcels_exports_none() -> None:
 def test_absorbing_what_has_not_come_changes_nothing() -> None:
     asker = Asker(host(), "sealed")
     asker.begin()
-    assert "has not come" in reason(asker.ask("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]]))
+    assert "has not arrived" in reason(asker.ask("absorb", stage=1, occasion=None, parcels=[[0, "device-2"]]))
     assert asker.ask("forget", stage=1).kind == "answer"
 
 
@@ -261,14 +261,14 @@ class Gated(Device):
 
 @pytest.fixture
 def gated(monkeypatch: pytest.MonkeyPatch) -> Gated:
-    device, check = Gated(), Turns._check
+    device, check = Gated(), RequestQueue._check
 
-    def checked(turns: Turns, number: int, droppable: bool) -> None:
+    def checked(turns: RequestQueue, number: int, cancellable: bool) -> None:
         device.event(device.queued, number).set()
-        check(turns, number, droppable)
+        check(turns, number, cancellable)
 
     monkeypatch.setattr(Conventional, "device", lambda self, index, shard: device)
-    monkeypatch.setattr(Turns, "_check", checked)
+    monkeypatch.setattr(RequestQueue, "_check", checked)
     return device
 
 

@@ -11,8 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from codedfl.cli.common import errors, seconds_text
+from codedfl.cli import common
 from codedfl.progress import dated_lines
+from codedfl.report.pages import seconds_text
 
 __all__ = ["board", "live", "read_board"]
 
@@ -67,9 +68,9 @@ def live(path: Path) -> Iterator[Callable[[str], None]]:
     def report(sentence: str) -> None:
         last.plain = sentence
 
-    if not errors.is_terminal:
-        lines = dated_lines(lambda line: errors.print(line, soft_wrap=True))
+    if not common.errors.is_terminal:
+        lines = dated_lines(lambda line: common.errors.print(line, soft_wrap=True))
         yield lambda sentence: lines(sentence, 0, 0)
         return
-    with Live(get_renderable=shown, console=errors, refresh_per_second=4, transient=True):
+    with Live(get_renderable=shown, console=common.errors, refresh_per_second=4, transient=True):
         yield report

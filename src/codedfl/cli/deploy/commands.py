@@ -10,30 +10,17 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from codedfl import data
-from codedfl.cli.common import (
-    Devices,
-    Json,
-    Out,
-    Plugin,
-    ScenarioArgument,
-    ScenarioOption,
-    Set,
-    bars,
-    chosen_name,
-    chosen_scenario,
-    console,
-    errors,
-    print_json,
-    warn_if_broken,
-)
+from codedfl.cli import common
 from codedfl.cli.deploy.board import board, live, read_board
 from codedfl.cli.run import run_table
-from codedfl.deploy.flare import Status, kits_of, load_kits, need_flare, reviver, running, threads_each
 from codedfl.deploy.flare import processes as kit_processes
-from codedfl.deploy.flare.kit_readme import guide
+from codedfl.deploy.flare.kits import load_kits
+from codedfl.deploy.flare.names import need_flare
+from codedfl.deploy.flare.processes import Status, kits_of, reviver, running, threads_each
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server import fleet
 from codedfl.deploy.server.deployment import STATUS
+from codedfl.deploy.server.kit_readme import kit_readme
 from codedfl.errors import EngineError, LostDevicesError, UsageError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -54,11 +41,11 @@ Kits = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of start-up 
 
 @deploy_app.command("local")
 def local_command(
-    scenario: ScenarioArgument = None,
-    named: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
-    out: Out = None,
+    scenario: common.ScenarioArgument = None,
+    named: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    out: common.Out = None,
     time_scale: Annotated[
         float | None,
         typer.Option(
@@ -77,33 +64,33 @@ def local_command(
     verify: Annotated[
         bool, typer.Option("--verify", help="Train in virtual time too, and compare the models.")
     ] = False,
-    plugins: Plugin = None,
-    json: Json = False,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Train on this machine: a server and devices as processes of their own, with mutual TLS on loopback.
 
     The scenario is sealed-coded unless named. All processes that are started are ended; a training that was stopped is
     resumed.
     """
-    chosen = chosen_scenario(chosen_name(scenario, named, "sealed-coded"), changes, devices)
+    chosen = common.chosen_scenario(common.chosen_name(scenario, named, "sealed-coded"), changes, devices)
     if time_scale is not None and not time_scale > 0:
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
     if kernel_links and time_scale is None:
         raise UsageError("--kernel-links is for emulated fleets; add --emulate SCALE, for example --emulate 1")
     place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
-    warn_if_broken([chosen.scheme])
+    common.warn_if_broken([chosen.scheme])
     if runs.finished(chosen, place, on_sites=True):
         run = runs.load(place)
     else:
         run = _train_here(chosen, place, time_scale, kernel_links)
     verified = _verify(chosen, run) if verify else {}
     if json:
-        print_json(run.summary | {"run": str(place)} | ({"verified": verified} if verify else {}))
+        common.print_json(run.summary | {"run": str(place)} | ({"verified": verified} if verify else {}))
         return
-    console.print(run_table(run.summary))
+    common.console.print(run_table(run.summary))
     for name, value in verified.items():
-        console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
-    console.print(f"run directory: {place}", soft_wrap=True)
+        common.console.print(f"{name.replace('_', ' ')}: {value}", soft_wrap=True)
+    common.console.print(f"run directory: {place}", soft_wrap=True)
 
 
 def _place(scenario: Scenario, how: str) -> Path:
@@ -118,7 +105,7 @@ def _train_here(scenario: Scenario, place: Path, time_scale: float | None, kerne
             "data.source = 'sites' leaves data to hosts of their own; use `codedfl deploy kit`, or name a data set"
         )
     if scenario.data.named:
-        with bars() as progress:  # once, and not by all sites at the same time
+        with common.bars() as progress:  # once, and not by all sites at the same time
             data.fetch(scenario.data.source, say=lambda sentence: progress(sentence, 0, 0))
     folder = fleet.fleet_folder(place)
     make_folder(place.parent)
@@ -137,7 +124,7 @@ def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
     """Train in virtual time, computing with as many threads as sites do, and compare the models."""
     place = run.path.with_name(f"{run.path.name}.virtual")
     sites = [Path(name) for name in ("server", *run.summary["deployment"]["sites"])]
-    with bars() as progress, threadpool_limits(threads_each(sites)):
+    with common.bars() as progress, threadpool_limits(threads_each(sites)):
         virtual = runs.execute(scenario, place, progress=progress)
     difference = runs.model_difference(run, virtual)
     return {
@@ -150,7 +137,7 @@ def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
 @deploy_app.command("kit")
 def kit_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the start-up kits.")],
-    scenario: ScenarioOption = "sealed-coded",
+    scenario: common.ScenarioOption = "sealed-coded",
     host: Annotated[
         str, typer.Option("--host", help="Name or address at which devices reach the server.")
     ] = "localhost",
@@ -158,26 +145,26 @@ def kit_command(
     sites: Annotated[
         list[str] | None, typer.Option("--site", metavar="NAME", help="Name of a device's site (repeatable).")
     ] = None,
-    devices: Devices = None,
+    devices: common.Devices = None,
     own_keys: Annotated[
         bool, typer.Option("--own-keys", help="Owners make the keys of their devices, and tell each other's prints.")
     ] = False,
-    changes: Set = None,
-    plugins: Plugin = None,
-    json: Json = False,
+    changes: common.Set = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Make start-up kits for real hosts, and print what to do with them."""
     size = len(sites) if devices is None and sites else devices
-    chosen = chosen_scenario(scenario or "sealed-coded", changes, size)
-    warn_if_broken([chosen.scheme])
+    chosen = common.chosen_scenario(scenario or "sealed-coded", changes, size)
+    common.warn_if_broken([chosen.scheme])
     kits = fleet.make_fleet(folder, chosen, sites=sites, host=host, port=port, own_keys=own_keys)
     write_text(folder / SCENARIO, chosen.to_toml())
-    text = guide(kits, chosen, own_keys=own_keys)
+    text = kit_readme(kits, chosen, own_keys=own_keys)
     write_text(folder / "README.md", text)
     if json:
-        print_json({"folder": str(folder), "host": kits.host, "port": kits.port, "sites": list(kits.sites)})
+        common.print_json({"folder": str(folder), "host": kits.host, "port": kits.port, "sites": list(kits.sites)})
     else:
-        console.print(text, soft_wrap=True)
+        common.console.print(text, soft_wrap=True)
 
 
 @deploy_app.command("start")
@@ -186,7 +173,7 @@ def start_command(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, start again what dies, and end all on Ctrl-C or SIGTERM.")
     ] = False,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Start the process of a kit on this machine, or of all kits in a folder."""
     need_flare()
@@ -194,7 +181,9 @@ def start_command(
         raise UsageError(f"'{folder}' is a run directory; name start-up kits, or go on with `codedfl deploy local`")
     prints = _make_keys(kits)
     for kit, shown in prints.items():
-        errors.print(f"{kit}: a key was made; tell the owners of all other devices its print, {shown}", soft_wrap=True)
+        common.errors.print(
+            f"{kit}: a key was made; tell the owners of all other devices its print, {shown}", soft_wrap=True
+        )
     if foreground:
         revive = reviver(kits, most=1_000_000)
         with running(kits):
@@ -209,12 +198,12 @@ def start_command(
 @deploy_app.command("train")
 def train_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of start-up kits, with that of the admin.")],
-    scenario: ScenarioArgument = None,
-    named: ScenarioOption = None,
-    changes: Set = None,
-    devices: Devices = None,
-    plugins: Plugin = None,
-    json: Json = False,
+    scenario: common.ScenarioArgument = None,
+    named: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
 ) -> None:
     """Have the server of some kits train, and wait; after a loss the same command resumes it.
 
@@ -222,8 +211,8 @@ def train_command(
     """
     need_flare()
     kits = load_kits(folder)
-    chosen = chosen_scenario(chosen_name(scenario, named, str(folder / SCENARIO)), changes, devices)
-    warn_if_broken([chosen.scheme])
+    chosen = common.chosen_scenario(common.chosen_name(scenario, named, str(folder / SCENARIO)), changes, devices)
+    common.warn_if_broken([chosen.scheme])
     if chosen.fleet.size != len(kits.sites):
         raise UsageError(
             f"the scenario has {chosen.fleet.size} devices and there are {len(kits.sites)} kits; make them agree"
@@ -231,21 +220,21 @@ def train_command(
     with live(kits.server / STATUS) as report:
         result = fleet.submit(kits, chosen, report=report)
     if json:
-        print_json(result["summary"] | {"run": result["run"]})
+        common.print_json(result["summary"] | {"run": result["run"]})
         return
-    console.print(run_table(result["summary"]))
-    console.print(f"run directory, on the server: {result['run']}", soft_wrap=True)
+    common.console.print(run_table(result["summary"]))
+    common.console.print(f"run directory, on the server: {result['run']}", soft_wrap=True)
 
 
 @deploy_app.command("status")
-def status_command(folder: Kits, json: Json = False) -> None:
+def status_command(folder: Kits, json: common.Json = False) -> None:
     """Show which processes of some kits run on this machine, and on the server's how the training stands."""
     need_flare()
     _show(folder, _kits(folder), json)
 
 
 @deploy_app.command("stop")
-def stop_command(folder: Kits, json: Json = False) -> None:
+def stop_command(folder: Kits, json: common.Json = False) -> None:
     """End all processes of some kits on this machine; a training goes on from its checkpoint when it is begun again."""
     need_flare()
     kits = _kits(folder)
@@ -282,14 +271,14 @@ def _show(folder: Path, kits: Sequence[Path], json: bool) -> None:
     boards = [table for kit in kits if (table := read_board(kit / STATUS)) is not None]
     if json:
         rows = [{"kit": str(one.kit), "pid": one.pid, "jobs": list(one.jobs), "died": one.died} for one in found]
-        print_json({"processes": rows, "training": boards[0] if boards else None})
+        common.print_json({"processes": rows, "training": boards[0] if boards else None})
         return
     if not kits:
-        console.print(f"no processes run for '{folder}'", soft_wrap=True)
+        common.console.print(f"no processes run for '{folder}'", soft_wrap=True)
         return
-    console.print(_processes(found))
+    common.console.print(_processes(found))
     for table in boards:
-        console.print(board(table))
+        common.console.print(board(table))
 
 
 def _processes(found: Sequence[Status]) -> Table:

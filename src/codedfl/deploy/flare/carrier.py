@@ -1,7 +1,7 @@
-"""The server's side of the carrying: one thread a question, and a look now and then at who owes an answer.
+"""Both ends of the transport over FLARE: :class:`FlareCarrier` at the server, :class:`FlarePeers` at a device.
 
-FLARE reports nothing when a device vanishes while it owes an answer, so a site that lets a question wait is pinged;
-one that answers pings is slow, one that does not is gone. How a message travels is left to a :class:`Route`.
+How a single message travels is left to a :class:`Route`. Whether a silent site is lost is decided by the server's
+channel, which pings sites over the same carrier.
 """
 
 import queue
@@ -13,176 +13,162 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import final
 
-from codedfl.deploy.protocol.carrier import Carrier, Delivered
+from codedfl.deploy.protocol.carrier import Carrier, Delivered, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["PING", "QUESTION", "FlareCarrier", "Heard", "Route", "Stop"]
+__all__ = ["PEER", "PING", "PRESENCE", "REQUEST", "FlareCarrier", "FlarePeers", "Route", "RouteReply", "Stop"]
 
-PING, QUESTION = "ping", "question"
-"""What a message is: only whether the site is there, or for its host."""
+PING, REQUEST = "ping", "question"
+"""Topics of the server's messages: whether the site's host is running, and requests for it."""
 
-LOOK = 0.2
-"""Seconds between looks at whether the job was ended from outside."""
+PEER, PRESENCE = "peer", "there"
+"""Topics of other devices' messages: a parcel, and whether the site is running."""
+
+POLL = 0.2
+"""Seconds between checks whether the job was aborted."""
+
+LONGEST_REQUEST = 86400.0
+"""Seconds after which FLARE gives up a request."""
+
+PING_EVERY, MISSES, LONGEST_PING = 10.0, 3, 30.0
+"""Seconds between pings of a recipient, how many must fail in a row, and how long one may take behind parcels."""
 
 
 @final
 class Stop:
-    """Tells a waiting request to give up; FLARE looks at ``triggered``."""
+    """Cancels a waiting request; FLARE reads ``triggered``."""
 
     def __init__(self) -> None:
         self.triggered = False
 
     def trigger(self) -> None:
-        """Give up."""
+        """Cancel."""
         self.triggered = True
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a site returned: bytes, or a sentence that says why it cannot, or neither if nothing came."""
+class RouteReply:
+    """What a site returned: bytes, or the reason why it cannot, or neither without an answer."""
 
     payload: bytes | None = field(default=None, repr=False)
     problem: str | None = None
 
 
 class Route(ABC):
-    """How one message gets to a site and its answer back; may be used from several threads at once."""
+    """Carries one message to a site and its answer back; thread-safe."""
 
     @abstractmethod
-    def ask(self, site: str, topic: str, payload: bytes, timeout: float, stop: Stop) -> Heard:
-        """Ask and wait; raise nothing."""
-
-
-@dataclass(eq=False)
-class Question:
-    """A question that is open."""
-
-    site: str
-    tag: int
-    began: float
-    stop: Stop = field(default_factory=Stop)
+    def ask(self, site: str, topic: str, payload: bytes, timeout: float, stop: Stop) -> RouteReply:
+        """Send a message and wait for the answer; never raise."""
 
 
 @final
 class FlareCarrier(Carrier):
-    """Carries questions over a route.
+    """Carries requests over a route, one thread each; ``aborted`` tells whether the job was aborted."""
 
-    A site that owes an answer is pinged every ``beat`` seconds; it is gone when ``misses`` pings in turn bring
-    nothing. No question waits longer than ``longest`` seconds.
-    """
-
-    def __init__(
-        self,
-        route: Route,
-        ended: Callable[[], bool],
-        *,
-        beat: float = 5.0,
-        misses: int = 3,
-        longest: float = 86400.0,
-    ) -> None:
+    def __init__(self, route: Route, aborted: Callable[[], bool]) -> None:
         self.route = route
-        self._ended = ended
-        self._beat, self._misses, self._longest = beat, misses, longest
+        self._aborted = aborted
         self._lock = threading.Lock()
-        self._open: set[Question] = set()
-        self._missed: dict[str, int] = {}
+        self._open: set[Stop] = set()
         self._arrived: queue.Queue[Delivered] = queue.Queue()
         self._closed = threading.Event()
-        self._watching = False
 
     def ready(self, sites: Sequence[str], timeout: float) -> None:
-        """Ping until every site has answered."""
+        """Ping every site until it answers."""
         until = time.monotonic() + timeout
         with ThreadPoolExecutor(max_workers=max(1, len(sites))) as pool:
-            answers = list(pool.map(lambda site: self._until_it_answers(site, until), sites))
-        self._raise_if_ended()
-        missing = [site for site, heard in zip(sites, answers, strict=True) if heard.payload is None]
-        if not missing:
-            return
-        problems = [f"{site} ({heard.problem})" for site, heard in zip(sites, answers, strict=True) if heard.problem]
-        raise EngineError(
-            f"these sites cannot start: {'; '.join(problems)}"
-            if problems
-            else f"no answer within {timeout:g} seconds from {', '.join(missing)}; start them, or leave them out"
-        )
+            replies = list(pool.map(lambda site: self._first_answer(site, until), sites))
+        self._raise_if_aborted()
+        problems = [f"{site} ({reply.problem})" for site, reply in zip(sites, replies, strict=True) if reply.problem]
+        missing = [site for site, reply in zip(sites, replies, strict=True) if reply.payload is None]
+        if problems:
+            raise EngineError(f"these sites cannot start: {'; '.join(problems)}")
+        if missing:
+            raise EngineError(f"no answer within {timeout:g} seconds from {', '.join(missing)}; start them")
 
     def send(self, site: str, payload: bytes, tag: int) -> None:
-        """Put a question in a thread of its own."""
-        question = Question(site, tag, time.monotonic())
+        """Send a request in a thread of its own."""
+        stop = Stop()
         with self._lock:
-            self._open.add(question)
-            watching, self._watching = self._watching, True
-        if not watching:
-            threading.Thread(target=self._watch, name="watch", daemon=True).start()
-        threading.Thread(target=self._carry, args=(question, payload), name=f"ask {site}", daemon=True).start()
+            self._open.add(stop)
+        arguments = (site, payload, tag, stop, time.monotonic())
+        threading.Thread(target=self._carry, args=arguments, name=f"ask {site}", daemon=True).start()
 
     def next(self, timeout: float | None) -> Delivered | None:
-        """Wait for the next delivery; if the job was ended from outside, raise an ``EngineError``."""
+        """Wait for the next delivery; raise an ``EngineError`` if the job was aborted."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._raise_if_ended()
+            self._raise_if_aborted()
             with self._lock:
-                nothing_to_wait_for = until is None and not self._open
-            left = LOOK if until is None else min(LOOK, until - time.monotonic())
+                left = POLL if until is None and self._open else 0.0
+            if until is not None:
+                left = max(0.0, min(POLL, until - time.monotonic()))
             try:
-                if nothing_to_wait_for or left <= 0:
-                    return self._arrived.get_nowait()
-                return self._arrived.get(timeout=left)
+                return self._arrived.get(block=left > 0, timeout=left or None)
             except queue.Empty:
-                if nothing_to_wait_for or left <= 0:
+                if left == 0:
                     return None
 
     def close(self) -> None:
-        """Give up what is open."""
+        """Cancel all open requests."""
         self._closed.set()
         with self._lock:
-            questions, self._open = self._open, set()
-        for question in questions:
-            question.stop.trigger()
+            stops, self._open = self._open, set()
+        for stop in stops:
+            stop.trigger()
 
-    def _carry(self, question: Question, payload: bytes) -> None:
-        heard = self.route.ask(question.site, QUESTION, payload, self._longest, question.stop)
-        self._deliver(question, heard.payload)
-
-    def _deliver(self, question: Question, payload: bytes | None) -> None:
+    def _carry(self, site: str, payload: bytes, tag: int, stop: Stop, began: float) -> None:
+        reply = self.route.ask(site, REQUEST, payload, LONGEST_REQUEST, stop)
         with self._lock:
-            if question not in self._open:
-                return  # given up before
-            self._open.remove(question)
-            self._arrived.put(Delivered(question.site, question.tag, payload, time.monotonic() - question.began))
+            if stop in self._open:  # else the carrier was closed
+                self._open.remove(stop)
+                self._arrived.put(Delivered(site, tag, reply.payload, time.monotonic() - began))
 
-    def _until_it_answers(self, site: str, until: float) -> Heard:
-        heard = Heard()
-        while heard.payload is None and heard.problem is None and not self._closed.is_set() and not self._ended():
-            if (left := until - time.monotonic()) <= 0:
-                break
+    def _first_answer(self, site: str, until: float) -> RouteReply:
+        reply = RouteReply()
+        while reply == RouteReply() and not self._aborted() and (left := until - time.monotonic()) > 0:
             began = time.monotonic()
-            heard = self.route.ask(site, PING, b"", min(left, 1.0), Stop())
-            if heard.payload is None:
-                self._closed.wait(max(0.0, LOOK - (time.monotonic() - began)))
-        return heard
+            reply = self.route.ask(site, PING, b"", min(left, 1.0), Stop())
+            if reply.payload is None and self._closed.wait(max(0.0, POLL - (time.monotonic() - began))):
+                break
+        return reply
 
-    def _watch(self) -> None:
-        while not self._closed.wait(self._beat):
-            waiting_since = time.monotonic() - self._beat
-            with self._lock:
-                slow = {question.site for question in self._open if question.began <= waiting_since}
-                self._missed = {site: missed for site, missed in self._missed.items() if site in slow}
-            pings = [threading.Thread(target=self._ping, args=(site,), daemon=True) for site in slow]
-            for ping in pings:
-                ping.start()
-            for ping in pings:
-                ping.join()
+    def _raise_if_aborted(self) -> None:
+        if self._aborted():
+            raise EngineError("the job was aborted; rerun the same command to resume it")
 
-    def _ping(self, site: str) -> None:
-        heard = self.route.ask(site, PING, b"", self._beat, Stop())
-        with self._lock:
-            missed = self._missed[site] = 0 if heard.payload is not None else self._missed.get(site, 0) + 1
-            lost = [question for question in self._open if question.site == site] if missed >= self._misses else []
-        for question in lost:
-            question.stop.trigger()
-            self._deliver(question, None)
 
-    def _raise_if_ended(self) -> None:
-        if self._ended():
-            raise EngineError("the job was ended from outside; give the same command again to go on where it stopped")
+@final
+class FlarePeers(Peers):
+    """The other devices of a job, which FLARE reaches through the server.
+
+    FLARE reports nothing if the recipient dies before it answers, so it is pinged meanwhile.
+    """
+
+    def __init__(self, route: Route, patience: float, *, ping_every: float = PING_EVERY, misses: int = MISSES) -> None:
+        self.route = route
+        self._patience = patience
+        self._ping_every, self._misses = ping_every, misses
+
+    def send(self, site: str, payload: bytes) -> bytes:
+        """Send a parcel and wait for the answer."""
+        stop, answered = Stop(), threading.Event()
+        threading.Thread(target=self._watch, args=(site, stop, answered), name=f"watch {site}", daemon=True).start()
+        try:
+            reply = self.route.ask(site, PEER, payload, self._patience, stop)
+        finally:
+            answered.set()
+        if reply.payload is None:
+            raise EngineError(f"{site} did not accept a parcel; check that it is running")
+        return reply.payload
+
+    def _watch(self, site: str, stop: Stop, answered: threading.Event) -> None:
+        """Cancel a parcel when its recipient no longer answers pings."""
+        missed = 0
+        while missed < self._misses:
+            if answered.wait(self._ping_every):
+                return
+            reply = self.route.ask(site, PRESENCE, b"", LONGEST_PING, Stop())
+            missed = 0 if reply.payload is not None else missed + 1
+        stop.trigger()

@@ -1,4 +1,4 @@
-"""What FLARE runs on the server for a job: it makes a carrier and calls the entry point that the job names."""
+"""The FLARE controller of the server's job: creates a carrier and calls the entry point that the job names."""
 
 import json
 import traceback
@@ -14,7 +14,7 @@ from codedfl.storage import write_json
 
 try:
     from nvflare.apis.impl.controller import Controller
-except ModuleNotFoundError:  # only FLARE makes objects of this class, so it is there when it is needed
+except ModuleNotFoundError:  # only FLARE creates objects of this class
     Controller = object
 
 __all__ = ["CarrierController"]
@@ -22,34 +22,31 @@ __all__ = ["CarrierController"]
 
 @final
 class CarrierController(Controller):  # type: ignore[misc]
-    """Calls ``entry(carrier, arguments)`` and writes down what came of it.
+    """Calls ``entry(carrier, arguments)`` and writes the outcome.
 
-    The arguments are those of the job, with the server's own ``site.toml`` added as ``site``.
+    The arguments are those of the job; ``site`` is the server's own ``site.toml``.
     """
 
-    def __init__(self, entry: str, beat: float = 5.0, misses: int = 3) -> None:
+    def __init__(self, entry: str) -> None:
         super().__init__()
         self._entry = entry
-        self._beat, self._misses = beat, misses
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Nothing is to be made ready."""
+        """Do nothing."""
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Nothing is left open."""
+        """Do nothing."""
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
-        """Run the entry point; what it raises fails the job."""
+        """Run the entry point; an error fails the job."""
         engine, job = fl_ctx.get_engine(), fl_ctx.get_job_id()
         workspace = engine.get_workspace()
         outcome = Path(workspace.get_run_dir(job)) / OUTCOME
-        route = CellRoute(engine, job)
-        carrier = FlareCarrier(route, lambda: bool(abort_signal.triggered), beat=self._beat, misses=self._misses)
+        carrier = FlareCarrier(CellRoute(engine, job), lambda: bool(abort_signal.triggered))
         try:
             arguments = json.loads((Path(workspace.get_app_config_dir(job)) / ARGUMENTS).read_text(encoding="utf-8"))
             site = read_site(Path(workspace.get_root_dir()))
-            result = resolve(self._entry)(carrier, arguments | {"site": site})
-            write_json(outcome, {"result": result})
+            write_json(outcome, {"result": resolve(self._entry)(carrier, arguments | {"site": site})})
         except CodedflError as error:
             write_json(outcome, {"error": str(error), "kind": type(error).__name__})
             self.system_panic(str(error), fl_ctx)

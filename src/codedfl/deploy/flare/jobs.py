@@ -1,7 +1,6 @@
-"""Jobs: configuration only, submitted and watched, and submitted again if the server or the job was lost.
+"""Jobs: configuration only; submitted, watched, and submitted again if the server or the job was lost.
 
-An entry point keeps its own checkpoints on the server, so a job that is submitted again goes on where the last one
-stopped. FLARE itself resumes nothing.
+FLARE resumes nothing: an entry point keeps its own checkpoints on the server.
 """
 
 import contextlib
@@ -12,9 +11,8 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, final
 
 from codedfl import errors
@@ -25,10 +23,10 @@ from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageErr
 
 __all__ = ["Admin", "Job", "run_job", "write_job"]
 
-LOOK = 0.5
-"""Seconds between looks at what is waited for; twice as many for a job, since looking takes time from it."""
+POLL = 0.5
+"""Seconds between requests to the server; twice as many while a job runs."""
 DETAILS = 5.0
-"""Seconds that FLARE may take to say why a job did not run."""
+"""Seconds that FLARE may take to give the reason why a job did not run."""
 
 FINISHED, ABORTED, NOT_RUN = "FINISHED:", "FINISHED:ABORTED", "FINISHED:FAILED_TO_RUN"
 LOST, NO_REPLY = "LOST", "no_reply"
@@ -37,35 +35,30 @@ LOST, NO_REPLY = "LOST", "no_reply"
 @final
 @dataclass(frozen=True)
 class Job:
-    """What the server is to run, with which sites."""
+    """An entry point for the server, and the sites it works with."""
 
     name: str
     entry: str
     """``codedfl.module:function``, called with the carrier and the arguments."""
     sites: tuple[str, ...]
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Plain data (JSON); ``sites`` is added, and the server adds its own ``site``."""
-    beat: float = 5.0
-    """Seconds between pings of a site that owes an answer."""
-    misses: int = 3
-    """How many pings in turn must fail for a site to be gone."""
+    """JSON values; ``sites`` is added, and the server adds its own ``site``."""
 
 
 def write_job(folder: Path, job: Job) -> Path:
-    """Write a job as FLARE wants it, into a new folder in ``folder``."""
+    """Write a job in FLARE's format into a new folder in ``folder``."""
     if not REFERENCE.fullmatch(job.entry):
         raise UsageError(f"'{job.entry}' is no entry point; name one as codedfl.module:function")
-    controller = {"entry": job.entry, "beat": job.beat, "misses": job.misses}
     files: dict[str, Any] = {
         "meta.json": {
             "name": job.name,
             "resource_spec": {},
-            "min_clients": 1,  # who is missing is for us to say, and who may be lost for the scheme
+            "min_clients": 1,  # the entry point reports missing sites, and the scheme decides who may be lost
             "deploy_map": {"for_server": ["server"], "for_devices": list(job.sites)},
         },
         "for_server/config/config_fed_server.json": {
             "format_version": 2,
-            "workflows": [{"id": "run", "path": CONTROLLER, "args": controller}],
+            "workflows": [{"id": "run", "path": CONTROLLER, "args": {"entry": job.entry}}],
             "components": [],
         },
         f"for_server/config/{ARGUMENTS}": dict(job.arguments) | {"sites": list(job.sites)},
@@ -85,10 +78,10 @@ def write_job(folder: Path, job: Job) -> Path:
 
 @final
 class Admin:
-    """A session with the server of some kits, made when it is first needed and again after it was lost.
+    """A session with the server of some kits, opened on first use and reopened after a loss.
 
-    ``revive`` is called now and then while something is waited for, to start again what has died; a server that does
-    not answer for ``patience`` seconds is given up.
+    ``revive`` is called while waiting, to restart dead processes; a server that does not answer for ``patience``
+    seconds raises an ``EngineError``.
     """
 
     def __init__(
@@ -109,60 +102,53 @@ class Admin:
     def __enter__(self) -> "Admin":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def sites(self) -> set[str]:
-        """Who is connected to the server."""
+        """Return the sites that are connected to the server."""
         return {client.name for client in self._ask("get_system_info").client_info}
 
     def all_answer(self) -> bool:
-        """Whether everyone who is listed as connected answers the server; FLARE lists the dead for a minute."""
+        """Return whether all connected sites answer the server; FLARE lists dead ones for a minute."""
         try:
-            with _quiet():
-                self._session = self._session or self._connect(self._kits)
-                answers = self._session.get_client_job_status() or ()
-        except Exception:  # FLARE says no more if somebody does not answer in time
+            answers = self._call("get_client_job_status") or ()
+        except Exception:  # all that FLARE raises if a site does not answer in time
             self.close()
             return False
         return all(one["status"] != NO_REPLY for one in answers)
 
     def server_start(self) -> float:
-        """When the server was started."""
+        """Return when the server was started."""
         return float(self._ask("get_system_info").server_info.start_time)
 
     def submit(self, job: Job) -> str:
-        """Submit a job and return what FLARE calls it."""
+        """Submit a job and return its id."""
         with tempfile.TemporaryDirectory(prefix="codedfl-") as scratch:
-            folder, once = str(write_job(Path(scratch), job)), secrets.token_hex(16)
-            return str(self._ask("submit_job", folder, submit_token=once))  # asked twice, it is still one job
+            folder, token = str(write_job(Path(scratch), job)), secrets.token_hex(16)
+            return str(self._ask("submit_job", folder, submit_token=token))  # a repetition is the same job
 
     def status(self, job: str) -> str:
-        """How a job stands, in FLARE's words."""
+        """Return FLARE's status of a job."""
         return str(self._ask("get_job_meta", job).get("status"))
 
     def refusals(self, job: str) -> list[str]:
-        """Why sites did not take a job; FLARE writes it down a moment after it says that the job has failed."""
+        """Return why sites refused a job; FLARE stores it a moment after the status."""
         until = time.monotonic() + DETAILS
         while True:
             known = self._ask("get_job_meta", job)
             detail = known.get("job_deploy_detail") or []
             if detail or known.get("status") != NOT_RUN or time.monotonic() > until:
-                break
-            time.sleep(LOOK)
-        return [str(line) for line in detail if not str(line).endswith(": OK")]
-
-    def jobs(self) -> dict[str, str]:
-        """How each job stands that the server knows of, the latest first."""
-        listed = self._ask("list_jobs", reverse=True)
-        return {str(one["job_id"]): str(one["status"]) for one in listed}
+                return [str(line) for line in detail if not str(line).endswith(": OK")]
+            time.sleep(POLL)
 
     def abort(self, job: str) -> None:
-        """End a job."""
-        self._ask("abort_job", job)
+        """Abort a job, if the server still knows it."""
+        with contextlib.suppress(EngineError):
+            self._ask("abort_job", job)
 
     def outcome(self, job: str) -> dict[str, Any] | None:
-        """What the entry point of a finished job returned or raised; None if it came to neither."""
+        """Return the outcome that the entry point of a finished job wrote, if any."""
         with tempfile.TemporaryDirectory(prefix="codedfl-") as scratch:
             folder = Path(str(self._ask("download_job_result", job, scratch)))
             for path in folder.rglob(OUTCOME):
@@ -171,74 +157,71 @@ class Admin:
         return None
 
     def close(self) -> None:
-        """Let go of the server; it need not be there any more."""
+        """Close the session, even if the server is gone."""
         session, self._session = self._session, None
         if session is not None:
             with _quiet(), contextlib.suppress(Exception):
                 session.api.close()
 
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        with _quiet():
+            self._session = self._session or self._connect(self._kits)
+            return getattr(self._session, method)(*arguments, **options)
+
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         until = time.monotonic() + self._patience
         while True:
             try:
-                with _quiet():
-                    self._session = self._session or self._connect(self._kits)
-                    return getattr(self._session, method)(*arguments, **options)
+                return self._call(method, *arguments, **options)
             except Exception as error:
                 self.close()
-                if not _lost(error):
-                    raise EngineError(f"the server refuses ({error}); its log says more") from None
+                if not _is_connection_error(error):
+                    raise EngineError(f"the server refuses ({error}); see its log") from None
                 if time.monotonic() > until:
                     where = f"{self._kits.host}:{self._kits.port}"
                     raise EngineError(f"the server at {where} does not answer; start it") from None
                 self.revive()
-                time.sleep(LOOK)
+                time.sleep(POLL)
 
 
 def run_job(
-    admin: Admin,
-    job: Job,
-    *,
-    tries: int = 3,
-    wait: float = 60.0,
-    report: Callable[[str], None] = lambda _: None,
+    admin: Admin, job: Job, *, tries: int = 3, wait: float = 60.0, report: Callable[[str], None] = lambda _: None
 ) -> Any:
-    """Submit a job, watch it to its end and return what its entry point returned; submit it again if it was lost.
+    """Submit a job, wait for its end and return the result of its entry point; submit it again if it was lost.
 
-    Each try waits up to ``wait`` seconds for all sites to be there and goes on with those that are connected; the entry
-    point finds them in ``connected``, and which try it is in ``attempt``. What the entry point raises is raised here,
-    unless it may pass (sites or devices are lost, or something went wrong that nobody had thought of), has not been
-    raised before, and a try is left.
+    Each try waits up to ``wait`` seconds for all sites to connect. An error of the entry point is raised unless it may
+    be temporary (a lost site or an unexpected error), differs from the previous one, and a try is left.
     """
     before = ""
     for attempt in range(1, tries + 1):
-        connected, began = _gather(admin, job, wait), admin.server_start()
-        arguments = dict(job.arguments) | {"connected": connected, "attempt": attempt}
-        number = admin.submit(replace(job, arguments=arguments))
+        _await_sites(admin, job, wait)
+        began = admin.server_start()
+        number = admin.submit(job)
         report(f"submitted as {number}")
         try:
-            status = _watch(admin, number, began, report)
+            status = _await_end(admin, number, began, report)
         except (KeyboardInterrupt, SystemExit):
-            with contextlib.suppress(EngineError):
-                admin.abort(number)
+            admin.abort(number)
             raise
         if status == ABORTED:
-            raise EngineError("the job was ended from outside; give the same command again to go on where it stopped")
+            raise EngineError("the job was aborted; rerun the same command to resume it")
         outcome = _outcome(admin, number, status)
         if "result" in outcome:
             return outcome["result"]
-        why = str(outcome["error"])
-        report(f"try {attempt} of {tries} failed: {why}")
-        if "kind" in outcome and (attempt == tries or why == before or not _may_pass(outcome["kind"])):
-            raise (_kind(outcome["kind"]) or EngineError)(why)
-        before = why
+        reason = str(outcome["error"])
+        report(f"try {attempt} of {tries} failed: {reason}")
+        if "kind" in outcome:
+            kind = _error_class(outcome["kind"])
+            temporary = kind is None or issubclass(kind, (EngineError, LostDevicesError))
+            if attempt == tries or reason == before or not temporary:
+                raise (kind or EngineError)(reason)
+        before = reason
     raise EngineError(f"the job failed {tries} times, the last time because {before}")
 
 
 def _outcome(admin: Admin, number: str, status: str) -> dict[str, Any]:
     if status == LOST:
-        with contextlib.suppress(EngineError):
-            admin.abort(number)
+        admin.abort(number)
         return {"error": "its server was lost"}
     outcome = admin.outcome(number)
     if outcome is None:
@@ -247,38 +230,33 @@ def _outcome(admin: Admin, number: str, status: str) -> dict[str, Any]:
     return outcome if outcome.keys() & {"result", "error"} else {"error": "its outcome cannot be read"}
 
 
-def _gather(admin: Admin, job: Job, wait: float) -> list[str]:
+def _await_sites(admin: Admin, job: Job, wait: float) -> None:
+    """Wait until all sites of a job are connected and answer; go on with some of them after ``wait`` seconds."""
     until = time.monotonic() + wait
     while True:
         admin.revive()
-        connected = admin.sites()
-        if (all(site in connected for site in job.sites) and admin.all_answer()) or time.monotonic() > until:
+        connected = admin.sites() & set(job.sites)
+        if (len(connected) == len(job.sites) and admin.all_answer()) or time.monotonic() > until:
             break
-        time.sleep(LOOK)
-    if not any(site in connected for site in job.sites):
+        time.sleep(POLL)
+    if not connected:
         raise EngineError(f"none of {', '.join(job.sites)} is connected to the server; start them")
-    return [site for site in job.sites if site in connected]
 
 
-def _watch(admin: Admin, number: str, began: float, report: Callable[[str], None]) -> str:
+def _await_end(admin: Admin, number: str, began: float, report: Callable[[str], None]) -> str:
     status = ""
     while not status.startswith(FINISHED):
-        time.sleep(2 * LOOK)
+        time.sleep(2 * POLL)
         admin.revive()
         if admin.server_start() != began:
-            return LOST  # for FLARE such a job is running for ever
+            return LOST  # FLARE would report it as running for ever
         if (now := admin.status(number)) != status:
             status = now
             report(status.lower().replace(":", ", "))
     return status
 
 
-def _may_pass(name: object) -> bool:
-    kind = _kind(name)
-    return kind is None or issubclass(kind, (EngineError, LostDevicesError))
-
-
-def _kind(name: object) -> type[CodedflError] | None:
+def _error_class(name: object) -> type[CodedflError] | None:
     found = getattr(errors, name, None) if isinstance(name, str) else None
     return found if isinstance(found, type) and issubclass(found, CodedflError) else None
 
@@ -286,11 +264,11 @@ def _kind(name: object) -> type[CodedflError] | None:
 def _connect(kits: Kits) -> Any:
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    with contextlib.redirect_stdout(io.StringIO()):  # it says that it is connecting
+    with contextlib.redirect_stdout(io.StringIO()):  # FLARE prints progress
         return new_secure_session(ADMIN, str(kits.admin), timeout=5.0, auto_login_max_tries=1)
 
 
-def _lost(error: Exception) -> bool:
+def _is_connection_error(error: Exception) -> bool:
     from nvflare.apis.fl_exception import FLCommunicationError
     from nvflare.fuel.flare_api.api_spec import NoConnection, SessionClosed
 
@@ -299,8 +277,9 @@ def _lost(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
+    """Keep Python's last-resort handler from printing what FLARE logs."""
     root, mute = logging.getLogger(), logging.NullHandler()
-    root.addHandler(mute)  # else Python prints what FLARE logs
+    root.addHandler(mute)
     try:
         yield
     finally:

@@ -1,17 +1,13 @@
-"""Start-up kits: a folder each for the server, every device and the one who submits jobs, with keys for mutual TLS.
+"""Start-up kits: a folder each for the server, every device and the admin, with keys for mutual TLS.
 
-    make_kits(folder, site_names(5))                                all on this machine, reachable from it alone
-    make_kits(folder, names, host="fl.example.org", port=8002)      real hosts: take each folder to its host
-
-A kit holds one private key and is readable by its owner only. The key of the authority that signed the certificates
-is not kept: whoever holds it could pose as any site, and to add a site new kits are made.
+A kit holds one private key and is readable by its owner only. The key of the certificate authority is not stored:
+its holder could impersonate any site. So adding a site takes new kits.
 """
 
 import contextlib
 import io
 import json
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -19,30 +15,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import tomli_w
-
 from codedfl.deploy.flare.names import SERVER, check_site, need_flare
 from codedfl.deploy.flare.resources import write_policy
 from codedfl.deploy.flare.sites import FILE
 from codedfl.errors import EngineError, UsageError
 
-__all__ = ["ADMIN", "Kits", "free_port", "load_kits", "make_kits", "write_private", "write_site"]
+__all__ = ["ADMIN", "Kits", "load_kits", "make_kits", "write_private", "write_site"]
 
 ADMIN = "admin@codedfl.local"
-"""Who submits jobs."""
+"""The user who submits jobs."""
 
 PROJECT = "codedfl"
 MANIFEST = "kits.json"
-STARTUP = ("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key")
-SETTINGS = ("fed_server.json", "fed_client.json", "fed_admin.json")
+STARTUP_FILES = (
+    *("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key"),
+    *("fed_server.json", "fed_client.json", "fed_admin.json"),
+)
 HEADING = "# This site's own settings: no job can change them.\n"
-ECHO = "codedfl.testing.echo:host"
 
 
 @final
 @dataclass(frozen=True)
 class Kits:
-    """A folder of start-up kits, and where their server is reached."""
+    """A folder of start-up kits, and the address of their server."""
 
     folder: Path
     host: str
@@ -56,19 +51,12 @@ class Kits:
 
     @property
     def admin(self) -> Path:
-        """The kit of the one who submits jobs."""
+        """The kit of the admin."""
         return self.folder / "admin"
 
     def device(self, site: str) -> Path:
-        """The kit of a device."""
+        """Return the kit of a device."""
         return self.folder / site
-
-
-def free_port() -> int:
-    """A port of this machine that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -79,12 +67,14 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def write_site(kit: Path, settings: Mapping[str, Any]) -> None:
-    """Write a site's own settings into its kit; the next job finds them."""
+    """Write a site's own settings into its kit; they apply from the next job on."""
+    import tomli_w
+
     write_private(kit / FILE, (HEADING + tomli_w.dumps(dict(settings))).encode())
 
 
 def load_kits(folder: Path) -> Kits:
-    """Find the kits that :func:`make_kits` made."""
+    """Load kits that :func:`make_kits` made."""
     try:
         made = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         return Kits(folder.resolve(), str(made["host"]), int(made["port"]), tuple(map(str, made["sites"])))
@@ -100,26 +90,31 @@ def make_kits(
     port: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Kits:
-    """Make a folder of kits; ``settings`` are those of each site's ``site.toml``, also for the server.
+    """Make kits in a new folder; ``settings`` are the contents of ``site.toml`` by site, the server's included.
 
-    With the host ``localhost`` the server listens on this machine only; FLARE knows no other choice than that and all
-    interfaces. Without a port, a free one of this machine is taken.
+    A device's settings must name its ``host`` before a job starts. With the host ``localhost`` the server listens on
+    loopback only, else on all interfaces (FLARE offers no other choice). Without a port, a free one is chosen.
     """
     need_flare()
     _check(folder, sites, host, port)
-    kits = Kits(folder.resolve(), host, free_port() if port is None else port, tuple(sites))
+    kits = Kits(folder.resolve(), host, _free_port() if port is None else port, tuple(sites))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".kits-") as scratch:  # made by mkdtemp: for the owner only
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".kits-") as scratch:  # readable by the owner only
         made = _provision(Path(scratch), kits)
         for name in (SERVER, *sites, "admin"):
-            _take(made / {SERVER: host, "admin": ADMIN}.get(name, name), kits.folder / name)
+            _copy_kit(made / {SERVER: host, "admin": ADMIN}.get(name, name), kits.folder / name)
     for name in (SERVER, *sites):
-        own = {"name": name} | ({} if name == SERVER else {"host": ECHO}) | dict((settings or {}).get(name, {}))
-        write_site(kits.folder / name, own)
+        write_site(kits.folder / name, {"name": name} | dict((settings or {}).get(name, {})))
         write_policy(kits.folder / name)
     manifest = {"version": 1, "host": kits.host, "port": kits.port, "sites": list(kits.sites)}
     write_private(kits.folder / MANIFEST, json.dumps(manifest, indent=2).encode())
     return kits
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _check(folder: Path, sites: Sequence[str], host: str, port: int | None) -> None:
@@ -142,10 +137,10 @@ def _provision(scratch: Path, kits: Kits) -> Path:
     from nvflare.lighter.impl.workspace import WorkspaceBuilder
     from nvflare.lighter.provisioner import Provisioner
 
-    said = io.StringIO()
+    output = io.StringIO()
     before = os.umask(0o077)
     try:
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             project = Project(PROJECT, "", props={"api_version": 3})
             project.set_server(kits.host, PROJECT, {"fed_learn_port": kits.port, "admin_port": kits.port})
             for site in kits.sites:
@@ -154,23 +149,22 @@ def _provision(scratch: Path, kits: Kits) -> Path:
             builders = [WorkspaceBuilder(), StaticFileBuilder(config_folder="config", scheme="tcp"), CertBuilder()]
             context = Provisioner(str(scratch), builders).provision(project)
     except ValueError as error:
-        raise UsageError(f"FLARE takes no such kits ({error})") from None
+        raise UsageError(f"FLARE refuses to make these kits ({error})") from None
     finally:
         os.umask(before)
     made = context.get("current_prod_dir")
     if not made:
-        raise EngineError(f"FLARE made no start-up kits: {' '.join(said.getvalue().split())[-300:]}")
+        raise EngineError(f"FLARE made no start-up kits: {' '.join(output.getvalue().split())[-300:]}")
     return Path(made)
 
 
-def _take(made: Path, kit: Path) -> None:
-    (kit / "startup").mkdir(parents=True, mode=0o700)
-    (kit / "local").mkdir(mode=0o700)
-    (kit / "transfer").mkdir(mode=0o700)
+def _copy_kit(made: Path, kit: Path) -> None:
+    for name in ("startup", "local", "transfer"):
+        (kit / name).mkdir(parents=True, mode=0o700)
     kit.chmod(0o700)
-    for name in (*STARTUP, *SETTINGS):
+    for name in STARTUP_FILES:
         if (made / "startup" / name).exists():
             write_private(kit / "startup" / name, (made / "startup" / name).read_bytes())
-    if (made / "local" / "resources.json.default").exists() and (kit / "startup" / "fed_admin.json").exists():
-        shutil.copyfile(made / "local" / "resources.json.default", kit / "local" / "resources.json.default")
-        (kit / "local" / "resources.json.default").chmod(0o600)
+    default = Path("local") / "resources.json.default"  # an admin has no other settings
+    if (made / default).exists() and (kit / "startup" / "fed_admin.json").exists():
+        write_private(kit / default, (made / default).read_bytes())

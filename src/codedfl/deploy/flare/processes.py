@@ -1,8 +1,8 @@
-"""The processes of start-up kits on this machine: started, found again and ended, and never anybody else's.
+"""The processes of start-up kits on this machine: start, find and stop them, and no others.
 
-Every process that is started is written down in its kit. A process belongs to a kit if it runs a module of FLARE with
-the kit's folder as an argument; those that FLARE starts for a job do so too, in sessions of their own. So all are found
-again after a crash, and a process that has merely got an old number is left alone.
+Every started process is recorded in its kit. A process belongs to a kit if it runs a module of FLARE with the kit's
+folder as an argument, which includes those that FLARE starts for jobs. So all are found after a crash, and a reused
+process id is not mistaken for one of them.
 """
 
 import contextlib
@@ -32,51 +32,45 @@ CONSOLE = "console.txt"
 MODULES = "nvflare.private.fed.app."
 
 OUTCOME_WAIT = 1
-"""Seconds that the server waits, after a job, for devices to say how it ended with them."""
+"""Seconds that the server waits for the devices' exit codes after a job."""
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 _children: dict[int, "subprocess.Popen[bytes]"] = {}
-_through: dict[Path, tuple[str, ...]] = {}
-"""What kits were started through, so that they are started again in the same way."""
 
 
 @final
 @dataclass(frozen=True)
 class Status:
-    """What runs of a kit."""
+    """The processes of a kit."""
 
     kit: Path
     pid: int | None
-    """Of the process that was started; None if it does not run."""
+    """The recorded process; None if it does not run."""
     jobs: tuple[int, ...]
-    """Of the processes that run for jobs."""
+    """The processes of jobs."""
     died: bool
-    """Whether it was started and has ended without being told to."""
+    """Whether the recorded process ended without being stopped."""
 
 
 def kits_of(kits: Kits) -> list[Path]:
-    """The kits that run as processes: the server's first."""
+    """Return the kits that run as processes, the server's first."""
     return [kits.server, *(kits.device(site) for site in kits.sites)]
 
 
-def start(kit: Path, threads: int | None = None, *, through: Sequence[str] = ()) -> int:
-    """Start the process of a kit and return its number.
-
-    ``threads`` is how many it may compute with; ``through``: a command that turns into the one it is given.
-    """
+def start(kit: Path, threads: int | None = None, *, prefix: Sequence[str] = ()) -> int:
+    """Start the process of a kit with that many threads and return its id; ``prefix`` goes before the command."""
     need_flare()
     kit = kit.resolve()
     if _members([kit])[kit]:
         raise EngineError(f"'{kit}' is running already; stop it first")
     command = _command(kit)
     write_policy(kit)
-    return launch(kit, command, threads, through=through)
+    return launch(kit, [*prefix, *command], threads)
 
 
-def launch(kit: Path, command: Sequence[str], threads: int | None = None, *, through: Sequence[str] = ()) -> int:
-    """Start a command for a kit, in a session of its own, and write it down."""
-    command, _through[kit.resolve()] = [*through, *command], tuple(through)
+def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int:
+    """Start a command for a kit, in a session of its own, and record it."""
     chosen = {"MALLOC_ARENA_MAX": "2", "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT)}
     environment = chosen | ({} if threads is None else dict.fromkeys(THREADS, str(threads))) | os.environ
     console = os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -94,29 +88,29 @@ def launch(kit: Path, command: Sequence[str], threads: int | None = None, *, thr
     finally:
         os.close(console)
     _children[child.pid] = child
-    record = {"pid": child.pid, "created": _created(child.pid), "command": command}
+    record = {"pid": child.pid, "created": _created(child.pid), "command": list(command)}
     write_private(kit / RECORD, json.dumps(record).encode())
     return child.pid
 
 
 def status(kits: Sequence[Path]) -> list[Status]:
-    """Look at what runs of some kits."""
+    """Return the processes of kits."""
     found = _members(kits)
-    return [_status(kit, found[kit]) for kit in kits]
+    return [_status(kit, {process.pid for process in found[kit]}) for kit in kits]
 
 
 def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
-    """End all processes of some kits: ask them, then end by force what is left after ``grace`` seconds."""
+    """Terminate all processes of kits, and kill those that are left after ``grace`` seconds."""
     import psutil
 
     for force in (False, True, True):
-        ours = [process for found in _members(kits).values() for process in found]
-        for process in ours:
+        processes = [process for found in _members(kits).values() for process in found]
+        for process in processes:
             with contextlib.suppress(psutil.Error):
                 process.kill() if force else process.terminate()
-        psutil.wait_procs(ours, timeout=grace)
+        psutil.wait_procs(processes, timeout=grace)
     if left := [process.pid for found in _members(kits).values() for process in found]:
-        raise EngineError(f"processes {', '.join(map(str, left))} do not end; end them by hand")
+        raise EngineError(f"processes {', '.join(map(str, left))} do not end; kill them by hand")
     for kit in kits:
         (kit / RECORD).unlink(missing_ok=True)
     for pid, child in list(_children.items()):
@@ -126,42 +120,37 @@ def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
 
 @contextlib.contextmanager
 def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]] = MappingProxyType({})) -> Iterator[None]:
-    """Start kits, and stop them whatever happens, also if this command is told to end; they share the processors.
-
-    ``prefixes`` are those of their commands.
-    """
-    with _told_to_end_is_an_error():
+    """Start kits, which share the processors, and stop them in any case, also on SIGTERM and SIGHUP."""
+    with _exit_on_signals():
         try:
             for kit in kits:
-                start(kit, threads_each(kits), through=prefixes.get(kit, ()))
+                start(kit, threads_each(kits), prefix=prefixes.get(kit, ()))
             yield
         finally:
             stop(kits)
 
 
 def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
-    """Make a function that starts again those kits whose process has died, each at most ``most`` times.
-
-    Those that this process has started are started as before.
-    """
+    """Return a function that restarts dead processes with their recorded commands, each up to ``most`` times."""
     times = dict.fromkeys(kits, 0)
 
     def revive() -> None:
         for kit in kits:
-            if not _died(kit):
+            record = _read_record(kit)
+            if record is None or _is_alive(record):
                 continue
             times[kit] += 1
             if times[kit] > most:
-                raise EngineError(f"the process of '{kit}' keeps dying; {_last_words(kit)}")
+                raise EngineError(f"the process of '{kit}' keeps dying; {_console_end(kit)}")
             stop([kit])
-            start(kit, threads_each(kits), through=_through.get(kit.resolve(), ()))
+            launch(kit, record["command"], threads_each(kits))
 
     return revive
 
 
 def threads_each(kits: Sequence[Path]) -> int:
-    """With how many threads each of some kits computes where all of them share this machine."""
-    # threads that wait for each other while others compute make an epoch several times slower
+    """Return the number of threads per process if these kits share this machine."""
+    # more threads than processors wait for each other and slow an epoch down several times
     return max(1, (os.cpu_count() or 1) // len(kits))
 
 
@@ -181,17 +170,16 @@ def _members(kits: Sequence[Path]) -> dict[Path, list[Any]]:
     return found
 
 
-def _status(kit: Path, found: Sequence[Any]) -> Status:
+def _status(kit: Path, found: set[int]) -> Status:
     record = _read_record(kit)
-    parent = [process.pid for process in found if _is(process, record)]
-    jobs = tuple(process.pid for process in found if process.pid not in parent)
-    return Status(kit, parent[0] if parent else None, jobs, record is not None and not parent)
+    pid = record["pid"] if record is not None and _is_alive(record) and record["pid"] in found else None
+    return Status(kit, pid, tuple(sorted(found - {pid})), record is not None and pid is None)
 
 
 def _command(kit: Path) -> list[str]:
     if (kit / "startup" / "fed_server.json").exists():
         role, module, own = "server", "server.server_train", []
-        _need_port(kit)
+        _check_port(kit)
     elif (kit / "startup" / "fed_client.json").exists():
         role, module, own = "client", "client.client_train", [f"uid={read_site(kit)['name']}"]
     else:
@@ -200,10 +188,9 @@ def _command(kit: Path) -> list[str]:
     return [sys.executable, "-m", MODULES + module, "-m", str(kit), "-s", f"fed_{role}.json", "--set", *settings]
 
 
-def _need_port(kit: Path) -> None:
-    host, port = json.loads((kit / "startup" / "fed_server.json").read_text())["servers"][0]["service"]["target"].split(
-        ":"
-    )
+def _check_port(kit: Path) -> None:
+    service = json.loads((kit / "startup" / "fed_server.json").read_text())["servers"][0]["service"]
+    host, port = service["target"].split(":")
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as FLARE does
         try:
@@ -213,11 +200,13 @@ def _need_port(kit: Path) -> None:
 
 
 def _created(pid: int) -> float | None:
+    """Return the creation time of a running process."""
     import psutil
 
     try:
-        return float(psutil.Process(pid).create_time())
-    except psutil.Error:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except (psutil.Error, TypeError, ValueError):
         return None
 
 
@@ -226,35 +215,23 @@ def _read_record(kit: Path) -> dict[str, Any] | None:
         record = json.loads((kit / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return record if isinstance(record, dict) else None
+    return record if isinstance(record, dict) and {"pid", "created", "command"} <= record.keys() else None
 
 
-def _is(process: Any, record: dict[str, Any] | None) -> bool:
-    return record is not None and process.pid == record.get("pid") and process.create_time() == record.get("created")
+def _is_alive(record: dict[str, Any]) -> bool:
+    return record["created"] is not None and _created(record["pid"]) == record["created"]
 
 
-def _died(kit: Path) -> bool:
-    import psutil
-
-    if (record := _read_record(kit)) is None:
-        return False
-    try:
-        process = psutil.Process(record["pid"])
-        return not _is(process, record) or process.status() == psutil.STATUS_ZOMBIE
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return True
-
-
-def _last_words(kit: Path) -> str:
+def _console_end(kit: Path) -> str:
     try:
         lines = (kit / CONSOLE).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     except OSError:
         lines = []
-    return f"its {CONSOLE} ends with: {lines[-1][:300]}" if lines else f"its {CONSOLE} says nothing"
+    return f"its {CONSOLE} ends with: {lines[-1][:300]}" if lines else f"its {CONSOLE} is empty"
 
 
 @contextlib.contextmanager
-def _told_to_end_is_an_error() -> Iterator[None]:
+def _exit_on_signals() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)
 

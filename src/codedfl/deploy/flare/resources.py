@@ -1,52 +1,45 @@
-"""What a site lets jobs do: our two classes and no other, no code from a job, no commands, no logs sent away.
+"""The policy of a site: jobs may use our two classes only, bring no code, run no commands and read no logs.
 
-These files are the site's own. Paths in them must be absolute, so they are written again when a kit is started.
+Paths in these files must be absolute, so they are rewritten whenever a kit is started.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONTROLLER", "EXECUTOR", "PATIENCE", "write_policy"]
+__all__ = ["CONTROLLER", "EXECUTOR", "write_policy"]
 
 CONTROLLER = "codedfl.deploy.flare.controller.CarrierController"
 EXECUTOR = "codedfl.deploy.flare.executor.HostExecutor"
 FLARE = "nvflare.app_common"
 
-PATIENCE = 60
-"""Seconds without a sign of life after which the server strikes a device off its list."""
+RETRY_SECONDS = {True: 4.0, False: 30.0}
+"""How long FLARE may retransmit a message: on one machine (True), and between hosts.
 
-SENT_AGAIN = {True: 4.0, False: 30.0}
-"""Seconds for which FLARE may send a message again: on this machine alone, and between hosts.
-
-As long, and half as long again, a receiver keeps every message and a thread for it. With FLARE's own 60 seconds, epochs
-of 30 ms fill a gigabyte with messages and take thousands of threads.
+A receiver keeps every message and a thread for it 1.5 times as long. With FLARE's default of 60 seconds, epochs of
+30 ms fill a gigabyte and take thousands of threads.
 """
 
 KIB = 1024
-IN_PIECES = {
-    "streaming_chunk_size": 64 * KIB,
-    "streaming_ack_interval": 64 * KIB,
-    "streaming_window_size": 256 * KIB,
-}
-"""Between hosts, no more than this of a parcel is on its way at a time.
+STREAMING = {"streaming_chunk_size": 64 * KIB, "streaming_ack_interval": 64 * KIB, "streaming_window_size": 256 * KIB}
+"""Bytes of a parcel in flight between hosts.
 
-FLARE lets 64 megabytes be. On a slow link all else waits behind them, signs of life too: a device that sends a parcel
-would be taken for gone, and what is not acknowledged in time would be sent again while it is still under way.
+With FLARE's default of 64 megabytes, pings on a slow link wait behind a parcel: its sender would be taken for lost, and
+the parcel retransmitted while it is still in flight.
 """
 
-MAY = {"submit_job": "any", "manage_job": "any", "download_job": "any", "view": "any", "operate": "any"}
-MAY_NOT = dict.fromkeys(("clone_job", "shell_commands", "byoc", "server-predeployed-flwr"), "none")
+ALLOWED = {"submit_job": "any", "manage_job": "any", "download_job": "any", "view": "any", "operate": "any"}
+DENIED = dict.fromkeys(("clone_job", "shell_commands", "byoc", "server-predeployed-flwr"), "none")
 
 
 def write_policy(kit: Path) -> None:
-    """Write what the site of a kit allows."""
+    """Write the policy of a kit."""
     server = (kit / "startup" / "fed_server.json").exists()
     files = {
         "resources.json": _server_resources(kit.resolve()) if server else _device_resources(),
-        "authorization.json": {"format_version": "1.0", "permissions": {"project_admin": MAY | MAY_NOT}},
+        "authorization.json": {"format_version": "1.0", "permissions": {"project_admin": ALLOWED | DENIED}},
         "log_config.json": _log_settings(),
-        "comm_config.json": _carrying(kit, "fed_server.json" if server else "fed_client.json"),
+        "comm_config.json": _transport(kit, "fed_server.json" if server else "fed_client.json"),
     }
     for name, content in files.items():
         path = kit / "local" / name
@@ -54,11 +47,11 @@ def write_policy(kit: Path) -> None:
         path.chmod(0o600)
 
 
-def _carrying(kit: Path, settings: str) -> dict[str, float]:
+def _transport(kit: Path, settings: str) -> dict[str, float]:
     target = json.loads((kit / "startup" / settings).read_text(encoding="utf-8"))["servers"][0]["service"]["target"]
     local = target.startswith("localhost:")
-    seconds = {"streaming_retry_timeout": SENT_AGAIN[local], "streaming_retry_wait": SENT_AGAIN[local] / 2}
-    return seconds if local else seconds | IN_PIECES
+    seconds = {"streaming_retry_timeout": RETRY_SECONDS[local], "streaming_retry_wait": RETRY_SECONDS[local] / 2}
+    return seconds if local else seconds | STREAMING
 
 
 def _component(name: str, path: str, **arguments: Any) -> dict[str, Any]:
@@ -72,12 +65,7 @@ def _server_resources(kit: Path) -> dict[str, Any]:
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [CONTROLLER],
         "servers": [
-            {
-                "admin_storage": "transfer",
-                "max_num_clients": 1000,
-                "heart_beat_timeout": PATIENCE,
-                "admin_timeout": 10.0,
-            }
+            {"admin_storage": "transfer", "max_num_clients": 1000, "heart_beat_timeout": 60, "admin_timeout": 10.0}
         ],
         "snapshot_persistor": {
             "path": f"{FLARE}.state_persistors.storage_state_persistor.StorageStatePersistor",

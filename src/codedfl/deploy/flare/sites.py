@@ -1,7 +1,7 @@
 """A site's own configuration: ``site.toml`` beside its start-up kit, which no job can change.
 
-``host`` names the function that makes this device's host (``codedfl.deploy.protocol.carrier``) from this configuration;
-``patience`` is how many seconds a parcel to another site may stand still. All other keys are for the host.
+``host`` names the function that creates this device's host (``codedfl.deploy.protocol.carrier``); ``patience`` is how
+many seconds a parcel to another site may make no progress. All other keys are for the host.
 """
 
 import tomllib
@@ -19,23 +19,23 @@ FILE = "site.toml"
 
 
 def read_site(folder: Path) -> dict[str, Any]:
-    """Read the configuration in a site's folder; ``folder`` is added to it."""
+    """Read the configuration in a site's folder, and add ``folder`` to it."""
     path = folder / FILE
     try:
         site = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise EngineError(f"cannot read '{path}' ({error.strerror}); every site needs its own {FILE}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise EngineError(f"'{path}' is not TOML ({error}); correct it") from None
+        raise EngineError(f"'{path}' is not valid TOML ({error}); correct it") from None
     return site | {"folder": str(folder)}
 
 
 def make_host(site: Mapping[str, Any], peers: Peers) -> Host:
-    """Make the host that a site's configuration names."""
+    """Create the host that a site's configuration names."""
     reference = site.get("host")
     if not isinstance(reference, str):
-        raise EngineError(f"{FILE} of '{site['folder']}' names no host; give host = \"codedfl.module:function\"")
+        raise EngineError(f"{FILE} of '{site['folder']}' names no host; add host = \"codedfl.module:function\"")
     host = resolve(reference)(site, peers)
     if not isinstance(host, Host):
-        raise EngineError(f"'{reference}' makes no host; name a function that does")
+        raise EngineError(f"'{reference}' returns no host; name a function that does")
     return host

@@ -1,7 +1,7 @@
-"""What carries bytes between the server and the sites of its devices: all that an adapter to a network has to be.
+"""The interface between deployments and a network: what an adapter has to provide.
 
-The server's side is a :class:`Carrier`; a device's side calls a :class:`Host` and gives it :class:`Peers`. Neither
-reads what it carries, and neither is trusted: what is lost, doubled, delayed or altered is noticed by both ends.
+The server's side is a :class:`Carrier`; a device's side calls a :class:`Host` and gives it :class:`Peers`. Carriers
+transport bytes and are not trusted: both ends detect loss, duplication, delay and alteration.
 """
 
 from abc import ABC, abstractmethod
@@ -13,15 +13,15 @@ __all__ = ["Carrier", "Delivered", "Host", "Peers"]
 
 @dataclass(frozen=True)
 class Delivered:
-    """What came back for a question, or that nothing will."""
+    """The reply to a request, or its failure."""
 
     site: str
     tag: int
-    """That of the question, as it was given to :meth:`Carrier.send`."""
+    """As given to :meth:`Carrier.send`."""
     payload: bytes | None = field(repr=False)
-    """What the site's host returned; None: the site is gone or could not be reached."""
+    """What the site's host returned; None if the site cannot be reached."""
     seconds: float
-    """From sending the question to this."""
+    """Since the request was sent."""
 
 
 class Carrier(ABC):
@@ -29,52 +29,43 @@ class Carrier(ABC):
 
     @abstractmethod
     def ready(self, sites: Sequence[str], timeout: float) -> None:
-        """Wait until every site can be asked; after ``timeout`` raise an ``EngineError`` that names who cannot."""
+        """Wait until every site can be asked; after ``timeout`` raise an ``EngineError`` that names the others."""
 
     @abstractmethod
     def send(self, site: str, payload: bytes, tag: int) -> None:
-        """Put a question to a site and return at once; a site may have several open questions, each with its own tag.
-
-        Failure to send is reported by :meth:`next`.
-        """
+        """Send a request and return at once; several may be open per site. :meth:`next` reports failures."""
 
     @abstractmethod
     def next(self, timeout: float | None) -> Delivered | None:
-        """Wait for the next reply or failure, in the order of their arrival; None if ``timeout`` seconds bring none.
+        """Return the next reply or failure in order of arrival; None after ``timeout`` seconds.
 
-        With a timeout of 0 it only looks; with None it waits for as long as a question is open.
+        A timeout of None waits as long as a request is open.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Give up what is open and let go of the network; doing so twice does no harm."""
+        """Cancel open requests and release the network; may be called twice."""
 
 
 class Peers(ABC):
-    """How a device reaches the others; it may be called from several threads at once."""
+    """A device's way to the other sites; thread-safe."""
 
     @abstractmethod
     def send(self, site: str, payload: bytes) -> bytes:
-        """Bring a parcel to ``Host.handle_peer`` of another site, by whatever way, and return what that returned.
-
-        Raise an ``EngineError`` if the site did not answer.
-        """
+        """Pass a parcel to ``Host.handle_peer`` of another site and return the result; raise ``EngineError``."""
 
 
 class Host(ABC):
-    """A device's side, asked by the adapter; both methods may be called from several threads at once.
-
-    They raise nothing: what is wrong with a question is said in the bytes that come back.
-    """
+    """A device's side, called by the adapter; thread-safe. Errors are in the returned bytes, never raised."""
 
     @abstractmethod
     def handle(self, payload: bytes) -> bytes:
-        """Answer a question of the server; this takes as long as the computing does."""
+        """Answer a request of the server; this takes as long as the computing."""
 
     @abstractmethod
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
-        """Answer another site, which the network says is ``sender``."""
+        """Answer another site, which the network has authenticated as ``sender``."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let calls that wait return soon, and forget all secrets; doing so twice does no harm."""
+        """Cancel waiting calls and forget all secrets; may be called twice."""

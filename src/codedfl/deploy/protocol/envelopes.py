@@ -1,10 +1,10 @@
-"""Envelopes: what devices send each other is sealed from one to the other, whoever carries it.
+"""End-to-end encryption of parcels between devices.
 
-Every device has a lasting X25519 key, which the others know by its fingerprint. A parcel's key comes from two
-agreements, of a fresh key of the sender with the recipient's and of the sender's lasting key with the recipient's
-(HKDF-SHA256 over both), so only the named sender can have made it and only the named recipient can open it. AES-256-GCM
-encrypts and authenticates it together with protocol, run, both parties, what each of them drew for this run, and a
-sequence number that must grow: altered, misaddressed, repeated and old parcels are refused and logged.
+Every device has a long-term X25519 key, which the others know by its fingerprint. A parcel's key is derived with
+HKDF-SHA256 from two agreements with the recipient's key: of an ephemeral key, and of the sender's key. So only
+the named sender can have made a parcel and only the named recipient can open it. AES-256-GCM encrypts it and
+authenticates protocol, run, both parties, their nonces of this run, and a sequence number that must grow: altered,
+misaddressed, repeated and old parcels are refused and logged.
 """
 
 import hashlib
@@ -23,13 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from codedfl.errors import KeyFileError, ParcelError
 
@@ -41,38 +35,38 @@ _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _SEQUENCE = struct.Struct("<Q")
 _HEAD = len(_MAGIC) + _KEY_BYTES + _SEQUENCE.size
-_UNUSED = bytes(12)  # a key encrypts one parcel only, so its nonce need not differ from any other
+_GCM_NONCE = bytes(12)  # constant, because a key encrypts one parcel only
 
 _log = logging.getLogger(__name__)
 
 
 def fingerprint(public: bytes) -> str:
-    """Return what a public key is known by."""
+    """Return the fingerprint of a public key."""
     return f"sha256:{hashlib.sha256(public).hexdigest()}"
 
 
 @final
 class DeviceKey:
-    """The lasting private key of a device; it is never shown."""
+    """The long-term private key of a device."""
 
     __slots__ = ("_private", "public")
 
     def __init__(self, private: X25519PrivateKey | None = None) -> None:
-        """Draw from the operating system, unless a key is given."""
+        """Generate a key, unless one is given."""
         self._private = X25519PrivateKey.generate() if private is None else private
-        self.public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = self._private.public_key().public_bytes_raw()
 
     @property
     def fingerprint(self) -> str:
-        """What others pin."""
+        """The fingerprint that others pin."""
         return fingerprint(self.public)
 
     def agree(self, public: bytes) -> bytes:
-        """Return the secret shared with the holder of another key."""
+        """Return the shared secret with another key."""
         return self._private.exchange(X25519PublicKey.from_public_bytes(public))
 
     def write(self, path: Path) -> None:
-        """Write a new key file that nobody but its owner can read; an existing one is never overwritten."""
+        """Write a new key file that only its owner can read; never overwrite one."""
         text = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -83,7 +77,7 @@ class DeviceKey:
 
     @classmethod
     def read(cls, path: Path) -> "DeviceKey":
-        """Read a key file; one that others can read is refused."""
+        """Read a key file; refuse one that others can read."""
         try:
             with path.open("rb") as file:
                 mode, text = os.fstat(file.fileno()).st_mode, file.read(1 << 16)
@@ -96,9 +90,7 @@ class DeviceKey:
         except (ValueError, TypeError):
             private = None
         if not isinstance(private, X25519PrivateKey):
-            raise KeyFileError(
-                f"'{path}' holds no X25519 key in PEM; make one anew and tell the others its fingerprint"
-            )
+            raise KeyFileError(f"'{path}' holds no X25519 key in PEM; create a new one and tell its fingerprint")
         return cls(private)
 
     def __repr__(self) -> str:
@@ -108,39 +100,39 @@ class DeviceKey:
 @final
 @dataclass(frozen=True)
 class Member:
-    """What a site shows of itself: its public key, and a number drawn for this run."""
+    """A site's public key, and its nonce of this run."""
 
     public: bytes
     nonce: bytes
 
     def __post_init__(self) -> None:
         if len(self.public) != _KEY_BYTES or len(self.nonce) != _NONCE_BYTES:
-            raise ParcelError("a site shows no proper key and number of its own; check that versions agree")
+            raise ParcelError("a site announces an invalid key or nonce; check that versions agree")
 
     @classmethod
     def of(cls, key: DeviceKey) -> "Member":
-        """Draw a number for a new run."""
+        """Draw the nonce of a new run."""
         return cls(key.public, secrets.token_bytes(_NONCE_BYTES))
 
 
 @final
 @dataclass
 class _Link:
-    """What is known of another site, and the newest sequence numbers in both directions."""
+    """Another site, and the last sequence numbers in both directions."""
 
     member: Member
     sent: int = 0
-    taken: int = 0
+    received: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @final
 class Envelopes:
-    """One site's envelopes in one run.
+    """The encryption of one site's parcels in one run.
 
-    ``members`` are all sites as the server announced them. ``pins`` are the fingerprints this site expects: a key that
-    differs is refused, and with a site that has no pin nothing is exchanged. Without ``pins`` (None) the server's word
-    is taken, which protects against everybody else but not against the server.
+    ``members`` are all sites as the server announces them. ``pins`` are the expected fingerprints: other keys are
+    refused, and a site without a pin exchanges nothing. With None the announced keys are accepted, which does not
+    protect against the server.
     """
 
     def __init__(
@@ -153,7 +145,7 @@ class Envelopes:
         pins: Mapping[str, str] | None,
     ) -> None:
         if members.get(site) != own:
-            raise ParcelError(f"the server announces another key of {site} than its own; check whom it talks to")
+            raise ParcelError(f"the server announces another key of {site} than its own; check the server")
         self._site = site
         self._key = key
         self._own = own
@@ -164,53 +156,53 @@ class Envelopes:
             shown = fingerprint(member.public)
             if pinned is not None and pinned != shown:
                 raise ParcelError(
-                    f"{name} shows a key with the fingerprint {shown}, and {site} has pinned {pinned}; find out which "
-                    "is right before anything is sent"
+                    f"{name} has a key with the fingerprint {shown}, but {site} has pinned {pinned}; check which one "
+                    "is right"
                 )
             if name != site and (pins is None or pinned is not None):
                 self._links[name] = _Link(member)
 
     def close(self, recipient: str, contents: bytes) -> bytes:
-        """Seal contents for one recipient."""
+        """Encrypt contents for one recipient."""
         link = self._link(recipient)
         with link.lock:
             link.sent += 1
             number = link.sent
         fresh = DeviceKey()
-        bound = self._bound(self._site, self._own, recipient, link.member, number, fresh.public)
+        data = self._associated_data(self._site, self._own, recipient, link.member, number, fresh.public)
         try:
             shared = fresh.agree(link.member.public) + self._key.agree(link.member.public)
         except ValueError:
-            raise ParcelError(f"the key of {recipient} is no proper one; ask for another") from None
-        sealed = AESGCM(_derived(shared, bound)).encrypt(_UNUSED, contents, bound)
-        return b"".join([_MAGIC, fresh.public, _SEQUENCE.pack(number), sealed])
+            raise ParcelError(f"the key of {recipient} is invalid; ask for another") from None
+        encrypted = AESGCM(_derived(shared, data)).encrypt(_GCM_NONCE, contents, data)
+        return b"".join([_MAGIC, fresh.public, _SEQUENCE.pack(number), encrypted])
 
     def open(self, sender: str, envelope: bytes) -> bytes:
-        """Return what a sender sealed for this site, once."""
+        """Decrypt a parcel of a sender, once; log a refusal."""
         try:
-            return self._opened(sender, envelope)
+            return self._decrypted(sender, envelope)
         except ParcelError as error:
             _log.warning("%s refused a parcel: %s", self._site, error)
             raise
 
-    def _opened(self, sender: str, envelope: bytes) -> bytes:
+    def _decrypted(self, sender: str, envelope: bytes) -> bytes:
         link = self._link(sender)
         if len(envelope) < _HEAD or envelope[: len(_MAGIC)] != _MAGIC:
-            raise ParcelError(f"what {sender} is said to have sent is no parcel; send it again")
+            raise ParcelError(f"a message of {sender} is not a parcel; send it again")
         fresh = envelope[len(_MAGIC) : len(_MAGIC) + _KEY_BYTES]
         (number,) = _SEQUENCE.unpack_from(envelope, len(_MAGIC) + _KEY_BYTES)
-        bound = self._bound(sender, link.member, self._site, self._own, number, fresh)
+        data = self._associated_data(sender, link.member, self._site, self._own, number, fresh)
         try:
             shared = self._key.agree(fresh) + self._key.agree(link.member.public)
-            contents = AESGCM(_derived(shared, bound)).decrypt(_UNUSED, envelope[_HEAD:], bound)
+            contents = AESGCM(_derived(shared, data)).decrypt(_GCM_NONCE, envelope[_HEAD:], data)
         except (InvalidTag, ValueError):
             raise ParcelError(
-                f"a parcel from {sender} was altered, or not sealed by it for {self._site} in this run; it was refused"
+                f"a parcel from {sender} was altered, or not encrypted by it for {self._site} in this run; refused"
             ) from None
         with link.lock:
-            if number <= link.taken:
-                raise ParcelError(f"parcel {number} from {sender} has come before; it was refused")
-            link.taken = number
+            if number <= link.received:
+                raise ParcelError(f"parcel {number} from {sender} is a repetition; refused")
+            link.received = number
         return contents
 
     def _link(self, name: str) -> _Link:
@@ -218,24 +210,15 @@ class Envelopes:
             raise ParcelError(f"{self._site} has pinned no key of {name}; add its fingerprint to [peers] of the site")
         return self._links[name]
 
-    def _bound(
+    def _associated_data(
         self, sender: str, sending: Member, recipient: str, receiving: Member, number: int, fresh: bytes
     ) -> bytes:
-        """Return everything that a parcel is bound to, each part with its length."""
-        parts = (
-            _PROTOCOL,
-            self._run.encode(),
-            sender.encode(),
-            sending.public,
-            sending.nonce,
-            recipient.encode(),
-            receiving.public,
-            receiving.nonce,
-            _SEQUENCE.pack(number),
-            fresh,
-        )
+        """Return the associated data of a parcel, each part with its length."""
+        source = (sender.encode(), sending.public, sending.nonce)
+        target = (recipient.encode(), receiving.public, receiving.nonce)
+        parts = (_PROTOCOL, self._run.encode(), *source, *target, _SEQUENCE.pack(number), fresh)
         return b"".join(_SEQUENCE.pack(len(part)) + part for part in parts)
 
 
-def _derived(shared: bytes, bound: bytes) -> bytes:
-    return HKDF(algorithm=SHA256(), length=32, salt=None, info=bound).derive(shared)
+def _derived(shared: bytes, data: bytes) -> bytes:
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=data).derive(shared)

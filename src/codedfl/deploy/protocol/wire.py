@@ -1,9 +1,9 @@
-"""Frames: how questions, answers and parcels become bytes. A header in JSON, then the bytes of the arrays; no pickle.
+"""Frames: requests, replies and parcels as bytes. A JSON header, then the arrays; no pickle.
 
     magic | length of the header | header | array bytes, one array after the other
 
 The header holds the kind of frame, small values, and name, format and shape of every array. Numbers are little-endian.
-Decoding trusts nothing: whatever does not add up to the last byte is refused in one sentence.
+Decoding validates every byte.
 """
 
 import json
@@ -18,7 +18,7 @@ import numpy as np
 from codedfl.errors import EngineError
 from codedfl.schemes.messages import Message
 
-__all__ = ["LARGEST_FRAME", "Frame", "decode", "encode", "gathered", "scattered"]
+__all__ = ["LARGEST_FRAME", "Frame", "decode", "encode", "pack_messages", "unpack_messages"]
 
 _MAGIC = b"CFL1"
 _LENGTH = struct.Struct("<I")
@@ -27,13 +27,13 @@ _LARGEST_HEADER = 1 << 22
 _MOST_DIMENSIONS = 8
 _LONGEST_NAME = 64
 LARGEST_FRAME = 1 << 31
-"""Bytes of the largest frame that is sent or taken."""
+"""Largest frame in bytes."""
 
 
 @final
 @dataclass(frozen=True)
 class Frame:
-    """What kind of thing is said, small values that JSON can hold, and arrays."""
+    """The kind of a message, JSON values, and arrays."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Frame:
 
 
 def encode(frame: Frame) -> bytes:
-    """Turn a frame into bytes."""
+    """Encode a frame."""
     listed, parts = [], []
     for name, array in frame.arrays.items():
         plain = np.asarray(array)
@@ -63,11 +63,11 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(payload: bytes, *, most: int | None = None) -> Frame:
-    """Read a frame, of whose arrays no more than ``most`` bytes are taken; they are copies that may be written to."""
+    """Decode a frame with at most ``most`` bytes of arrays, which are writable copies."""
     start = len(_MAGIC) + _LENGTH.size
     largest = LARGEST_FRAME if most is None else min(LARGEST_FRAME, start + _LARGEST_HEADER + most)
     if len(payload) > largest or payload[: len(_MAGIC)] != _MAGIC or len(payload) < start:
-        raise EngineError(f"{len(payload)} bytes are no message of this program; check that versions agree")
+        raise EngineError(f"{len(payload)} bytes are not a message of this program; check that versions agree")
     (length,) = _LENGTH.unpack_from(payload, len(_MAGIC))
     if length > _LARGEST_HEADER or start + length > len(payload):
         raise EngineError(f"a message of {len(payload)} bytes announces a header of {length}; it was cut or altered")
@@ -81,8 +81,8 @@ def decode(payload: bytes, *, most: int | None = None) -> Frame:
             raise EngineError(f"array '{name}' of a message comes twice or is longer than it; it was cut or altered")
         try:
             arrays[name] = np.frombuffer(payload, dtype, count, place).reshape(shape).copy()
-        except ValueError:  # sizes of an empty array that no array can have
-            raise EngineError(f"array '{name}' of a message has no possible shape; it was altered") from None
+        except ValueError:  # an empty array with impossible sizes
+            raise EngineError(f"array '{name}' of a message has an impossible shape; it was altered") from None
         place += count * dtype.itemsize
     if place != len(payload):
         raise EngineError(f"a message has {len(payload) - place} bytes too many; it was altered")
@@ -102,8 +102,7 @@ def _header(text: bytes) -> tuple[str, dict[str, Any], list[Any]]:
 
 
 def _array(entry: Any) -> tuple[str, "np.dtype[Any]", tuple[int, ...]]:
-    sound = isinstance(entry, list) and len(entry) == 3
-    name, form, shape = entry if sound else (None, None, None)
+    name, form, shape = entry if isinstance(entry, list) and len(entry) == 3 else (None, None, None)
     if not (
         isinstance(name, str)
         and 0 < len(name) <= _LONGEST_NAME
@@ -135,19 +134,19 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def gathered(messages: Mapping[int, Message]) -> dict[str, Any]:
-    """Put numbered messages into the arrays of one frame."""
+def pack_messages(messages: Mapping[int, Message]) -> dict[str, Any]:
+    """Combine numbered messages into the arrays of one frame."""
     return {f"{number}/{name}": array for number, message in messages.items() for name, array in message.items()}
 
 
-def scattered(arrays: Message, numbers: Mapping[int, object] | list[int]) -> dict[int, dict[str, Any]]:
-    """Take the messages of these numbers out again; refuse arrays of any other."""
+def unpack_messages(arrays: Message, numbers: Mapping[int, object] | list[int]) -> dict[int, dict[str, Any]]:
+    """Return the messages of these numbers; refuse arrays of any other."""
     found: dict[int, dict[str, Any]] = {number: {} for number in numbers}
     for name, array in arrays.items():
         number, _, own = name.partition("/")
         if not (number.isdecimal() and number.isascii() and str(int(number)) == number and own):
             raise EngineError(f"an array called '{name}' belongs to no message; it was altered")
         if int(number) not in found:
-            raise EngineError(f"an array called '{name}' belongs to no message that was asked for")
+            raise EngineError(f"an array called '{name}' belongs to no message that was requested")
         found[int(number)][own] = array
     return found

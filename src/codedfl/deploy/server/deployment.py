@@ -1,8 +1,7 @@
-"""A run on real sites: the same scheme, loop and run directory as in virtual time; the seconds are real.
+"""Runs on real sites: the scheme, training loop and run directory of simulations, with real seconds.
 
-``deploy`` waits for the sites, asks what they hold, prepares them, trains and writes the run directory. Given the same
-directory again, it goes on from the checkpoint: sites are prepared anew, what devices had sent each other is sent
-again, and the training ends as if it had not stopped.
+``deploy`` resumes from a checkpoint: it prepares the sites again and repeats the transfers made so far, so the model
+is the same as without the interruption.
 """
 
 import math
@@ -21,15 +20,15 @@ from codedfl import schemes
 from codedfl.data import load_rows
 from codedfl.deploy.protocol.carrier import Carrier
 from codedfl.deploy.protocol.envelopes import Member, fingerprint
-from codedfl.deploy.protocol.fields import count, names, real, text, words
+from codedfl.deploy.protocol.fields import count, names, one_line, real, text
 from codedfl.deploy.server.board import Board, Show
-from codedfl.deploy.server.correspondence import Clock, Correspondence, Heard, Question
+from codedfl.deploy.server.channel import Channel, Clock, SiteRequest
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
 from codedfl.engines.contract import Engine
 from codedfl.errors import DataError, EngineError, LostDevicesError, RunDirectoryError, UsageError
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
-from codedfl.runs.backend import Parties
+from codedfl.runs.backend import RunBackend
 from codedfl.scenario import Scenario
 from codedfl.schemes import Facts, Public
 from codedfl.storage import write_json
@@ -37,23 +36,22 @@ from codedfl.task import Problem, feature_map, load_data
 from codedfl.task.objective import Objective, PublicObjective, TestSet
 from codedfl.training import State
 
-__all__ = ["STATUS", "Conditions", "Deployment", "deploy", "serve"]
+__all__ = ["STATUS", "DeploymentBackend", "DeploymentOptions", "deploy", "serve"]
 
 STATUS = "status.json"
-"""In the server's own folder: how the run stands, device by device (``codedfl.deploy.server.board``)."""
+"""In the server's folder: the state of every device (``codedfl.deploy.server.board``)."""
 
 _MOST_REFUSALS = 100
-_PRECISIONS = ("float32", "float64")
 
 
 @final
 @dataclass(frozen=True)
-class Conditions:
-    """How a deployment is run.
+class DeploymentOptions:
+    """Options of a deployment.
 
-    ``pins``: the fingerprints of the sites' keys, if the server is to check them. ``ready_seconds`` is how long sites
-    may take to appear; ``patience`` and ``longest`` are those of the correspondence. ``time_scale`` is that of sites
-    which emulate slow devices. ``test`` False: the server has no test set. ``clock``: another than that of the machine.
+    ``pins``: expected key fingerprints of the sites, None without a check. ``ready_seconds``: how long to wait for
+    sites to connect. ``patience`` and ``longest``: timeouts of the channel. ``time_scale``: that of sites which emulate
+    slow devices. ``test``: evaluate on the scenario's test set.
     """
 
     pins: Mapping[str, str] | None = None
@@ -78,116 +76,101 @@ def deploy(
     sites: Sequence[str],
     path: Path,
     *,
-    conditions: Conditions | None = None,
+    options: DeploymentOptions | None = None,
     check: Problem | None = None,
     progress: Progress = silent,
-    show: Show | None = None,
+    show: Show = lambda _: None,
 ) -> Run:
-    """Run a scenario on sites, in the order of the devices, or go on where it stopped, or load it if it is finished.
+    """Run a scenario on sites (in the order of the devices), resume it, or load it if it is finished.
 
-    With ``check``, all data, the loss and the error of gradients are known as in a simulation; for trials only.
-    ``show`` is given, now and then, how every device stands.
+    ``check`` holds all data, so that loss and gradient errors are recorded; for tests only. ``show`` receives the state
+    of every device from time to time.
     """
     if len(sites) != scenario.fleet.size or len(set(sites)) != len(sites):
         raise UsageError(
             f"{len(set(sites))} sites were given for the {scenario.fleet.size} devices of the fleet; name one for each"
         )
-    terms = conditions or Conditions()
-    letters = Correspondence(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
-    board = Board(sites) if show is None else Board(sites, show)
+    terms = options or DeploymentOptions()
+    channel = Channel(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
+    board = Board(sites, show)
     board.show(now=True)
 
     def report(stage: str, done: int, total: int) -> None:
         board.progress(stage, done, total)
         progress(stage, done, total)
 
-    def parties() -> Deployment:
+    def backend() -> DeploymentBackend:
         carrier.ready(sites, terms.ready_seconds)
-        return Deployment(scenario, letters, terms, check, report, board)
+        return DeploymentBackend(scenario, channel, board, terms, check, report)
 
     try:
-        run = execute(scenario, path, parties=parties, progress=report)
+        run = execute(scenario, path, backend=backend, progress=report)
     except LostDevicesError as error:
-        reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(letters.lost.items()))
+        reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(channel.lost.items()))
         raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
-    letters.farewell()
+    channel.end_session()
     return run
 
 
 @final
-class Deployment(Parties):
-    """Sites that have been asked and prepared; a server that has no training data."""
+class DeploymentBackend(RunBackend):
+    """Sites that are described and prepared; the server has no training data."""
 
     def __init__(
         self,
         scenario: Scenario,
-        letters: Correspondence,
-        conditions: Conditions,
-        check: Problem | None = None,
-        progress: Progress = silent,
-        board: Board | None = None,
+        channel: Channel,
+        board: Board,
+        options: DeploymentOptions,
+        check: Problem | None,
+        progress: Progress,
     ) -> None:
         self.scenario = scenario
-        self._letters = letters
-        self._board = board or Board(letters.sites)
-        self._conditions = conditions
-        self._engine: RemoteEngine | None = None
-        progress("asking sites what they hold", 0, 0)
-        answers = self._everyone(
-            {device: Question("describe", {"scenario": scenario.to_toml()}) for device in self._all}
+        self._channel = channel
+        self._board = board
+        self._options = options
+        self._engine: RemoteEngine
+        progress("describing sites", 0, 0)
+        describe = SiteRequest("describe", {"scenario": scenario.to_toml()})
+        replies = self._ask_all([describe] * len(channel.sites))
+        descriptions = [SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)]
+        _check_alike(channel.sites, descriptions, options.pins)
+        facts = [each.facts for each in descriptions]
+        for device, each in enumerate(facts):
+            board.samples(device, each.samples)
+        self._held = np.array(
+            [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in facts], np.float64
         )
-        told = [_Told.read(self._letters.sites[device], answers[device].frame.fields) for device in self._all]
-        self._check_keys(told)
-        kind, classes = self._agreed(told)
-        for device, each in enumerate(told):
-            self._board.samples(device, each.facts.samples)
-        public = schemes.agree(scenario, [each.facts for each in told])
+        public = schemes.agree(scenario, facts)
         self.scheme = schemes.build(scenario, public)
         if self.scheme.unfit_for_sites is not None:
             raise UsageError(self.scheme.unfit_for_sites)
-        self._held = np.array([_sizes(each.facts) for each in told], np.float64)
+        task = descriptions[0].task
+        self.objective = PublicObjective(
+            samples=sum(public.samples),
+            shape=(public.features, public.outputs),
+            dtype=public.dtype,
+            ridge=scenario.task.ridge,
+            kind=task[0],
+            test=_test_set(scenario, public, task, progress) if options.test and check is None else None,
+        )
         if check is not None:
-            _check_fits(check, scenario, public, kind)
-        self.objective = check or _objective(scenario, public, kind, classes, conditions.test, progress)
+            self.objective = _matching(check, self.objective)
         progress("preparing sites", 0, 0)
-        self._prepare(public, told)
+        self._prepare(public, descriptions)
 
-    @property
-    def _all(self) -> range:
-        return range(len(self._letters.sites))
+    def _ask_all(self, requests: Sequence[SiteRequest]) -> list[Mapping[str, Any]]:
+        """Return the fields of all replies."""
+        replies = self._channel.ask_all(dict(enumerate(requests)))
+        if len(replies) < len(requests):
+            lost = self._channel.lost
+            reasons = "; ".join(f"{self._channel.sites[device]}: {lost[device]}" for device in sorted(lost))
+            raise EngineError(f"the run cannot start ({reasons}); fix it and rerun the same command")
+        return [replies[device].frame.fields for device in range(len(requests))]
 
-    def _everyone(self, questions: Mapping[int, Question]) -> dict[int, Heard]:
-        answers = self._letters.everyone(questions)
-        if len(answers) < len(questions):
-            lost = self._letters.lost
-            reasons = "; ".join(f"{self._letters.sites[device]}: {lost[device]}" for device in sorted(lost))
-            raise EngineError(f"the run cannot begin ({reasons}); mend that and give the same command again")
-        return answers
-
-    def _check_keys(self, told: Sequence["_Told"]) -> None:
-        pins = self._conditions.pins
-        for site, each in zip(self._letters.sites, told, strict=True):
-            shown = None if each.member is None else fingerprint(each.member.public)
-            if pins is not None and shown != pins.get(site):
-                raise EngineError(
-                    f"{site} shows the key {shown or 'none'}, and the server has pinned {pins.get(site, 'none')}; find "
-                    "out which is right"
-                )
-
-    def _agreed(self, told: Sequence["_Told"]) -> tuple[str, tuple[str, ...]]:
-        """Return kind and classes of the data, which all sites must share."""
-        kinds = [(each.kind, each.classes) for each in told]
-        for site, found in zip(self._letters.sites, kinds, strict=True):
-            if found != kinds[0]:
-                raise DataError(
-                    f"{site} and {self._letters.sites[0]} differ in what is to be learned ({_words(*found)}; "
-                    f"{_words(*kinds[0])}); give all sites the same kind and the same list data.classes"
-                )
-        return kinds[0]
-
-    def _prepare(self, public: Public, told: Sequence["_Told"]) -> None:
-        sites = self._letters.sites
-        members = {site: each.member for site, each in zip(sites, told, strict=True) if each.member is not None}
+    def _prepare(self, public: Public, descriptions: Sequence["SiteDescription"]) -> None:
+        sites = self._channel.sites
+        members = {site: each.member for site, each in zip(sites, descriptions, strict=True) if each.member is not None}
         common = {
             "run": f"{self.scenario.id()} {secrets.token_hex(8)}",
             "sites": list(sites),
@@ -199,39 +182,34 @@ class Deployment(Parties):
             "largest_target": public.largest_target,
             "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
         }
-        self._everyone({device: Question("prepare", {**common, "index": device}) for device in self._all})
+        self._ask_all([SiteRequest("prepare", {**common, "index": device}) for device in range(len(sites))])
 
-    def engine(self, state: State, kept: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
-        """Return the remote engine; what was noted of an epoch that did not end is forgotten."""
-        if kept:
-            self._check_same(kept)
-        records = {name: kept[name][kept["epoch"] <= state.epoch] for name in RECORDS} if kept else {}
-        self._engine = RemoteEngine(
-            self._letters,
-            now=state.now,
-            time_scale=self._conditions.time_scale,
-            records=records,
-            board=self._board,
-        )
+    def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
+        """Return the remote engine; records of an unfinished epoch are dropped."""
+        if restored:
+            self._check_same(restored)
+        records = {name: restored[name][restored["epoch"] <= state.epoch] for name in RECORDS} if restored else {}
+        scale = self._options.time_scale
+        self._engine = RemoteEngine(self._channel, now=state.now, time_scale=scale, records=records, board=self._board)
         return self._engine
 
-    def to_keep(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return the records of all questions so far, and who was asked."""
-        return {**self._records(), **self._identity()}
+    def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return the records of all requests so far, and the identity of the run."""
+        return {**self._engine.records, **self._identity()}
 
     def _identity(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return what must not change while a run is interrupted: sites and their order, sizes and bounds of data."""
-        scale = np.array(self._conditions.time_scale, np.float64)
-        return {"sites": np.array(self._letters.sites), "held": self._held, "time_scale": scale}
+        """Return what must not change between interruption and resumption."""
+        scale = np.array(self._options.time_scale, np.float64)
+        return {"sites": np.array(self._channel.sites), "held": self._held, "time_scale": scale}
 
-    def _check_same(self, kept: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
+    def _check_same(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
         own = self._identity()
-        if not {*RECORDS, *own} <= kept.keys():
-            raise RunDirectoryError("the checkpoint of the run is damaged; delete it to start the run again")
-        if not all(np.array_equal(kept[name], value) for name, value in own.items()):
+        if not {*RECORDS, *own} <= restored.keys():
+            raise RunDirectoryError("the checkpoint of the run is damaged; delete it to restart the run")
+        if not all(np.array_equal(restored[name], value) for name, value in own.items()):
             raise RunDirectoryError(
-                "the run was begun on other sites, with other data or another time_scale; give the same ones in the "
-                "same order, or begin a new run in another directory"
+                "the run was started on other sites, with other data or another time_scale; use the same ones in the "
+                "same order, or start a new run in another directory"
             )
 
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
@@ -239,54 +217,51 @@ class Deployment(Parties):
         return np.array([state.history.columns["time"]])
 
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
-        """Return what every device was asked in every epoch, and how long it took."""
-        return {"devices.parquet": dict(self._records())}
+        """Return one row per request and device."""
+        return {"devices.parquet": dict(self._engine.records)}
 
     def facts(self, state: State) -> dict[str, Any]:
-        """Return the real time, the sites, who was lost and what was refused."""
-        letters = self._letters
+        """Return the real time, the sites, the lost ones and refused messages."""
+        channel = self._channel
         return {
             "virtual_seconds": None,
             "real_seconds": state.history.columns["time"][-1],
             "deployment": {
-                "sites": list(letters.sites),
-                "lost": {letters.sites[device]: reason for device, reason in sorted(letters.lost.items())},
-                "refused": len(letters.refused),
-                "refusals": letters.refused[:_MOST_REFUSALS],
-                "time_scale": self._conditions.time_scale,
+                "sites": list(channel.sites),
+                "lost": {channel.sites[device]: reason for device, reason in sorted(channel.lost.items())},
+                "refused": len(channel.refused),
+                "refusals": channel.refused[:_MOST_REFUSALS],
+                "time_scale": self._options.time_scale,
                 "last_seconds": self._last("seconds"),
                 "last_working_seconds": self._last("working_seconds"),
             },
         }
 
     def _last(self, column: str) -> dict[str, float | None]:
-        """Return of each site the newest value in a column of the records."""
-        records = self._records()
-        found: dict[str, float | None] = dict.fromkeys(self._letters.sites)
+        """Return the latest value of a column per site."""
+        records = self._engine.records
+        found: dict[str, float | None] = dict.fromkeys(self._channel.sites)
         for device, value in zip(records["device"].tolist(), records[column].tolist(), strict=True):
             if not math.isnan(value):
-                found[self._letters.sites[device]] = value
+                found[self._channel.sites[device]] = value
         return found
-
-    def _records(self) -> Mapping[str, Shaped[np.ndarray, "..."]]:
-        return {} if self._engine is None else self._engine.records
 
 
 @dataclass(frozen=True)
-class _Told:
-    """What a site says of itself."""
+class SiteDescription:
+    """What a site reports about its data and key."""
 
     facts: Facts
-    kind: str
-    classes: tuple[str, ...]
+    task: tuple[str, tuple[str, ...]]
+    """The kind of task and the classes."""
     member: Member | None
 
     @classmethod
-    def read(cls, site: str, fields: Mapping[str, Any]) -> "_Told":
-        """Read it; refuse what cannot be."""
+    def read(cls, site: str, fields: Mapping[str, Any]) -> "SiteDescription":
+        """Validate the fields of a reply."""
         own = version("codedfl")
         if fields.get("version") != own:
-            other = words(fields.get("version"))
+            other = one_line(fields.get("version"))
             raise EngineError(f"{site} has version {other} of codedfl and the server {own}; install one everywhere")
         try:
             samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
@@ -294,67 +269,58 @@ class _Told:
             facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
             shown = fields["public"], fields["nonce"]
             member = None if shown == (None, None) else Member(*(bytes.fromhex(each) for each in shown))
-            told = cls(facts, text(fields, "kind"), tuple(names(fields, "classes")), member)
-            sound = min(samples, features, outputs) >= 1 and facts.dtype.name in _PRECISIONS
-            sound = sound and told.kind in ("classification", "regression")
+            task = text(fields, "kind"), tuple(names(fields, "classes"))
+            sound = min(samples, features, outputs) >= 1 and facts.dtype.name in ("float32", "float64")
+            sound = sound and task[0] in ("classification", "regression")
         except (KeyError, TypeError, ValueError, EngineError):
             sound = False
         if not sound:
-            raise EngineError(f"{site} does not say properly what it holds; start it anew")
-        return told
+            raise EngineError(f"{site} sent an invalid description of its data; restart it")
+        return cls(facts, task, member)
 
 
-def _sizes(facts: Facts) -> tuple[float, ...]:
-    return facts.samples, facts.features, facts.outputs, facts.largest_feature, facts.largest_target
+def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription], pins: Mapping[str, str] | None) -> None:
+    """Refuse sites with other keys than the pinned ones, or with another task than the first site."""
+    first = descriptions[0].task
+    for site, each in zip(sites, descriptions, strict=True):
+        key = "none" if each.member is None else fingerprint(each.member.public)
+        if pins is not None and key != (pinned := pins.get(site, "none")):
+            raise EngineError(f"{site} has the key {key}, but the server has pinned {pinned}; check which one is right")
+        if each.task != first:
+            raise DataError(
+                f"{site} and {sites[0]} differ in their task ({_words(*each.task)}; {_words(*first)}); give all sites "
+                "the same kind and the same list data.classes"
+            )
 
 
 def _words(kind: object, classes: tuple[str, ...]) -> str:
     return f"{kind}{' of ' if classes else ''}{', '.join(classes[:5])}{' and more' if len(classes) > 5 else ''}"
 
 
-def _check_fits(check: Problem, scenario: Scenario, public: Public, kind: str) -> None:
-    """Refuse data to check by that are of another task: they would train another model without a word."""
-    held = (sum(public.samples), (public.features, public.outputs), kind, scenario.task.ridge)
-    if (check.samples, check.shape, check.kind, check.ridge) != held:
-        raise UsageError("the data to check by are of another task than the sites' own; build them from the scenario")
-
-
-def _objective(
-    scenario: Scenario, public: Public, kind: str, classes: tuple[str, ...], test: bool, progress: Progress
-) -> Objective:
-    return PublicObjective(
-        samples=sum(public.samples),
-        shape=(public.features, public.outputs),
-        dtype=public.dtype,
-        ridge=scenario.task.ridge,
-        kind=kind,
-        test=_test_set(scenario, public, kind, classes, progress) if test else None,
-    )
+def _matching(check: Problem, objective: Objective) -> Problem:
+    """Return reference data; refuse those of another task, which would train another model."""
+    fields = ("samples", "shape", "kind", "ridge")
+    if any(getattr(check, name) != getattr(objective, name) for name in fields):
+        raise UsageError("the reference data belong to another task than the sites' data; build them from the scenario")
+    return check
 
 
 def _test_set(
-    scenario: Scenario, public: Public, kind: str, classes: tuple[str, ...], progress: Progress
+    scenario: Scenario, public: Public, task: tuple[str, tuple[str, ...]], progress: Progress
 ) -> TestSet | None:
-    """Load the test samples that the scenario names, if it does."""
-    if scenario.data.elsewhere:
-        if not scenario.data.test_source:
+    """Load the scenario's test samples, if it has any."""
+    data, (kind, classes) = scenario.data, task
+    if data.elsewhere:
+        if not data.test_source:
             return None
-        wanted = scenario.data
-        rows = load_rows(
-            Path(wanted.test_source),
-            target=wanted.target or None,
-            kind=kind,
-            classes=classes,
-            dtype=scenario.task.precision,
-        )
+        options: dict[str, Any] = {"kind": kind, "classes": classes, "dtype": scenario.task.precision}
+        rows = load_rows(Path(data.test_source), target=data.target or None, **options)
         x, y, found = rows.x, rows.y, (rows.kind, rows.classes)
     else:
         loaded = load_data(scenario, progress)
         x, y, found = loaded.x_test, loaded.y_test, (loaded.kind, loaded.class_names)
-    if found != (kind, classes):
-        raise DataError(
-            f"the server's test set ({_words(*found)}) is none for what sites hold ({_words(kind, classes)})"
-        )
+    if found != task:
+        raise DataError(f"the server's test set ({_words(*found)}) does not match the sites' data ({_words(*task)})")
     embedded = feature_map(scenario, x.shape[1]).transform(x)
     if embedded.shape[1] != public.features:
         raise DataError(
@@ -364,22 +330,21 @@ def _test_set(
 
 
 def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Deploy as told by plain data, for adapters that start the server from a configuration.
+    """Deploy from plain data, for adapters that start the server from a configuration.
 
-    ``scenario`` (TOML), ``sites``, and if wanted ``run`` (a folder), ``patience``, ``longest``, ``ready_seconds``,
-    ``time_scale`` and ``test``; ``site`` is the server's own configuration: ``folder``, which a relative ``run`` is in,
-    and ``fingerprints`` of the sites' keys. How the run stands is written there too. Return where the run is and its
-    summary.
+    Arguments: ``scenario`` (TOML), ``sites``, optional ``run`` (a folder) and options of :class:`DeploymentOptions`;
+    ``site`` is the server's own configuration with ``folder`` (of ``run`` and the status file) and ``fingerprints`` of
+    the sites' keys. Return the path of the run and its summary.
     """
     scenario, site = Scenario.from_toml(arguments["scenario"]), arguments.get("site", {})
     known = ("patience", "longest", "ready_seconds", "time_scale", "test")
     chosen = {name: arguments[name] for name in known if name in arguments}
-    conditions = Conditions(pins=site.get("fingerprints"), **chosen)
+    options = DeploymentOptions(pins=site.get("fingerprints"), **chosen)
     path = Path(site.get("folder", ".")) / arguments.get("run", str(default_directory(scenario)))
-    status = Path(site.get("folder", ".")) / STATUS
 
     def show(table: dict[str, Any]) -> None:
+        status = Path(site.get("folder", ".")) / STATUS
         write_json(status, {"scenario_id": scenario.id(), "scheme": scenario.scheme, **table}, durable=False)
 
-    run = deploy(scenario, carrier, tuple(arguments["sites"]), path, conditions=conditions, show=show)
+    run = deploy(scenario, carrier, tuple(arguments["sites"]), path, options=options, show=show)
     return {"run": str(run.path), "summary": run.summary}

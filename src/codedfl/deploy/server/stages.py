@@ -1,16 +1,16 @@
-"""Stages of transfers between real sites, in two steps: all senders prepare and send; then all recipients take in.
+"""Stages of transfers between real sites, in two steps: all senders export and send, then all recipients absorb.
 
-Recipients keep what has come until the server knows that every parcel of the stage has arrived, and then take it in in
-the order of the transfers. So a stage that misses somebody changes nobody who receives.
+Recipients hold parcels until the server knows that all of the stage have arrived, and absorb them in the order of the
+transfers. So a stage with a lost device changes no recipient.
 """
 
 from collections.abc import Sequence
 from typing import Any, final
 
-from codedfl.deploy.protocol.fields import words
-from codedfl.deploy.protocol.wire import gathered, scattered
-from codedfl.deploy.server.correspondence import Correspondence, Question
-from codedfl.deploy.site.emulation import Occasion
+from codedfl.deploy.protocol.fields import one_line
+from codedfl.deploy.protocol.wire import pack_messages, unpack_messages
+from codedfl.deploy.server.channel import Channel, SiteRequest
+from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import Placed, Receive
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.network import TransferCosts
@@ -21,27 +21,26 @@ __all__ = ["Stages"]
 
 @final
 class Stages:
-    """Carries out one stage after the other."""
+    """Carries out stages of transfers."""
 
-    def __init__(self, letters: Correspondence) -> None:
-        self._letters = letters
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
         self._number = 0
 
     def carry(
         self,
         transfers: Sequence[Transfer],
         receive: Receive,
-        occasion: Occasion | None = None,
+        event: TransferEvent | None = None,
         *,
         parallel: bool = False,
     ) -> Placed:
-        """Do a stage; return what it cost, or who was missing so that nothing of it was taken in.
+        """Carry out a stage; return its costs, or the lost devices if nothing was absorbed.
 
-        Without an ``occasion`` it takes no time at sites that emulate slowness; with ``parallel`` recipients take
-        parcels at once there.
+        Without an ``event`` sites emulate no delays; with ``parallel`` emulated recipients receive parcels at once.
         """
         self._number += 1
-        stage = _Stage(self._letters, self._number, transfers, occasion, parallel=parallel)
+        stage = _Stage(self._channel, self._number, transfers, event, parallel=parallel)
         if stage.missing or not stage.export():
             stage.forget()
             return Placed([], stage.missing)
@@ -53,29 +52,28 @@ class Stages:
         return Placed([stage.costs(number) for number in range(len(transfers))])
 
     def _receive(self, sender: int, parcel: Message, receive: Receive) -> None:
-        """Give the server a parcel; one that it cannot take in is the sender's fault."""
+        """Pass a parcel to the server; if it is malformed, its sender is lost."""
         try:
             receive(sender, parcel)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            self._letters.lose(sender, f"what it sent to the server cannot be taken in ({type(error).__name__})")
+            self._channel.mark_lost(sender, f"the server cannot absorb its parcel ({type(error).__name__})")
             raise LostDevicesError(
-                f"{self._letters.sites[sender]} sent the server a parcel that it cannot take in; mend the site and "
-                "begin again"
+                f"{self._channel.sites[sender]} sent a parcel that the server cannot absorb; fix the site and restart"
             ) from error
 
 
 class _Stage:
     def __init__(
         self,
-        letters: Correspondence,
+        channel: Channel,
         number: int,
         transfers: Sequence[Transfer],
-        occasion: Occasion | None,
+        event: TransferEvent | None,
         *,
         parallel: bool,
     ) -> None:
-        self._letters = letters
-        self._fields = {"stage": number, "occasion": None if occasion is None else occasion.to_table()}
+        self._channel = channel
+        self._fields = {"stage": number, "occasion": None if event is None else event.to_table()}
         self._transfers = transfers
         self._turns = _turns(transfers, parallel=parallel)
         self._sent: dict[int, tuple[int, int]] = {}
@@ -86,38 +84,38 @@ class _Stage:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Parties that are gone."""
-        return tuple(device for device in self._parties if device in self._letters.lost)
+        """Senders and recipients that are lost."""
+        return tuple(device for device in self._parties if device in self._channel.lost)
 
     def export(self) -> bool:
-        """Let all senders prepare and send; tell whether everything has arrived."""
+        """Let all senders export and send; return whether all parcels arrived."""
         work: dict[int, list[int]] = {}
         for number, transfer in enumerate(self._transfers):
             work.setdefault(transfer.sender, []).append(number)
-        # sites may wait for parcels of others in emulated time: if one fails, nobody must wait for it
-        answers = self._letters.everyone(
+        # in emulated time sites wait for each other's parcels: if one fails, release the others
+        answers = self._channel.ask_all(
             {device: self._outgoing(numbers) for device, numbers in work.items()},
             if_one_fails=dict.fromkeys(self._parties, self._forgetting),
         )
         failed: dict[int, str] = {}
-        for device, heard in answers.items():
-            if heard.frame.kind != "answer":
-                failed[device] = words(heard.frame.fields.get("reason"))
+        for device, reply in answers.items():
+            if reply.frame.kind != "answer":
+                failed[device] = one_line(reply.frame.fields.get("reason"))
                 continue
             uploads = [number for number in work[device] if self._transfers[number].recipient == SERVER]
             try:
-                self.uploads |= scattered(heard.frame.arrays, uploads)
+                self.uploads |= unpack_messages(reply.frame.arrays, uploads)
             except EngineError as error:
                 failed[device] = str(error)
-            counts = zip(heard.frame.fields["macs"], heard.frame.fields["bits"], strict=True)
+            counts = zip(reply.frame.fields["macs"], reply.frame.fields["bits"], strict=True)
             self._sent |= dict(zip(work[device], counts, strict=True))
         if failed:
             self._blame(failed)
         return not self.missing
 
-    def _outgoing(self, numbers: Sequence[int]) -> Question:
+    def _outgoing(self, numbers: Sequence[int]) -> SiteRequest:
         chosen = {number: self._transfers[number] for number in numbers}
-        sites = self._letters.sites
+        sites = self._channel.sites
         parcels = [
             [
                 number,
@@ -128,47 +126,47 @@ class _Stage:
             for number, transfer in chosen.items()
         ]
         grants = {number: transfer.grant for number, transfer in chosen.items()}
-        return Question("export", {**self._fields, "parcels": parcels}, gathered(grants))
+        return SiteRequest("export", {**self._fields, "parcels": parcels}, pack_messages(grants))
 
     def _blame(self, failed: dict[int, str]) -> None:
-        """Find out who is gone after a parcel did not arrive: the recipient if it is silent, else the sender."""
+        """Decide who is lost after a failed delivery: the recipient if it is silent, else the sender."""
         self.forget()
         if not self.missing:
             for device, reason in failed.items():
-                self._letters.lose(device, reason)
+                self._channel.mark_lost(device, reason)
 
     def absorb(self) -> bool:
-        """Let all recipients take in what has come; tell whether all have."""
+        """Let all recipients absorb their parcels; return whether all have."""
         work: dict[int, list[int]] = {}
         for number, transfer in enumerate(self._transfers):
             if transfer.recipient != SERVER:
                 work.setdefault(transfer.recipient, []).append(number)
-        answers = self._letters.everyone({device: self._incoming(numbers) for device, numbers in work.items()})
-        for device, heard in answers.items():
-            self._taken |= dict(zip(work[device], heard.frame.fields["macs"], strict=True))
+        answers = self._channel.ask_all({device: self._incoming(numbers) for device, numbers in work.items()})
+        for device, reply in answers.items():
+            self._taken |= dict(zip(work[device], reply.frame.fields["macs"], strict=True))
         gone = [device for device in work if device not in answers]
         if gone and answers:
-            names = ", ".join(self._letters.sites[device] for device in gone)
+            names = ", ".join(self._channel.sites[device] for device in gone)
             raise LostDevicesError(
-                f"{names} got lost while others took in their parcels, so that data are nowhere whole; let the run go "
-                "on from its last state when all are back"
+                f"{names} got lost while others absorbed their parcels, so the data are incomplete; resume the run "
+                "when all sites are back"
             )
         return not gone
 
-    def _incoming(self, numbers: Sequence[int]) -> Question:
-        parcels = [[number, self._letters.sites[self._transfers[number].sender]] for number in numbers]
-        return Question("absorb", {**self._fields, "parcels": parcels})
+    def _incoming(self, numbers: Sequence[int]) -> SiteRequest:
+        parcels = [[number, self._channel.sites[self._transfers[number].sender]] for number in numbers]
+        return SiteRequest("absorb", {**self._fields, "parcels": parcels})
 
     def forget(self) -> None:
-        """Let all who are there drop what has come; who does not answer is lost."""
-        self._letters.everyone(dict.fromkeys(self._parties, self._forgetting))
+        """Let all parties drop the parcels of the stage; a silent one is lost."""
+        self._channel.ask_all(dict.fromkeys(self._parties, self._forgetting))
 
     @property
-    def _forgetting(self) -> Question:
-        return Question("forget", {"stage": self._fields["stage"]})
+    def _forgetting(self) -> SiteRequest:
+        return SiteRequest("forget", {"stage": self._fields["stage"]})
 
     def costs(self, number: int) -> TransferCosts:
-        """Return what a transfer took, as its parties say."""
+        """Return the costs of a transfer as its parties report them."""
         transfer, (export_macs, bits) = self._transfers[number], self._sent[number]
         return TransferCosts(
             transfer.sender,
@@ -182,7 +180,7 @@ class _Stage:
 
 
 def _turns(transfers: Sequence[Transfer], *, parallel: bool) -> list[int | None]:
-    """Return of each parcel the place among those to its recipient; none where they come at once."""
+    """Return the position of each parcel among those to its recipient; None if received in parallel."""
     count: dict[int, int] = {}
     turns: list[int | None] = []
     for transfer in transfers:

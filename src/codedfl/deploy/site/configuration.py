@@ -1,26 +1,7 @@
-"""A site of a deployment as its owner sets it up: one small TOML file that no server can change.
-
-    name = "device-3"
-    key = "device-3.key"                    # made by make_key; nobody else may read it
-    schemes = ["sealed-coded"]              # what the owner agrees to; left out: any
-
-    [data]
-    source = "mine.csv"                     # a file, or a named data set of which this is part 3 of 25:
-    part = 3
-    parts = 25
-
-    [peers]                                 # fingerprints of the other sites' keys
-    device-1 = "sha256:..."
-
-    [emulation]                             # be as slow as the scenario says of this device, a hundred times faster
-    time_scale = 0.01
-
-Paths are relative to the file.
-"""
+"""The settings of a site (``site.toml``, docs/deployment.md), which its owner writes and no server can change."""
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,33 +12,21 @@ from codedfl.data import SOURCES, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.host import DeviceHost, Holding, Site
+from codedfl.deploy.site.host import DeviceHost, LocalData, Site
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import DeviceGroup, Links, Scenario
 from codedfl.settings import Settings, setting
 from codedfl.task import Shard, feature_map, load_data, load_shard, partition_rows
 
-__all__ = ["SiteData", "SiteEmulation", "SiteSettings", "load_site", "make_host", "make_key", "site_name"]
+__all__ = ["SiteData", "SiteEmulation", "SiteSettings", "make_host", "read_settings"]
 
-_FOR_THE_ADAPTER = ("host", "patience", "folder")
-
-
-def site_name(device: int) -> str:
-    """Return the usual name of a device's site."""
-    return f"device-{device + 1}"
-
-
-def make_key(path: Path) -> str:
-    """Make a key file for a site; return the fingerprint that the others pin."""
-    key = DeviceKey()
-    key.write(path)
-    return key.fingerprint
+_ADAPTER_KEYS = ("host", "patience", "folder")
 
 
 class SiteData(Settings, table="data"):
-    """A file of this site, or part ``part`` (counted from 1) of ``parts`` of a source that the scenario cuts up.
+    """A file of this site, or part ``part`` (from 1) of ``parts`` of a source that the scenario partitions.
 
-    ``classes`` are the labels of all sites, in an order that all agree on; left out, every site must have all of them.
+    ``classes`` lists the labels of all sites, in the same order everywhere; without it every site must have all.
     """
 
     source: str = setting()
@@ -69,7 +38,7 @@ class SiteData(Settings, table="data"):
     classes: tuple[str, ...] = setting(default=())
 
     def check(self) -> None:
-        """Refuse half of a part, and a named data set as a whole."""
+        """Refuse incomplete parts, and a named data set as a whole."""
         if (self.part is None) != (self.parts is None) or (self.part or 0) > (self.parts or 0):
             raise ScenarioError(
                 f"data.part = {self.part} and data.parts = {self.parts} must say which part of how many"
@@ -79,9 +48,9 @@ class SiteData(Settings, table="data"):
 
 
 class SiteEmulation(Settings, table="emulation"):
-    """Slowness: with ``mac_rate`` that of a device of these rates, without it that which the scenario declares.
+    """Emulation of a device with these rates, or without ``mac_rate`` of the scenario's device.
 
-    ``links = false``: only computing is slowed, because the network is slow by itself.
+    ``links = false``: only computing is emulated, because the network itself is slow.
     """
 
     time_scale: float = setting(default=1.0, above=0)
@@ -107,19 +76,19 @@ class SiteEmulation(Settings, table="emulation"):
 
 
 class SiteSettings(Settings):
-    """The whole file."""
+    """The settings of a site."""
 
     name: str = setting()
     data: SiteData = setting()
     key: str = setting(default="")
     schemes: tuple[str, ...] = setting(default=())
     trust_server: bool = setting(default=False)
-    """Take the server's word for the others' keys instead of fingerprints: no protection against the server."""
+    """Accept the keys that the server announces instead of ``peers``: no protection against the server."""
     emulation: SiteEmulation | None = setting(default=None)
     peers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def check(self) -> None:
-        """Refuse peers that are no fingerprints."""
+        """Refuse invalid fingerprints."""
         for name, shown in self.peers.items():
             if not (isinstance(shown, str) and re.fullmatch("sha256:[0-9a-f]{64}", shown)):
                 raise ScenarioError(
@@ -129,14 +98,14 @@ class SiteSettings(Settings):
             raise ScenarioError("trust_server = true makes peers meaningless; keep one of them")
 
     def site(self, folder: Path) -> Site:
-        """Return the site, its key read; paths are relative to ``folder``."""
+        """Return the site, with its key loaded; paths are relative to ``folder``."""
         key = DeviceKey.read(folder / self.key) if self.key else None
         pins = None if self.trust_server else dict(self.peers)
         return Site(self.name, lambda scenario: _load(self.data, folder, scenario), key, pins, self.schemes)
 
 
-def _load(settings: SiteData, folder: Path, scenario: Scenario) -> Holding:
-    """Load what the owner offers; where it lies is the owner's matter, never the server's."""
+def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
+    """Load the owner's data; the server's scenario never names the file."""
     named = settings.source in SOURCES
     place = settings.source if named else str(folder / settings.source)
     if settings.part is None:
@@ -145,49 +114,38 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> Holding:
             Path(place), target=settings.target or None, kind=settings.kind, classes=settings.classes, dtype=dtype
         )
         shard = Shard(feature_map(scenario, rows.x.shape[1]).transform(rows.x), rows.targets.astype(np.dtype(dtype)))
-        return Holding(shard, rows.kind, rows.classes)
+        return LocalData(shard, rows.kind, rows.classes)
     if settings.parts != scenario.fleet.size:
         raise DataError(
             f"this site has part {settings.part} of {settings.parts}, but the fleet has {scenario.fleet.size} devices; "
-            "cut the data into as many parts"
+            "split the data into as many parts"
         )
     loaded = load_data(scenario.with_settings(_own_data(settings, folder, scenario) | {"data.source": place}))
     rows_of = partition_rows(scenario, loaded.y_train, loaded.samples)
     features = feature_map(scenario, loaded.inputs)
-    return Holding(load_shard(scenario, loaded, rows_of[settings.part - 1], features), loaded.kind, loaded.class_names)
+    return LocalData(
+        load_shard(scenario, loaded, rows_of[settings.part - 1], features), loaded.kind, loaded.class_names
+    )
 
 
 def _own_data(settings: SiteData, folder: Path, scenario: Scenario) -> dict[str, str]:
-    """Return what takes the place of the server's paths."""
+    """Return the settings that replace the server's paths."""
     if bool(scenario.data.test_source) != bool(settings.test_source):
         raise DataError(
             f"data.test_source is '{settings.test_source}' here and '{scenario.data.test_source}' in the scenario; "
-            "either both or none must have test samples apart"
+            "either both or none must have separate test samples"
         )
     test = str(folder / settings.test_source) if settings.test_source else ""
     return {"data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
 
 
 def read_settings(table: Mapping[str, Any]) -> SiteSettings:
-    """Read a site's table; what is for the adapter of a network is left aside."""
-    own = {name: value for name, value in table.items() if name not in _FOR_THE_ADAPTER}
-    return SiteSettings.from_table(own)
-
-
-def load_site(path: Path) -> tuple[Site, SiteSettings]:
-    """Read a site's file."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"cannot read the site '{path}' ({error.strerror}); check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"the site '{path}' is not valid TOML: {error}") from None
-    settings = read_settings(table)
-    return settings.site(path.parent), settings
+    """Validate a site's table without the keys of the network adapter."""
+    return SiteSettings.from_table({name: value for name, value in table.items() if name not in _ADAPTER_KEYS})
 
 
 def make_host(table: Mapping[str, Any], peers: Peers) -> Host:
-    """Make the host of a site from its table, in which the adapter has put the ``folder`` of the file."""
+    """Create the host of a site from its table, to which the adapter has added the ``folder`` of the file."""
     settings = read_settings(table)
-    slow = settings.emulation
-    return DeviceHost(settings.site(Path(table["folder"])), peers, None if slow is None else slow.of)
+    emulation = settings.emulation
+    return DeviceHost(settings.site(Path(table["folder"])), peers, None if emulation is None else emulation.of)

@@ -1,4 +1,4 @@
-"""One thing at a time: a device takes up questions in their order, and drops those that nobody awaits any more."""
+"""The queue of a device's requests: one at a time, in order; those that nobody awaits any more are cancelled."""
 
 import threading
 import time
@@ -6,58 +6,58 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
-__all__ = ["Repeated", "Superseded", "Turns"]
+__all__ = ["Cancelled", "DuplicateRequest", "RequestQueue"]
 
 
-class Superseded(BaseException):
-    """Nobody awaits the answer any more."""
+class Cancelled(BaseException):
+    """Nobody awaits the reply any more."""
 
 
-class Repeated(BaseException):
-    """The question has come before, and is answered once."""
+class DuplicateRequest(BaseException):
+    """The request has been received before."""
 
 
 @final
-class Turns:
-    """The order of work of one device in one run; used by all threads that ask it."""
+class RequestQueue:
+    """The requests of one session; thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._claimed: set[int] = set()
         self._waiting: set[int] = set()
         self._busy = False
-        self._dropped_below = 0
+        self._cancelled_below = 0
         self._closed = False
 
     def claim(self, number: int) -> None:
-        """Take up a question, which nobody else may: a network that brings it twice has it done once."""
+        """Register a request, so that a duplicate is not carried out."""
         with self._changed:
             if number in self._claimed:
-                raise Repeated
+                raise DuplicateRequest
             self._claimed.add(number)
 
-    def drop_below(self, number: int) -> None:
-        """Let questions with smaller numbers be dropped where they can be: those that wait, and those that sleep."""
+    def cancel_below(self, number: int) -> None:
+        """Cancel waiting and sleeping requests with smaller numbers, if they are cancellable."""
         with self._changed:
-            self._dropped_below = max(self._dropped_below, number)
+            self._cancelled_below = max(self._cancelled_below, number)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Drop everything."""
+        """Cancel all requests."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     @contextmanager
-    def turn(self, number: int, *, droppable: bool) -> Iterator[None]:
-        """Wait until it is this question's turn, the smallest number first."""
+    def slot(self, number: int, *, cancellable: bool) -> Iterator[None]:
+        """Wait for the turn of a request, smallest number first, and work alone."""
         with self._changed:
             self._waiting.add(number)
             try:
                 while self._busy or number > min(self._waiting):
-                    self._check(number, droppable)
+                    self._check(number, cancellable)
                     self._changed.wait()
-                self._check(number, droppable)
+                self._check(number, cancellable)
                 self._busy = True
             finally:
                 self._waiting.discard(number)
@@ -69,15 +69,15 @@ class Turns:
                 self._busy = False
                 self._changed.notify_all()
 
-    def sleep(self, seconds: float, number: int, *, droppable: bool) -> None:
-        """Let time pass, for as long as somebody awaits the answer."""
+    def sleep(self, seconds: float, number: int, *, cancellable: bool) -> None:
+        """Sleep unless the request is cancelled."""
         until = time.monotonic() + seconds
         with self._changed:
-            self._check(number, droppable)
+            self._check(number, cancellable)
             while (left := until - time.monotonic()) > 0:
                 self._changed.wait(left)
-                self._check(number, droppable)
+                self._check(number, cancellable)
 
-    def _check(self, number: int, droppable: bool) -> None:
-        if self._closed or (droppable and number < self._dropped_below):
-            raise Superseded
+    def _check(self, number: int, cancellable: bool) -> None:
+        if self._closed or (cancellable and number < self._cancelled_below):
+            raise Cancelled

@@ -1,7 +1,7 @@
-"""A device's incoming link while parcels take their emulated time: one after the other, in the order of the stage.
+"""A device's emulated incoming link: parcels arrive one after the other, in the order of the stage.
 
-As in the delay model, a parcel that comes early waits for those that are before it, and its sender with it; what the
-server relays waits without its sender.
+As in the delay model, an early parcel waits for its predecessors, and its sender with it; a relayed parcel waits
+without its sender.
 """
 
 import threading
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import final
 
-from codedfl.deploy.site.locks import Superseded
+from codedfl.deploy.site.locks import Cancelled
 
 __all__ = ["Reception"]
 
@@ -19,16 +19,16 @@ class _Link:
     """The link in one stage."""
 
     following: int = 0
-    """The turn of the next parcel that goes over it."""
+    """The turn of the next parcel."""
     busy: float = 0.0
-    """Until when parcels go over it."""
+    """When the link becomes free."""
     come: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """Of those that wait for others before them: when they came and how long they take."""
+    """Arrival and duration of parcels that wait for their predecessors, by turn."""
     ends: dict[int, float] = field(default_factory=dict)
-    """When each parcel has arrived."""
+    """When each parcel is received."""
 
     def settle(self) -> None:
-        """Say when parcels arrive, for as many as that is known of."""
+        """Compute the end of every parcel whose predecessors are known."""
         while self.following in self.come:
             came, seconds = self.come.pop(self.following)
             self.ends[self.following] = self.busy = max(came, self.busy) + seconds
@@ -37,7 +37,7 @@ class _Link:
 
 @final
 class Reception:
-    """What comes to one device in one run; used by all threads that bring it parcels."""
+    """The incoming link of one device in one session; thread-safe."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -46,7 +46,7 @@ class Reception:
         self._closed = False
 
     def alone(self, stage: int, seconds: float) -> None:
-        """Let a parcel come that shares the link with no other, and wait until it has arrived."""
+        """Receive a parcel in parallel with others, and wait until it has arrived."""
         with self._changed:
             link = self._link(stage)
             end = time.monotonic() + seconds
@@ -54,10 +54,10 @@ class Reception:
             self._sleep(stage, end)
 
     def in_turn(self, stage: int, turn: int, seconds: float, *, wait: bool) -> None:
-        """Let a parcel come whose turn, counted from 0, is known, and ``wait`` until it has arrived."""
+        """Receive a parcel in its turn, counted from 0, and ``wait`` until it has arrived."""
         with self._changed:
             link = self._link(stage)
-            if turn >= link.following:  # else it came before, and is brought again
+            if turn >= link.following:  # else it is a repetition
                 link.come.setdefault(turn, (time.monotonic(), seconds))
             link.settle()
             self._changed.notify_all()
@@ -67,24 +67,24 @@ class Reception:
                 self._sleep(stage, link.ends[turn])
 
     def over(self, stage: int) -> float:
-        """Return when the last parcel of a stage has arrived, and forget the stage."""
+        """Return when the last parcel of a stage has arrived, and drop the stage."""
         with self._changed:
             return self._links.pop(stage, _Link(busy=time.monotonic())).busy
 
     def release(self, stage: int) -> None:
-        """Let nobody wait in a stage any more: it will not be finished."""
+        """Abandon a stage: nobody waits in it any more."""
         with self._changed:
             self._released.add(stage)
             self._links.pop(stage, None)
             self._changed.notify_all()
 
     def released(self, stage: int) -> bool:
-        """Tell whether a stage has been given up."""
+        """Return whether a stage is abandoned."""
         with self._changed:
             return stage in self._released
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """End all waiting."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -98,5 +98,5 @@ class Reception:
 
     def _goes_on(self, stage: int) -> bool:
         if self._closed:
-            raise Superseded
+            raise Cancelled
         return stage not in self._released

@@ -1,4 +1,4 @@
-"""What a site knows of the session it is in: its data, its device, its parcels, and in which order it works."""
+"""A site's session with a server: its data, device, parcels and queue of requests."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -10,8 +10,8 @@ import numpy as np
 from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member
-from codedfl.deploy.site.emulation import Emulation, Errand, Occasion
-from codedfl.deploy.site.locks import Turns
+from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
+from codedfl.deploy.site.locks import RequestQueue
 from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
 from codedfl.errors import DataError, EngineError, UsageError
@@ -19,23 +19,23 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Public, Scheme, SharingDevice
 from codedfl.task import Shard
 
-__all__ = ["Emulate", "Holding", "Session", "Site"]
+__all__ = ["Emulate", "LocalData", "Session", "Site"]
 
 Emulate = Callable[[Scenario, int], Emulation]
-"""Says for a scenario and the number of a device how slow it is."""
+"""Returns the emulation of a device of a scenario."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Holding:
-    """What a site holds for a scenario: its data, and of a classification the names of all classes."""
+class LocalData:
+    """A site's data for a scenario, and the classes of a classification."""
 
     shard: Shard
     kind: str
     classes: tuple[str, ...] = ()
 
     def check(self, site: str) -> None:
-        """Refuse data that nobody can compute with."""
+        """Refuse missing and infinite numbers."""
         for what, values in (("features", self.shard.x), ("targets", self.shard.y)):
             if not np.isfinite(values).all():
                 raise DataError(f"the {what} of {site} hold missing or infinite numbers; remove or replace them")
@@ -44,15 +44,14 @@ class Holding:
 @final
 @dataclass(frozen=True, eq=False)
 class Site:
-    """A site as its owner set it up.
+    """A site as its owner configures it.
 
-    ``load`` brings the data for a scenario: the server never says where data lie. Without a ``key`` no parcels can be
-    exchanged; ``pins`` are the fingerprints of the others' keys (``deploy.protocol.envelopes``). ``schemes`` are those
-    that the owner agrees to; none means any.
+    ``load`` returns the data for a scenario; the server never names a file. Parcels need a ``key`` and ``pins``, the
+    key fingerprints of the other sites. ``schemes`` are those that the owner allows; empty means any.
     """
 
     name: str
-    load: Callable[[Scenario], Holding] = field(repr=False)
+    load: Callable[[Scenario], LocalData] = field(repr=False)
     key: DeviceKey | None = None
     pins: Mapping[str, str] | None = None
     schemes: tuple[str, ...] = ()
@@ -60,14 +59,14 @@ class Site:
 
 @final
 class Session:
-    """One session of a server with a site; it is prepared once."""
+    """One session of a server with a site; it can be prepared once."""
 
-    def __init__(self, name: str, site: Site, scenario: Scenario, holding: Holding) -> None:
+    def __init__(self, name: str, site: Site, scenario: Scenario, local_data: LocalData) -> None:
         self.name = name
         self.scenario = scenario
-        self.holding = holding
+        self.local_data = local_data
         self.own = None if site.key is None else Member.of(site.key)
-        self.turns = Turns()
+        self.queue = RequestQueue()
         self.inbox = Inbox()
         self.reception = Reception()
         self.slow: Emulation | None = None
@@ -82,33 +81,33 @@ class Session:
     def device(self) -> Device:
         """The device of the scheme."""
         if self._device is None:
-            raise EngineError("this site is not prepared for the run; prepare it first")
+            raise EngineError("this site is not prepared for the session; prepare it first")
         return self._device
 
     @property
     def sharing(self) -> SharingDevice:
-        """The device, where it exchanges parcels."""
+        """The device, if it exchanges parcels."""
         if not isinstance(self.device, SharingDevice):
             raise EngineError("the devices of this scheme exchange no parcels; choose another scheme")
         return self.device
 
     @property
     def envelopes(self) -> Envelopes:
-        """What parcels are closed with."""
+        """The encryption of parcels."""
         if self._envelopes is None:
             raise EngineError(
-                "this site has no key, so that it can exchange no parcels; make one and name it in the site"
+                "this site has no key and can exchange no parcels; create one and name it in its site.toml"
             )
         return self._envelopes
 
     def announce(self, told: Mapping[str, Any], emulate: Emulate | None) -> tuple[Scheme[Any], int]:
-        """Take what the server says of the run; return the scheme, and which device of it this site is.
+        """Read the server's description of the run; return the scheme and the index of this device.
 
-        It is taken once: a second time, numbers that parcels are told apart by would begin anew.
+        Only once per session: a second time would restart the sequence numbers of parcels.
         """
         with self._lock:
             if self._begun:
-                raise EngineError("this site has been prepared for this session before; begin another one")
+                raise EngineError("this site has already been prepared for this session; start another one")
             self._begun = True
         index, public = fields.count(told, "index"), self._public(told)
         scheme = schemes.build(self.scenario, public)
@@ -116,20 +115,15 @@ class Session:
             raise UsageError(scheme.unfit_for_sites)
         if self.own is not None and self._site.key is not None:
             self._envelopes = Envelopes(
-                self._site.name,
-                self._site.key,
-                self.own,
-                _members(told),
-                fields.text(told, "run"),
-                self._site.pins,
+                self._site.name, self._site.key, self.own, _members(told), fields.text(told, "run"), self._site.pins
             )
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
         return scheme, index
 
     def _public(self, told: Mapping[str, Any]) -> Public:
-        """Read what everybody knows, and see that this site is in it as it is."""
-        own, index = self.holding.shard, fields.count(told, "index")
+        """Read the public facts of the run and check those of this site."""
+        own, index = self.local_data.shard, fields.count(told, "index")
         sites, samples = fields.names(told, "sites"), fields.counts(told, "samples")
         dtype = fields.text(told, "dtype")
         shape = fields.count(told, "features"), fields.count(told, "outputs")
@@ -149,26 +143,26 @@ class Session:
             delays=schemes.known_delays(self.scenario),
         )
 
-    def errand(self, occasion: Occasion | None) -> Errand | None:
-        """Return the emulated part in an exchange of parcels, if one is told and if any is emulated."""
-        return None if self.slow is None or occasion is None else self.slow.errand(occasion)
+    def transfer_delays(self, event: TransferEvent | None) -> TransferDelays | None:
+        """Return the emulated delays of a transfer, if any."""
+        return None if self.slow is None or event is None else self.slow.transfer_delays(event)
 
     def close(self) -> None:
-        """Drop what is going on."""
-        self.turns.close()
+        """Cancel all work."""
+        self.queue.close()
         self.reception.close()
 
     def take_up(self, device: Device) -> None:
-        """Keep the device that the scheme has made."""
+        """Store the device of the scheme."""
         self._device = device
 
 
 def _members(told: Mapping[str, Any]) -> dict[str, Member]:
-    """Read what each site shows of itself."""
+    """Read public key and nonce of each site."""
     try:
         shown = {str(site): tuple(bytes.fromhex(text) for text in pair) for site, pair in told["members"].items()}
         return {site: Member(public, nonce) for site, (public, nonce) in shown.items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise EngineError(
-            "what the server tells of the sites' keys cannot be read; check that versions agree"
+            "the keys of the sites that the server announces cannot be read; check that versions agree"
         ) from None

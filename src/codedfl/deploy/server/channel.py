@@ -1,0 +1,305 @@
+"""The server's channel to all sites: numbered requests, and replies of which only valid ones count.
+
+Refused and logged with the site's name: unreadable replies, replies to no open request or of another session,
+duplicates, arrays of an unexpected format or shape, numbers that are not finite. A site is lost if it is unreachable,
+sends an invalid reply, does not answer for ``patience`` seconds although it is pinged, takes longer than ``longest``
+for one request, or than ``patience`` after it has answered another request instead.
+"""
+
+import logging
+import math
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+
+from codedfl.deploy.protocol.carrier import Carrier, Delivered
+from codedfl.deploy.protocol.fields import is_count, is_real, one_line
+from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
+from codedfl.errors import EngineError
+from codedfl.schemes.messages import Layout, Message, layout
+
+__all__ = ["Channel", "Clock", "SiteReply", "SiteRequest"]
+
+Clock = Callable[[], float]
+"""Returns seconds since some fixed time."""
+
+_WORKING = ("prepare", "reply", "export", "absorb")
+_MISMATCH = "it answers another request than the open one"
+_UNREACHABLE = "it cannot be reached"
+
+_log = logging.getLogger(__name__)
+
+
+@final
+@dataclass(frozen=True)
+class SiteRequest:
+    """A request to a site, with the layout of the arrays that are expected back."""
+
+    kind: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    arrays: Message = field(default_factory=dict, repr=False)
+    expected: Layout | None = field(default=None, repr=False)
+
+
+@final
+@dataclass(frozen=True)
+class SiteReply:
+    """A valid reply to an open request; ``bits`` is its size as transmitted."""
+
+    device: int
+    tag: int
+    frame: Frame
+    seconds: float
+    bits: int
+
+
+@dataclass
+class _OpenRequest:
+    device: int
+    request: SiteRequest
+    since: float
+    mismatched_since: float | None = None
+    """When a reply to another request came instead."""
+
+
+@final
+class Channel:
+    """Sends requests and receives replies; not thread-safe."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        sites: Sequence[str],
+        *,
+        patience: float = 30.0,
+        longest: float = 3600.0,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        if not 0 < patience <= longest or len(set(sites)) != len(sites):
+            raise ValueError(f"need 0 < patience <= longest and sites that differ; got {patience}, {longest}, {sites}")
+        self.sites = tuple(sites)
+        self.clock = clock
+        self.session = secrets.token_hex(16)
+        self.lost: dict[int, str] = {}
+        """Lost devices and the reasons."""
+        self.refused: list[str] = []
+        """Refused messages, with sites and reasons."""
+        self._carrier = carrier
+        self._patience = patience
+        self._longest = longest
+        self._tag = secrets.randbits(40)  # late replies of an earlier session must not match
+        self._open: dict[int, _OpenRequest] = {}
+        self._discarded: set[int] = set()
+        self._silent_since: dict[int, float] = {}
+        self._listened = clock()
+        self._asked: set[int] = set()
+        self._early: deque[SiteReply] = deque()
+
+    def ask(self, device: int, request: SiteRequest) -> tuple[int, int]:
+        """Send a request; return its number and its size in bits."""
+        self._tag += 1
+        fields = {**request.fields, "session": self.session, "number": self._tag}
+        payload = encode(Frame(request.kind, fields, request.arrays))
+        now = self.clock()
+        self._open[self._tag] = _OpenRequest(device, request, now)
+        self._silent_since.setdefault(device, now)
+        self._asked.add(device)
+        self._carrier.send(self.sites[device], payload, self._tag)
+        return self._tag, 8 * len(payload)
+
+    def awaited(self, device: int) -> bool:
+        """Return whether a device has an open request."""
+        return any(entry.device == device and entry.request.kind != "ping" for entry in self._open.values())
+
+    @property
+    def open(self) -> bool:
+        """Whether any request is open."""
+        return any(entry.request.kind != "ping" for entry in self._open.values())
+
+    def discard_open(self) -> None:
+        """Ignore the replies to all open requests."""
+        self._early.clear()
+        self._discarded |= set(self._open)
+        self._open.clear()
+
+    def receive(self, until: float | None) -> SiteReply | None:
+        """Return the next valid reply; None at the time ``until`` of the clock, or if no request is open."""
+        self.poll()
+        while not self._early:
+            if not self.open:
+                return None
+            wait = self._patience / 4 if until is None else min(self._patience / 4, max(0.0, until - self.clock()))
+            delivered = self._next(wait)
+            if delivered is not None and (reply := self._accept(delivered)) is not None:
+                return reply
+            if delivered is None and until is not None and self.clock() >= until:
+                return None
+            self._check_silence()
+        return self._early.popleft()
+
+    def ask_all(
+        self, requests: Mapping[int, SiteRequest], *, if_one_fails: Mapping[int, SiteRequest] | None = None
+    ) -> dict[int, SiteReply]:
+        """Ask several devices and wait for all replies; devices without a reply are lost.
+
+        As soon as one of them is lost or replies with an error, the requests ``if_one_fails`` are sent as well, to
+        release others that wait for it.
+        """
+        asked = [device for device in requests if device not in self.lost]
+        tags = {self.ask(device, requests[device])[0] for device in asked}
+        further: set[int] = set()
+        found: list[SiteReply] = []
+        while any(tag in self._open for tag in tags | further):
+            reply = self.receive(None if if_one_fails is None else self.clock() + self._patience / 4)
+            found += [] if reply is None else [reply]
+            failed = reply is not None and reply.frame.kind == "error"
+            if if_one_fails is not None and (failed or any(device in self.lost for device in asked)):
+                reachable = [device for device in if_one_fails if device not in self.lost]
+                further = {self.ask(device, if_one_fails[device])[0] for device in reachable}
+                if_one_fails = None
+        found += self._early
+        self._early = deque(reply for reply in found if reply.tag not in tags | further)
+        return {reply.device: reply for reply in found if reply.tag in tags}
+
+    def end_session(self) -> None:
+        """End the session at all sites that were asked and are not lost."""
+        self.discard_open()
+        self.ask_all(dict.fromkeys(sorted(self._asked), SiteRequest("forget", {"stage": None})))
+
+    def mark_lost(self, device: int, reason: str) -> None:
+        """Mark a device as lost, and discard its open requests."""
+        if device not in self.lost:
+            self.lost[device] = reason
+            _log.warning("%s is lost: %s", self.sites[device], reason)
+        discarded = {tag for tag, entry in self._open.items() if entry.device == device}
+        self._discarded |= discarded
+        for tag in discarded:
+            del self._open[tag]
+        self._silent_since.pop(device, None)
+
+    def poll(self) -> None:
+        """Accept what has arrived, and check for silent sites.
+
+        Time in which the server did not listen, and so did not ping, does not count as silence.
+        """
+        now = self.clock()
+        away = max(0.0, now - self._listened - self._patience / 4)
+        for device, since in self._silent_since.items():
+            self._silent_since[device] = min(now, since + away)
+        while (delivered := self._next(0.0)) is not None:
+            if (reply := self._accept(delivered)) is not None:
+                self._early.append(reply)
+        self._check_silence()
+
+    def _next(self, timeout: float) -> Delivered | None:
+        delivered = self._carrier.next(timeout)
+        self._listened = self.clock()
+        return delivered
+
+    def _check_silence(self) -> None:
+        """Mark devices lost whose time is over, and ping those that have been silent for long."""
+        now = self.clock()
+        for device, since in list(self._silent_since.items()):
+            if now - since > self._patience:
+                self.mark_lost(device, f"no sign of life for {self._patience:g} s")
+        for entry in list(self._open.values()):
+            if now - entry.since > self._longest:
+                self.mark_lost(entry.device, f"no answer for {self._longest:g} s")
+            elif entry.mismatched_since is not None and now - entry.mismatched_since > self._patience:
+                self.mark_lost(entry.device, _MISMATCH)
+        pinged = {entry.device for entry in self._open.values() if entry.request.kind == "ping"}
+        for device in {entry.device for entry in self._open.values()} - pinged:
+            if now - self._silent_since.get(device, now) > self._patience / 4:
+                self.ask(device, SiteRequest("ping"))
+
+    def _accept(self, delivered: Delivered) -> SiteReply | None:
+        """Return a valid reply to an open request; any message shows that its sender is alive."""
+        device = self.sites.index(delivered.site) if delivered.site in self.sites else None
+        reply = self._validated(device, delivered)
+        if device is not None and delivered.payload is not None:
+            self._silent_since.pop(device, None)
+            if self.awaited(device):
+                self._silent_since[device] = self.clock()
+        return reply
+
+    def _validated(self, device: int | None, delivered: Delivered) -> SiteReply | None:
+        """Return a valid reply to an open request; refuse everything else."""
+        site, entry = delivered.site, self._open.get(delivered.tag)
+        if delivered.tag in self._discarded:
+            self._discarded.discard(delivered.tag)
+            if device is not None and delivered.payload is None:
+                self.mark_lost(device, _UNREACHABLE)
+            return None
+        if entry is None or device != entry.device:
+            self._refuse(site, "it answers a request that is not open, or answers twice")
+            return None
+        if delivered.payload is None:
+            self.mark_lost(device, _UNREACHABLE)
+            return None
+        try:
+            frame = decode(delivered.payload, most=_largest_arrays(entry.request))
+            if (frame.fields.get("session"), frame.fields.get("number")) != (self.session, delivered.tag):
+                self._refuse(site, _MISMATCH)
+                entry.mismatched_since = self.clock() if entry.mismatched_since is None else entry.mismatched_since
+                return None
+            if frame.kind == "repeated":
+                self._refuse(site, "the request has come to it twice")  # it is working on the first
+                return None
+            del self._open[delivered.tag]
+            _check(frame, entry.request)
+        except EngineError as error:
+            self._refuse(site, str(error))
+            self.mark_lost(device, str(error))
+            return None
+        if entry.request.kind == "ping":
+            return None
+        return SiteReply(device, delivered.tag, frame, delivered.seconds, 8 * len(delivered.payload))
+
+    def _refuse(self, site: str, reason: str) -> None:
+        self.refused.append(f"{site}: {one_line(reason)}")
+        _log.warning("refused a message from %s: %s", site, reason)
+
+
+def _check(frame: Frame, request: SiteRequest) -> None:
+    """Refuse errors and invalid replies."""
+    if frame.kind == "superseded":
+        raise EngineError("another server has taken it over")
+    if frame.kind == "error" and request.kind == "export" and "unreached" in frame.fields:
+        return  # sender or recipient may be at fault; the stage decides
+    if frame.kind != "answer":
+        raise EngineError(one_line(frame.fields.get("reason", f"it answered '{frame.kind}'")))
+    if not _has_costs(frame, request):
+        raise EngineError("its reply lacks valid costs")
+    if request.expected is not None and layout(frame.arrays) != dict(request.expected):
+        found = {name: f"{dtype.name}{list(shape)}" for name, (dtype, shape) in layout(frame.arrays).items()}
+        raise EngineError(f"its reply holds {one_line(found or 'nothing')}, which is not what was requested")
+    for name, array in frame.arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise EngineError(f"array '{one_line(name)}' of its answer holds numbers that are not finite")
+
+
+def _largest_arrays(request: SiteRequest) -> int:
+    """Return the largest size of a reply's arrays in bytes."""
+    if request.expected is not None:
+        return sum(dtype.itemsize * math.prod(shape) for dtype, shape in request.expected.values())
+    return LARGEST_FRAME if request.kind in ("reply", "export") else 0
+
+
+def _has_costs(frame: Frame, request: SiteRequest) -> bool:
+    """Return whether a reply has its costs: one number for a round, one per parcel for stages."""
+    if request.kind in _WORKING and not is_real(frame.fields.get("working_seconds")):
+        return False
+    if request.kind == "reply":
+        return is_count(frame.fields.get("macs"))
+    for name in {"export": ("macs", "bits"), "absorb": ("macs",)}.get(request.kind, ()):
+        values = frame.fields.get(name)
+        if not isinstance(values, list) or len(values) != len(request.fields["parcels"]):
+            return False
+        if not all(map(is_count, values)):
+            return False
+    return True

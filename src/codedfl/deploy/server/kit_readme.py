@@ -1,0 +1,48 @@
+"""The README of a folder of start-up kits."""
+
+from codedfl.deploy.flare.kits import Kits
+from codedfl.scenario import Scenario
+
+__all__ = ["kit_readme"]
+
+
+def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
+    """Return the steps from a folder of kits to a trained model."""
+    steps = [
+        "On every host: Python 3.11 or newer, and `pip install 'codedfl[flare]'`, the same version everywhere.",
+        f"Copy the folder `server` to the host that devices reach as `{kits.host}`, and each folder `{kits.sites[0]}`, "
+        "... to the host of that device, over a confidential channel (each holds a private key; keep mode 700), and "
+        "delete the copy here. The folder `admin` and `kits.json` stay with the organiser.",
+        f"Open TCP port {kits.port} of `{kits.host}` for devices and admin. Devices need no open port: all connections "
+        "go to the server.",
+        _data_step(scenario),
+    ]
+    if own_keys:
+        steps.append(
+            "Owners of devices: the first `codedfl deploy start` creates the key of the device and prints its "
+            "fingerprint. Tell it to the owners of all other devices over a channel that the server cannot alter, and "
+            'enter theirs in `site.toml` under `[peers]`: `device-1 = "sha256:..."`. Devices without an entry exchange '
+            "nothing."
+        )
+    steps += [
+        "On each host: `codedfl deploy start DIR` with its folder (`--foreground` under a supervisor such as systemd).",
+        "Organiser: `codedfl deploy train DIR` with the folder that holds `kits.json`.",
+        "On each host: `codedfl deploy status DIR`; in the end `codedfl deploy stop DIR`.",
+    ]
+    numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
+    return (
+        f"# Start-up kits: {len(kits.sites)} devices and a server at {kits.host}:{kits.port}\n\n{numbered}\n\n"
+        "Troubleshooting: docs/deployment.md of codedfl.\n"
+    )
+
+
+def _data_step(scenario: Scenario) -> str:
+    if scenario.data.elsewhere:
+        return (
+            "Owners of devices: put your data file beside `site.toml` and name it there under `[data]`; for a "
+            "classification use the same list `classes` at all sites. The server never learns the path."
+        )
+    return (
+        f"Devices use their parts of `{scenario.data.source}`, as `[data]` in each `site.toml` says; an owner with own "
+        "data names another file there."
+    )
