@@ -17,7 +17,7 @@ from benchmarks.measure import show
 from codedfl.cipher.mceliece import PAPER_92, PAPER_128, KeyPair, Parameters, draw_error_matrix, encrypt, generate_keys
 from codedfl.scenario import load
 from codedfl.security.attacks.left_kernel import LeftKernel
-from codedfl.security.attacks.supports.column_norms import ColumnNorms, UnexplainedNorms, share_found
+from codedfl.security.attacks.supports.column_norms import ColumnNorms, UnexplainedNorms
 from codedfl.security.attacks.supports.geometry import geometry_of
 from codedfl.security.attacks.supports.metzner_kapturowski import MetznerKapturowski
 from codedfl.security.attacks.supports.single_row import SingleRow
@@ -124,15 +124,12 @@ def noise_curve(keys: KeyPair, A: np.ndarray) -> dict[str, list[float]]:
     positions = keys.private.support(1).positions
     curves: dict[str, list[float]] = {"scales": list(SCALES)}
     for attack in (ColumnNorms(), UnexplainedNorms()):
-        shares = share_found(
-            attack,
-            lambda scale: (with_errors(keys, A, parameters.beta, scale), positions),
-            SCALES,
-            np.random.default_rng(0),
-        )
-        for scale, share in zip(SCALES, shares, strict=True):
-            show(f"{attack.name}: share of the support at noise {scale:g}", share)
-        curves[attack.name] = shares.tolist()
+        shares = []
+        for scale in SCALES:
+            named = attack.run(with_errors(keys, A, parameters.beta, scale), np.random.default_rng(0)).support
+            shares.append(float(np.isin(positions, named).mean()))
+            show(f"{attack.name}: share of the support at noise {scale:g}", shares[-1])
+        curves[attack.name] = shares
     return curves
 
 

@@ -19,7 +19,7 @@ from benchmarks.measure import best_seconds, show
 from benchmarks.sealed_schemes import DRAWS, SEEDS, TARGET, VARIANTS, accuracy_gap, seconds_to_target, trained
 from codedfl.cipher.mceliece import PAPER_92
 from codedfl.cipher.seals import FIELD_48, packed_size
-from codedfl.network import DelayModel, stage_seconds
+from codedfl.network import DelayModel, Draws
 from codedfl.progress import silent
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
@@ -98,12 +98,9 @@ def _without_set_up(costs: Costs) -> Costs:
 
 def _staged(costs: Costs, delays: DelayModel, scenario: Scenario, *, relayed: bool) -> float:
     """Return the mean time of the set-up, through the server or not."""
-    seed = scenario.timing.seed
-    stages = [[replace(entry, relayed=relayed) for entry in stage] for stage in costs.set_up]
-    return sum(
-        float(stage_seconds(delays, number, stage, seed=seed, first=0, draws=DRAWS).mean())
-        for number, stage in enumerate(stages)
-    )
+    draws = Draws(delays, seed=scenario.timing.seed, count=DRAWS)
+    stages = [[replace(entry, relayed=relayed) for entry in stage] for _, stage in costs.probed.stages_after(0)]
+    return sum(float(draws.stage(number, stage).seconds.mean()) for number, stage in enumerate(stages))
 
 
 def main() -> dict[str, Any]:

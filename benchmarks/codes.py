@@ -16,19 +16,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from codedfl.codes import (
-    DECODERS,
-    MdpcCode,
-    TannerGraph,
-    affine_hyperplanes,
-    affine_lines,
-    configuration_model,
-    draw_support,
-    family,
-    frame_error_rate,
-    partition_family,
-    progressive_edge_growth,
-)
+from codedfl.codes.constant_weight import affine_hyperplanes, affine_lines, family, partition_family
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.diagnosis import draw_support
+from codedfl.codes.frame_errors import frame_error_rate
+from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
+from codedfl.codes.mdpc import MdpcCode
 
 N, K, DEGREE, ERASURES, WORDS = 4000, 2000, 45, 256, 10
 TRIALS = 1_000_000

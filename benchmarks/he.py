@@ -49,8 +49,8 @@ def best_times(actions: dict[str, Callable[[], object]], rounds: int) -> dict[st
 def real() -> dict[str, Any]:
     """One matrix under CKKS: what encryption, a reply and decryption take, and how exact the product is."""
     lattice = Lattice.holding(DIMENSION)
-    secret = ckks.SecretKey(lattice)
-    public = ckks.PublicKey(lattice, secret.public_words)
+    secret = ckks.CkksSecretKey(lattice)
+    public = ckks.CkksPublicKey(lattice, secret.public_words)
     A = gram_matrix(np.random.default_rng(3), "float32")
     bound = float(np.abs(A).max())
     form = FixedPoint.choose(Z_32, entry_bound=bound, summands=DEVICES, dimension=DIMENSION, model_steps=16)
@@ -89,7 +89,7 @@ def real() -> dict[str, Any]:
     return result | _exactness(secret, reply, left @ rows, form, A, model)
 
 
-def _by_seal(lattice: Lattice, public: ckks.PublicKey, left: Any) -> dict[str, float]:
+def _by_seal(lattice: Lattice, public: ckks.CkksPublicKey, left: Any) -> dict[str, float]:
     """A product with a plaintext and a sum as SEAL's own evaluator does them, for each of a few ciphertexts."""
     tools: Any = ckks._tools(lattice.degree)
     words = public.encrypt(np.ones((2, DIMENSION), np.int64))[0]
@@ -122,7 +122,7 @@ def _show_times(times: dict[str, float], lattice: Lattice) -> None:
 
 
 def _exactness(
-    secret: ckks.SecretKey, reply: Any, expected: Any, form: FixedPoint, A: Any, model: Any
+    secret: ckks.CkksSecretKey, reply: Any, expected: Any, form: FixedPoint, A: Any, model: Any
 ) -> dict[str, float]:
     """Numbers that are not exact, the noise beside half a step, and the error that rounding the data makes."""
     wrong = int(np.count_nonzero(secret.decrypt(reply)[:, 0, :DIMENSION] != expected))

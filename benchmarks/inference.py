@@ -8,14 +8,14 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.measure import show
+from benchmarks.pictures import membership_picture, save
+from benchmarks.reconstruction import Rebuilt, figure, ranking, reconstruct
 from codedfl import data
 from codedfl.cipher.mceliece import PAPER_92, KeyPair, encrypt, generate_keys
-from codedfl.report.pictures import membership_picture, save
 from codedfl.scenario import Scenario, Training, load
 from codedfl.security.attacks.forwarding import Forwarding
 from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attacks.membership import Decomposition, Leverage
-from codedfl.security.attacks.reconstruction import Rebuilt, figure, ranking, reconstruct
 from codedfl.security.attacks.server_view import completed, reached_span
 from codedfl.security.attacks.shared_support import SharedSupport
 from codedfl.security.contract import Attack

@@ -27,7 +27,7 @@ from codedfl.runs import execute
 from codedfl.scenario import Scenario
 from codedfl.testing.misbehaving import GO
 
-__all__ = ["HELD", "Lab", "Training"]
+__all__ = ["HELD", "PATIENCE", "Lab", "Training"]
 
 HELD = {"kind": "held"}
 HOST = "codedfl.testing.misbehaving:make_host"

@@ -13,11 +13,11 @@ import numpy as np
 from benchmarks.measure import show
 from codedfl import schemes
 from codedfl.engines.virtual import move
-from codedfl.network import DelayModel, TransferCosts, stage_seconds
+from codedfl.network import DelayModel, Draws, TransferCosts
 from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
-from codedfl.schemes import PlacingServer, message_bits
+from codedfl.schemes import message_bits
 from codedfl.schemes.coded.parity import Parity
 from codedfl.security.attacks.parity_data import ParityGram, ParitySpan, read_targets
 from codedfl.security.scoring import Truth, relative_error, score
@@ -142,10 +142,12 @@ def _set_up(run: Run, problem: Problem) -> tuple[float, float, float]:
     # what the run itself counted; its first epoch is computed beforehand
     assert sum(entry.export_macs for entry in costs) == run.epochs["device_macs"][0]
     delays, timing = DelayModel.create(run.scenario.fleet, run.scenario.links), run.scenario.timing
-    own = stage_seconds(delays, 0, costs, seed=timing.seed, first=timing.draw, draws=1)
+    own, many = (
+        Draws(delays, seed=timing.seed, first=first, count=count) for first, count in ((timing.draw, 1), (0, DRAWS))
+    )
     idle = [dataclasses.replace(entry, export_macs=0) for entry in costs]
-    means = [stage_seconds(delays, 0, each, seed=timing.seed, first=0, draws=DRAWS).mean() for each in (costs, idle)]
-    return float(own[0]), float(means[0]), float(means[1])
+    means = [float(many.stage(0, each).seconds.mean()) for each in (costs, idle)]
+    return float(own.stage(0, costs).seconds[0]), *means
 
 
 def _leak(shared: SharedProblem, changes: dict[str, Any]) -> dict[str, Any]:
@@ -186,10 +188,9 @@ def _seen(scheme: Parity, problem: Problem) -> tuple[ParityView, Any, Any]:
     """Return what the last device uploads of its first batch, and the points and targets under it."""
     device = len(problem.shards) - 1
     batch, server = scheme.batches[0][device], scheme.server()
-    assert isinstance(server, PlacingServer)
     devices = {device: scheme.device(device, problem.shards[device])}
     parcels: list[Any] = []
-    transfer = next(each for each in server.stages()[0] if each.sender == device)
+    transfer = next(each for each in server.set_up()[0].transfers if each.sender == device)
     move(devices, transfer, lambda sender, parcel: parcels.append(parcel))  # type: ignore[arg-type]
     view = ParityView(parcels[0]["features"], parcels[0]["targets"], batch.weighted, batch.mass)
     shard = problem.shards[device]

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.measure import best_seconds, show
 from codedfl import schemes
-from codedfl.cipher.masks import SecretSharing
+from codedfl.cipher.masks.shamir import SecretSharing
 from codedfl.progress import silent
 from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario, load
@@ -100,7 +100,7 @@ class _Talk:
         """Go through all questions of an epoch."""
         work, n = Work(), len(self._devices)
         self.bits = {"up": 0.0, "down": 0.0}
-        question: Round | None = self._server.broadcast(2, self._model)
+        question: Round | None = self._server.ask(2, self._model)
         replies: dict[int, Message] = {}
         while question is not None:
             requests = question.requests

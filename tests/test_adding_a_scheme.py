@@ -3,27 +3,22 @@
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 
-from codedfl.scenario import scenario as scenario_module
-from codedfl.schemes import SCHEMES, register
+from codedfl.schemes import SCHEMES
 from codedfl.security.audit import attack_scenario
 from codedfl.task import Shard
-from contracts import test_schemes as contract
+from codedfl.testing.schemes import SchemeContract, registered
 from contracts.test_schemes import EPOCHS, SIZES, tiny, wanted
 from rundirs import small, small_problem
 from tiny import plain_gradient, spied, trained
 
 PAGE = Path(__file__).parent.parent / "docs" / "adding-a-scheme.md"
-MOST_LINES = 60
-
-# collected here once more, with the name that the fixture below gives
-globals().update({key: value for key, value in vars(contract).items() if key.startswith("test_")})
+MOST_LINES = 50
 
 
 def example() -> str:
@@ -32,33 +27,19 @@ def example() -> str:
     return str(block)
 
 
-@contextmanager
-def registered() -> Iterator[ModuleType]:
-    """Run the example as a module of its own and make its scheme known, until the end."""
-    module = ModuleType("half_precision")
-    before = [dict(registry) for registry in (SCHEMES, scenario_module._OPTIONS)]
-    sys.modules[module.__name__] = module
-    try:
-        exec(compile(example(), str(PAGE), "exec"), vars(module))
-        register(module.HalfPrecision)
-        yield module
-    finally:
-        del sys.modules[module.__name__]
-        for registry, names in zip((SCHEMES, scenario_module._OPTIONS), before, strict=True):
-            for added in registry.keys() - names.keys():
-                del registry[added]
+MODULE = ModuleType("half_precision")
+sys.modules[MODULE.__name__] = MODULE
+exec(compile(example(), str(PAGE), "exec"), vars(MODULE))
+
+
+class TestContract(SchemeContract):
+    scheme = MODULE.HalfPrecision
 
 
 @pytest.fixture
-def module() -> Iterator[ModuleType]:
-    with registered() as found:
-        yield found
-
-
-@pytest.fixture
-def name(module: ModuleType) -> str:
-    """What the tests of the contract are run for."""
-    return str(module.HalfPrecision.name)
+def name() -> Iterator[str]:
+    with registered(MODULE.HalfPrecision):
+        yield MODULE.HalfPrecision.name
 
 
 def test_it_is_short() -> None:
@@ -66,11 +47,10 @@ def test_it_is_short() -> None:
 
 
 def test_nothing_of_it_stays() -> None:
-    before = list(SCHEMES), dict(scenario_module._OPTIONS)
-    with registered() as module:
-        assert SCHEMES["half-precision"] is module.HalfPrecision
-    assert before == (list(SCHEMES), dict(scenario_module._OPTIONS))
-    assert "half_precision" not in sys.modules
+    before = list(SCHEMES)
+    with registered(MODULE.HalfPrecision):
+        assert SCHEMES["half-precision"] is MODULE.HalfPrecision
+    assert before == list(SCHEMES)
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -93,11 +73,11 @@ def test_the_gradient_is_off_by_what_half_precision_rounds(
     assert coarser == EPOCHS, "half precision is seen in every epoch"
 
 
-def test_a_device_without_anything_to_say_says_so(module: ModuleType) -> None:
+def test_a_device_without_anything_to_say_says_so() -> None:
     """A gradient of zeros has no largest entry."""
     shard = Shard(np.zeros((4, 3)), np.zeros((4, 2)))
-    reply = module.HalfDevice(shard).reply(1, {"model": np.zeros((3, 2))}, module.Work())
-    assert np.array_equal(module.unpacked(reply), np.zeros((3, 2)))
+    reply = MODULE.HalfDevice(shard).reply(1, {"model": np.zeros((3, 2))}, MODULE.Work())
+    assert np.array_equal(MODULE.unpacked(reply), np.zeros((3, 2)))
 
 
 def test_replies_take_half_the_bits_and_an_exponent(name: str) -> None:

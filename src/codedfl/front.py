@@ -292,7 +292,8 @@ def attack(
 
 def broken_cipher(scheme: str) -> str | None:
     """Return one sentence if the cipher of a scheme is broken."""
-    if scheme in SCHEMES and SCHEMES[scheme].verdict == "broken":
+    verdict: object = SCHEMES[scheme].verdict if scheme in SCHEMES else None
+    if verdict == "broken":
         return f"the cipher of '{scheme}' is broken: whoever sees a ciphertext can compute the data under it"
     return None
 

@@ -11,7 +11,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from codedfl.errors import ScenarioError
@@ -81,19 +81,19 @@ class Settings:
         return {name: _plain(value) for name, value in pairs if value is not None}
 
 
-def check_keys(values: Mapping[str, Any], allowed: list[str], table: str) -> None:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the known word nearest to a wrong one, for the end of an error sentence; nothing if none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean '{near[0]}'?)" if near else ""
+
+
+def check_keys(values: Mapping[str, Any], allowed: Collection[str], table: str) -> None:
     """Refuse the first key of ``values`` that is not allowed, and suggest the nearest one that is."""
     for key, value in values.items():
         if key not in allowed:
             name = f"{table}.{key}" if table else key
             listed = (", ".join(allowed) or "no keys at all") + did_you_mean(key, allowed)
             raise ScenarioError(f"unknown key '{name}' (value {_shown(value)}); allowed: {listed}")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return " (did you mean 'NAME'?)" with the nearest of the known names, or nothing if none is near."""
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from codedfl.codes import DECODERS, MdpcCode, TannerGraph, affine_lines, decodable, frame_error_rate
+from codedfl.codes.constant_weight import affine_lines
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.diagnosis import decodable
 from codedfl.codes.erasure.schedule import schedule
+from codedfl.codes.frame_errors import frame_error_rate
+from codedfl.codes.graph import TannerGraph
+from codedfl.codes.mdpc import MdpcCode
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

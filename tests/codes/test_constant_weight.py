@@ -1,14 +1,13 @@
 import numpy as np
 import pytest
 
-from codedfl.codes import (
+from codedfl.codes.bounds import johnson_bound, least_overlap
+from codedfl.codes.constant_weight import (
     Family,
     affine_hyperplanes,
     affine_lines,
     family,
     greedy_random,
-    johnson_bound,
-    least_overlap,
     partition_family,
 )
 from codedfl.errors import CodeError

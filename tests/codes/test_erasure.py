@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from codedfl.codes import DECODERS, MdpcCode, decodable, draw_support
-from codedfl.codes.erasure import Inactivation, LeastSquares, Peeling
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.diagnosis import decodable, draw_support
+from codedfl.codes.erasure.inactivation import Inactivation
+from codedfl.codes.erasure.least_squares import LeastSquares
+from codedfl.codes.erasure.peeling import Peeling
 from codedfl.codes.erasure.schedule import run, run_adjoint, schedule
+from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError, UndecodableError
 from codes.tolerance import restored_tolerance
 

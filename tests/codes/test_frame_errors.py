@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from codedfl.codes import TannerGraph, frame_error_rate, progressive_edge_growth, wilson_interval
+from codedfl.codes.frame_errors import frame_error_rate, wilson_interval
+from codedfl.codes.graph import TannerGraph, progressive_edge_growth
 from codedfl.errors import CodeError
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.codes import GradientCode
-from codedfl.codes.modular.field_48_kernels import PRIME_48
-from codedfl.codes.modular.kernels import PRIME
+from codedfl.codes.gradient_code import GradientCode
+from codedfl.codes.modular import PRIME_31 as PRIME
+from codedfl.codes.modular import PRIME_48
 from codedfl.errors import CodeError, UndecodableError
 
 primes = st.sampled_from([43, 257, PRIME, PRIME_48])

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from codedfl.codes import TannerGraph, configuration_model, kernels, progressive_edge_growth
+from codedfl.codes import kernels
+from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
 from codedfl.errors import CodeError
 
 CONSTRUCTIONS = [progressive_edge_growth, configuration_model]

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from codedfl.codes import DECODERS, MdpcCode, draw_support
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.diagnosis import draw_support
+from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.codes import MdsCode
-from codedfl.codes.modular.kernels import PRIME
+from codedfl.codes.mds import MdsCode
+from codedfl.codes.modular import PRIME_31 as PRIME
 from codedfl.errors import CodeError, UndecodableError
 
 

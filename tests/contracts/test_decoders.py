@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from codedfl.codes import DECODERS, MdpcCode, decodable, draw_support
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.diagnosis import decodable, draw_support
+from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError, UndecodableError
 from codes.tolerance import message_tolerance, restored_tolerance
 

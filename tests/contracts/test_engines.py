@@ -12,11 +12,11 @@ from codedfl.deploy.server.remote import RemoteEngine
 from codedfl.engines.virtual import VirtualEngine
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, Round, SharingScheme, layout
+from codedfl.schemes import SCHEMES, Round, layout
 from codedfl.task import Problem
 from contracts.test_schemes import UNLESS, wanted
 from fleets import fleet
-from tiny import problem, promised_gradient, spied
+from tiny import problem, promised_gradient, shares, spied
 
 SIZES = [9, 7, 8, 3, 9, 8]
 DEVICES = [{"count": 2, "mac_rate": 25e6}, {"count": 2, "mac_rate": 5e6}, {"count": 2, "mac_rate": 1.25e6}]
@@ -29,7 +29,7 @@ def chosen(name: str, **changes: Any) -> Scenario:
     """The scheme's small options on six devices; nobody straggles, so that nothing follows from who is quick."""
     settings: dict[str, Any] = {"fleet.devices": DEVICES, "training.epochs": EPOCHS}
     settings |= {"task.precision": "float64", "task.ridge": RIDGE}
-    if issubclass(SCHEMES[name], SharingScheme):
+    if shares(name):
         settings[f"schemes.{name}.delta"] = 1e9
     return wanted(name).with_settings(settings | changes)
 
@@ -44,9 +44,9 @@ def everyone_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     for engine in (VirtualEngine, RemoteEngine):
         ask = engine.ask
 
-        def patient(self: Any, question: Round, enough: Any, *, offline: bool, least: int = 0, ask: Any = ask) -> Any:
-            everyone = dataclasses.replace(question, deadline=None)
-            return ask(self, everyone, lambda replied: len(replied) >= len(question.requests), offline=offline)
+        def patient(self: Any, question: Round, *, offline: bool, ask: Any = ask) -> Any:
+            everyone = dataclasses.replace(question, deadline=None, quorum=len(question.requests))
+            return ask(self, everyone, offline=offline)
 
         monkeypatch.setattr(engine, "ask", patient)
 
@@ -75,7 +75,7 @@ def test_a_run_on_sites_keeps_its_promises_whoever_is_quick(
 ) -> None:
     """Threads reply in any order, and stragglers hand over; gradients are exact where that is promised."""
     made = given()
-    scenario = chosen(name, **({f"schemes.{name}.delta": 0.0} if issubclass(SCHEMES[name], SharingScheme) else {}))
+    scenario = chosen(name, **({f"schemes.{name}.delta": 0.0} if shares(name) else {}))
     seen = spied(monkeypatch, scenario)
     with fleet(made) as sites:
         run = sites.deploy(scenario, tmp_path / "run")
@@ -85,12 +85,12 @@ def test_a_run_on_sites_keeps_its_promises_whoever_is_quick(
         for epoch in seen:
             model = model - 0.1 * (epoch.gradient + made.ridge * model)
         assert np.array_equal(np.load(run.path / "model.npz")["theta"], model)
-    if SCHEMES[name].exact:
+    if schemes.nominal(scenario).exact:
         scheme = schemes.create(scenario, made)
         for epoch in seen:
             expected, bound = promised_gradient(scheme, made.shards, seen[: epoch.epoch])
             assert np.all(abs(epoch.gradient - expected) <= bound)
-    if issubclass(SCHEMES[name], SharingScheme):
+    if shares(name):
         assert run.summary["handovers"] > 0
 
 

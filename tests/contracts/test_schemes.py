@@ -1,36 +1,17 @@
-"""What every scheme owes: run over all that are registered, through the one training loop."""
+"""What every scheme owes: run over all that are registered."""
 
-import copy
-import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from codedfl import schemes
 from codedfl.cipher.ckks import keys as ckks
-from codedfl.engines import Answer, VirtualEngine
-from codedfl.errors import ScenarioError, TrainingError
-from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, SERVER, Message, PlacingServer, Round, Scheme, SharingScheme, StandingServer, Work
-from codedfl.task import Problem, Shard
-from codedfl.training import State, train
-from tiny import (
-    SEALED,
-    Seen,
-    conversed,
-    is_one_sentence,
-    placed,
-    plain_gradient,
-    problem,
-    promised_gradient,
-    scenario,
-    spied,
-    trained,
-)
+from codedfl.schemes import SCHEMES
+from codedfl.task import Problem
+from codedfl.testing.schemes import SchemeContract
+from tiny import PAPER_FLEET, SEALED, problem, promised_gradient, scenario, spied, trained
 
 PAIRED = ("secagg", "one-shot")
 """Every pair of their devices agrees on keys: a fleet of seven takes 21 agreements where one of 25 takes 300."""
@@ -43,11 +24,6 @@ FEWER = [{"count": 3, "mac_rate": 25e6}, {"count": 2, "mac_rate": 5e6}, {"count"
 EPOCHS = 10
 
 UNLESS = pytest.mark.skipif(not ckks.installed(), reason="TenSEAL is not installed")
-pytestmark = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=UNLESS) if name == "he" else name for name in SCHEMES]
-)
-
-
 SMALL = {
     "minibatch": {"parts": 2},
     "parity": {"parts": 2},
@@ -56,7 +32,11 @@ SMALL = {
 }
 """Options that fit so small a problem, where the defaults do not."""
 
-WORDS = {"coded-padded": (np.uint16,), "he": (np.uint32, np.uint8)}
+WORDS = {
+    "coded-padded": (np.uint16,),
+    "he": (np.uint32, np.uint8),
+    "one-shot": (np.uint8, np.int32, np.uint32, np.uint64),
+}
 """Residues travel as words of 32 bits, unless three words of 16 bits make one of 48; ciphertexts are bytes."""
 
 
@@ -70,330 +50,34 @@ def tiny(name: str, dtype: str = "float64") -> Problem:
     return problem(SIZES[name], features=12, outputs=3, dtype=dtype)
 
 
-def created(name: str, given: Problem) -> Scheme[Any]:
-    return schemes.create(wanted(name), given)
+class Promising(SchemeContract):
+    """Gradients may be off by what residues round."""
+
+    def promised_gradient(self, *given: Any) -> Any:
+        return promised_gradient(*given)
+
+
+for _name in SCHEMES:
+    _own = {
+        "scheme": SCHEMES[_name],
+        "options": SMALL.get(_name, {}),
+        "sizes": SIZES[_name],
+        "fleet": FEWER if _name in PAIRED else PAPER_FLEET,
+        "words": WORDS.get(_name, (np.uint32,) if issubclass(SCHEMES[_name], SEALED) else None),
+    }
+    _class = type(f"Test_{_name}", (Promising,), _own)
+    globals()[_class.__name__] = UNLESS(_class) if _name == "he" else _class
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_messages_are_in_the_precision_of_the_scenario(
-    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Numbers of that precision; where residues are computed with, their words and not a single other number.
-
-    What is summed once and for all are words as wide as the numbers; who asks nobody sends nothing.
-    """
-    chosen = wanted(name, {"task.precision": precision})
+def test_what_is_summed_once_are_words_as_wide_as_the_numbers(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks nobody sends nothing."""
+    chosen = wanted("one-shot", {"task.precision": precision})
     seen = spied(monkeypatch, chosen)
-    trained(tiny(name, precision), chosen)
+    trained(tiny("one-shot", precision), chosen)
     assert len(seen) == EPOCHS
     for epoch in seen:
         messages = [m for asked, replies in epoch.questions for m in (*asked.requests.values(), *replies.values())]
-        arrays = [array for message in messages for array in message.values()]
-        if issubclass(SCHEMES[name], SEALED):
-            assert {array.dtype for array in arrays} <= {np.dtype(word) for word in WORDS.get(name, (np.uint32,))}
-            continue
-        if name == "one-shot":
-            summed = [m for m in messages if "moments" in m]
-            assert len(summed) == (len(SIZES[name]) if epoch.epoch == 1 else 0)
-            assert {8 * a.itemsize for m in summed for a in m.values()} <= {int(precision.removeprefix("float"))}
-            assert "f" not in {array.dtype.kind for array in arrays}
-            continue
-        numbers = [array for array in arrays if array.dtype.kind == "f"]
-        assert numbers
-        assert {array.dtype for array in numbers} == {np.dtype(precision)}
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_an_exact_scheme_gives_the_plaintext_gradient_in_every_epoch(
-    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Within the worst rounding of devices that compute in clear; a code that is decoded must stay within, too.
-
-    Sealed schemes may be off by the rounding of their fixed point beside that (``promised_gradient``).
-    """
-    given = tiny(name, precision)
-    chosen = wanted(name, {"task.precision": precision})
-    seen = spied(monkeypatch, chosen)
-    columns = trained(given, chosen).history.columns
-    assert len(columns["gradient_error"]) == EPOCHS
-    if not SCHEMES[name].exact:
-        assert np.all(np.isnan(columns["gradient_error"])), "nothing is promised, so nothing is measured"
-        return
-    first = np.linalg.norm(seen[0].gradient)
-    scheme = created(name, given)
-    for epoch, noted in zip(seen, columns["gradient_error"], strict=True):
-        expected, bound = promised_gradient(scheme, given.shards, seen[: epoch.epoch])
-        assert np.all(abs(epoch.gradient - expected) <= bound)
-        assert noted <= np.linalg.norm(2 * bound) / first, "the run's own yardstick rounds too"
-
-
-def test_the_model_follows_the_gradients(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Theta <- Theta - mu (gradient + lambda Theta), to the last bit."""
-    given, chosen = tiny(name), wanted(name)
-    seen = spied(monkeypatch, chosen)
-    final = trained(given, chosen)
-    model = np.zeros(given.shape)
-    for epoch in seen:
-        assert np.array_equal(epoch.model, model)
-        assert epoch.gradient.dtype == np.float64
-        model = model - 0.1 * (epoch.gradient + given.ridge * model)
-    assert np.array_equal(final.model, model)
-
-
-def test_a_training_lowers_the_loss(name: str) -> None:
-    given = tiny(name)
-    columns = trained(given, wanted(name)).history.columns
-    assert columns["loss"][-1] < given.target_energy / (2 * given.samples)
-
-
-def open_questions(seen: Sequence[Seen]) -> list[dict[int, int]]:
-    """In which epoch each device was asked what it may reply to, epoch by epoch; standing rounds leave questions open.
-
-    A device is never asked while it has an open question.
-    """
-    noted, still = [], dict[int, int]()
-    for epoch in seen:
-        if not epoch.round.standing:
-            still = {}
-        assert not still.keys() & epoch.round.requests.keys()
-        still |= dict.fromkeys(epoch.round.requests, epoch.epoch)
-        noted.append(dict(still))
-        for device in epoch.replies:
-            del still[device]
-    return noted
-
-
-def test_no_more_replies_are_awaited_than_are_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many fewer will do as losses are survived; where data are placed, from the end of the first epoch on.
-
-    With a deadline, everybody may reply; without a reply, nobody goes on.
-    """
-    given, chosen = tiny(name), wanted(name)
-    seen = spied(monkeypatch, chosen)
-    history = trained(given, chosen).history
-    scheme = created(name, given)
-    assert 0 <= scheme.survives_losses < len(SIZES[name])
-    for epoch, still, numbers in zip(seen, open_questions(seen), history.questions(), strict=True):
-        for (question, replies), number in zip(epoch.questions, numbers, strict=True):
-            asked, costs = set(still if question.standing else question.requests), history.rounds[number]
-            assert asked <= set(range(len(SIZES[name])))
-            assert set(replies) <= asked
-            if not asked:
-                assert SCHEMES[name].sums, "who knows the sums may ask nobody"
-                assert epoch.epoch > 1
-                continue
-            settled = epoch.epoch > 1 or not isinstance(scheme.server(), PlacingServer | StandingServer)
-            losses = scheme.survives_losses if settled else 0
-            assert 1 <= costs.least <= len(replies) <= costs.quorum <= len(asked)
-            assert costs.least <= len(asked) - losses
-            if question.deadline is None:
-                assert len(replies) == costs.quorum, "nobody is lost"
-            assert costs.deadline == (np.inf if question.deadline is None else question.deadline)
-    server = scheme.server()
-    server.broadcast(1, np.zeros(given.shape))
-    assert 1 <= server.least <= server.quorum <= len(SIZES[name])
-
-
-def test_bits_are_those_of_the_arrays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Size times width of every array, for each device that replied; the first epoch is offline but for its upload.
-
-    Who has placed data beforehand need not be told anything in the first epoch: its question may be empty. A reply may
-    come in a later epoch than its question; both are charged where it was asked.
-    """
-    given, chosen = tiny(name, "float32"), wanted(name)
-    seen = spied(monkeypatch, chosen)
-    history = trained(given, chosen).history
-    for epoch, still, numbers in zip(seen, open_questions(seen), history.questions(), strict=True):
-        sent, macs = {"up": 0, "down": 0}, np.zeros(len(SIZES[name]), np.int64)
-        for (question, replies), number in zip(epoch.questions, numbers, strict=True):
-            costs = history.rounds[number]
-            assert set(costs.asked.tolist()) == set(question.requests)
-            for device, reply in replies.items():
-                asked_in = still[device] if question.standing else epoch.epoch
-                earlier = seen[asked_in - 1].round if question.standing else question
-                when = history.rounds[history.round_of_epoch[asked_in - 1]] if question.standing else costs
-                place = when.asked.tolist().index(device)
-                messages = (earlier.requests[device], reply)
-                down, up = (sum(a.size * a.itemsize * 8 for a in message.values()) for message in messages)
-                assert when.up_bits[place] == up > 0
-                assert when.down_bits[place] == (0 if asked_in == 1 else down)
-                assert down > 0 or (epoch.epoch == 1 and history.stages)
-            sent["up"] += costs.up_bits.sum()
-            sent["down"] += costs.down_bits.sum()
-            macs[costs.asked] += costs.macs
-        staged = [entry for _, stage in history.stages_after(epoch.epoch - 1) for entry in stage]
-        relayed = sum(entry.parcel_bits for entry in staged if entry.relayed)
-        uploaded = sum(entry.parcel_bits for entry in staged if entry.recipient == SERVER)
-        assert history.columns["up_bits"][epoch.epoch - 1] == sent["up"] + relayed + uploaded
-        granted = sum(entry.grant_bits for entry in staged)
-        granted += sum(cost.grant_bits for when, _, cost in history.transfers if when == epoch.epoch)
-        assert history.columns["down_bits"][epoch.epoch - 1] == sent["down"] + granted + relayed
-        assert history.columns["device_macs"][epoch.epoch - 1] >= macs.sum()
-        asked = list(epoch.round.requests)
-        assert np.all(macs[asked] == 0) if epoch.epoch == 1 else np.all(macs[asked] > 0)
-
-
-class Counted(np.ndarray):
-    """An array that counts the multiplications of every matrix product it takes part in, in whatever way."""
-
-    macs = 0
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **others: Any) -> Any:
-        plain = [value.view(np.ndarray) if isinstance(value, Counted) else value for value in inputs]
-        if ufunc is np.matmul:
-            left, right = plain
-            Counted.macs += left.shape[0] * left.shape[1] * right.shape[1]
-        return getattr(ufunc, method)(*plain, **others)
-
-    def __array_function__(self, function: Callable[..., Any], kinds: Any, inputs: Any, others: Any) -> Any:
-        assert function not in (np.dot, np.einsum, np.tensordot, np.inner, np.vdot, np.linalg.multi_dot), (
-            "a product that no Work counts"
-        )
-        return super().__array_function__(function, kinds, inputs, others)
-
-
-def test_every_multiplication_of_a_device_is_counted(name: str) -> None:
-    """No product of the arrays of shard and question escapes; what is prepared once is not part of an epoch's work.
-
-    Products of copies do not count themselves, so the count of the arrays is a bound from below; the tests of each
-    scheme hold its count against a formula.
-    """
-    given = tiny(name)
-    server, devices = placed(
-        created(name, given), [Shard(shard.x.view(Counted), shard.y.view(Counted)) for shard in given.shards]
-    )
-    conversed(server, devices, 1, np.zeros(given.shape))
-    question: Round | None = server.broadcast(2, np.ones(given.shape))
-    assert question is not None
-    totals = dict.fromkeys(question.requests, 0)
-    while question is not None:
-        replies = {}
-        for device, request in question.requests.items():
-            Counted.macs, work = 0, Work()
-            viewed = {key: array.view(Counted) for key, array in request.items()}
-            replies[device] = devices[device].reply(2, viewed, work)
-            assert work.macs >= Counted.macs
-            totals[device] += work.macs
-        question = server.follow_up(2, replies, Work())
-    assert all(macs > 0 for macs in totals.values())
-    assert totals or SCHEMES[name].sums, "who knows the sums may ask nobody"
-
-
-def test_a_scheme_says_what_leaks(name: str) -> None:
-    words = created(name, tiny(name)).leakage().to_table()
-    assert set(words) == {"server", "devices", "eavesdropper"}
-    assert all(sentence.strip() for sentence in words.values())
-
-
-def lossy(engine: VirtualEngine, lost: set[int], since: int) -> VirtualEngine:
-    """Let devices vanish for good before an epoch: they are asked but never reply."""
-    ask = engine.ask
-
-    def ask_the_living(
-        question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool, least: int
-    ) -> Answer:
-        gone = lost if question.epoch >= since else set()
-        alive = {device: message for device, message in question.requests.items() if device not in gone}
-        return ask(dataclasses.replace(question, requests=alive), enough, offline=offline, least=least)
-
-    engine.ask = ask_the_living  # type: ignore[method-assign]
-    return engine
-
-
-@pytest.mark.parametrize("too_many", [0, 1])
-def test_a_run_survives_as_many_losses_as_promised_and_says_so_when_it_cannot(name: str, too_many: int) -> None:
-    """After the first epoch, or in it where nobody is asked after that."""
-    given, chosen = tiny(name), wanted(name)
-    scheme = created(name, given)
-    server = scheme.server()
-    since = 1 if scheme.sums else 2
-    asked = sorted(server.broadcast(2, np.zeros(given.shape)).requests)
-    lost = set(asked[: scheme.survives_losses + too_many])
-    devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
-    delays = DelayModel.create(chosen.fleet, chosen.links)
-    engine = lossy(VirtualEngine(devices, delays, seed=0, draw=0), lost, since)
-    if not too_many:
-        assert train(given, chosen, scheme, engine, State.fresh(given)).epoch == EPOCHS
-        return
-    with pytest.raises(TrainingError) as error:
-        train(given, chosen, scheme, engine, State.fresh(given))
-    least = server.least
-    assert f"epoch {since} got {least - 1} of the {least} replies" in str(error.value)
-    assert is_one_sentence(str(error.value))
-
-
-def test_the_same_draw_gives_the_same_bits_and_another_draw_other_times(name: str) -> None:
-    given = tiny(name, "float32")
-    one, same, other = (trained(given, wanted(name, {"timing.draw": draw})) for draw in (3, 3, 4))
-    assert np.array_equal(one.model, same.model)
-    assert one.history.columns["time"] == same.history.columns["time"]
-    # epochs that end at a deadline last equally long; how many reply by then is chance
-    columns = ("time", "replies")
-    assert [one.history.columns[name] for name in columns] != [other.history.columns[name] for name in columns]
-
-
-def test_a_model_depends_on_the_draw_only_where_the_scheme_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the last bit, unless data move: then two draws add the same numbers in another order.
-
-    Each gradient is within its bound of the plaintext one, and a descent at a stable rate does not let differences
-    grow, so that the models are apart by at most the sum of rate * 2 * bound over all epochs.
-    """
-    given, chosen = tiny(name, "float32"), wanted(name)
-    assert given.largest_stable_rate() > 0.1
-    seen = spied(monkeypatch, chosen)
-    one, other = (trained(given, chosen.with_settings({"timing.draw": draw})) for draw in (3, 4))
-    if SCHEMES[name].follows_timing:
-        assert not np.array_equal(one.model, other.model)
-    elif issubclass(SCHEMES[name], SharingScheme):
-        bounds = [np.linalg.norm(plain_gradient(given.shards, epoch.model)[1]) for epoch in seen[:EPOCHS]]
-        assert np.linalg.norm(one.model - other.model) <= 0.1 * 2 * sum(bounds)
-    else:
-        assert np.array_equal(one.model, other.model)
-        for column in ("accuracy", "loss", "gradient_norm", "up_bits", "device_macs"):
-            assert one.history.columns[column] == other.history.columns[column]
-
-
-def test_an_option_that_does_not_exist_is_refused(name: str) -> None:
-    with pytest.raises(ScenarioError) as error:
-        wanted(name, {f"schemes.{name}.nonsense": 3})
-    assert f"'schemes.{name}.nonsense' (value 3)" in str(error.value)
-    assert is_one_sentence(str(error.value))
-
-
-def test_defaults_are_options_of_the_scheme(name: str) -> None:
-    scheme = SCHEMES[name]
-    assert scheme.name == name
-    options = scenario().options(name)
-    assert isinstance(options, scheme.options_type)
-    assert type(options).from_table(options.to_table()) == options
-
-
-def test_a_scheme_that_adds_up_needs_the_sum_of_the_replies_only(name: str) -> None:
-    """The first device's reply replaced by the sum of all, and every other by zeros, gives the same to the last bit.
-
-    Sums of numbers are taken in float64, in the order of the devices; residues wrap as their words do.
-    """
-    scheme = created(name, tiny(name, "float32"))
-    if not scheme.adds_up:
-        return
-    server, devices = placed(scheme, tiny(name, "float32").shards)
-    rng = np.random.default_rng(0)
-    for epoch in (1, 2, 3):
-        question = server.broadcast(epoch, np.zeros((12, 3)) if epoch == 1 else rng.standard_normal((12, 3)))
-        replies = {d: devices[d].reply(epoch, request, Work()) for d, request in question.requests.items()}
-        kept = dict(list(replies.items())[: server.quorum])
-        first, *others = kept
-        total = {key: np.sum([r[key] for r in kept.values()], axis=0, dtype=wide(r[key])) for key, r in keyed(kept)}
-        nothing = {key: np.zeros_like(part) for key, part in total.items()}
-        added = copy.deepcopy(server).combine(epoch, {first: total, **dict.fromkeys(others, nothing)}, Work())
-        assert np.array_equal(added, server.combine(epoch, kept, Work()))
-        assert len(kept) > 1 or isinstance(server, PlacingServer)
-
-
-def wide(array: np.ndarray) -> "np.dtype[Any]":
-    return np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype
-
-
-def keyed(replies: Mapping[int, Message]) -> list[tuple[str, Message]]:
-    one = next(iter(replies.values()))
-    return [(key, one) for key in one]
+        summed = [message for message in messages if "moments" in message]
+        assert len(summed) == (len(SIZES["one-shot"]) if epoch.epoch == 1 else 0)
+        assert {8 * a.itemsize for m in summed for a in m.values()} <= {int(precision.removeprefix("float"))}

@@ -1,12 +1,13 @@
 """The virtual engine with devices that compute nothing: exact timelines, and costs taken from the arrays."""
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from codedfl.engines import VirtualEngine
+from codedfl.engines import Answer, VirtualEngine
 from codedfl.network import DelayModel
 from codedfl.scenario import Fleet, Links
 from codedfl.schemes import Device, Message, Round, Work, message_bits
@@ -45,8 +46,9 @@ def question(epoch: int, numbers: dict[int, int], dtype: str = "float32") -> Rou
     return Round(epoch, {device: {"model": np.zeros(count, dtype)} for device, count in numbers.items()})
 
 
-def at_least(count: int) -> Callable[[Sequence[int]], bool]:
-    return lambda replied: len(replied) >= count
+def ask(virtual: VirtualEngine, asked: Round, quorum: int, *, offline: bool = False, least: int = 0) -> Answer:
+    """Await so many replies."""
+    return virtual.ask(dataclasses.replace(asked, quorum=quorum, least=least), offline=offline)
 
 
 def test_two_epochs_by_hand() -> None:
@@ -64,13 +66,13 @@ def test_two_epochs_by_hand() -> None:
     virtual = engine(devices, [1.0, 4.0, 8.0])
     asked = {0: 2, 1: 2, 2: 2}
 
-    first = virtual.ask(question(1, asked), at_least(3), offline=True)
+    first = ask(virtual, question(1, asked), 3, offline=True)
     assert [(reply.device, reply.seconds) for reply in first.replies] == [(0, 3.0), (1, 6.0), (2, 9.0)]
     assert virtual.now == 9.0
     virtual.charge_server(2)
     assert virtual.now == 9.5
 
-    second = virtual.ask(question(2, asked), at_least(2), offline=False)
+    second = ask(virtual, question(2, asked), 2)
     assert [(reply.device, reply.seconds) for reply in second.replies] == [(1, 11.0), (2, 13.0)]
     assert virtual.now == 22.5
     virtual.charge_server(6)
@@ -84,10 +86,10 @@ def test_a_late_reply_is_dropped_and_its_device_starts_afresh() -> None:
     after the second broadcast: 5.5 + 104.5 = 110. No reply of epoch 1 turns up in epoch 2.
     """
     virtual = engine([Stub(1, 100), Stub(1, 1)], [1.0, 1.0])
-    first = virtual.ask(question(1, {0: 1, 1: 1}), at_least(1), offline=False)
+    first = ask(virtual, question(1, {0: 1, 1: 1}), 1)
     assert [reply.device for reply in first.replies] == [1]
     assert virtual.now == 5.5
-    second = virtual.ask(question(2, {0: 1, 1: 1}), at_least(2), offline=False)
+    second = ask(virtual, question(2, {0: 1, 1: 1}), 2)
     assert [reply.device for reply in second.replies] == [1, 0]
     assert [reply.message["answer"].tolist() for reply in second.replies] == [[2.0], [2.0]]
     assert virtual.now == 110.0
@@ -95,35 +97,23 @@ def test_a_late_reply_is_dropped_and_its_device_starts_afresh() -> None:
 
 def test_equal_times_arrive_in_the_order_of_asking() -> None:
     virtual = engine([Stub(1, 4) for _ in range(4)], [1.0] * 4)
-    answer = virtual.ask(question(1, {2: 1, 0: 1, 3: 1, 1: 1}), at_least(3), offline=False)
+    answer = ask(virtual, question(1, {2: 1, 0: 1, 3: 1, 1: 1}), 3)
     assert [reply.device for reply in answer.replies] == [2, 0, 3]
 
 
 def test_only_the_asked_are_asked() -> None:
     devices = [Stub(1, 1), Stub(1, 1), Stub(1, 1)]
     virtual = engine(devices, [1.0, 2.0, 4.0])
-    answer = virtual.ask(question(7, {2: 1, 0: 1}), at_least(2), offline=False)
+    answer = ask(virtual, question(7, {2: 1, 0: 1}), 2)
     assert [reply.device for reply in answer.replies] == [2, 0]
     assert [device.asked for device in devices] == [[7], [], [7]]
     assert answer.costs.asked.tolist() == [2, 0]
 
 
-def test_enough_is_asked_after_every_reply_with_those_that_arrived() -> None:
-    seen: list[list[int]] = []
-
-    def enough(replied: Sequence[int]) -> bool:
-        seen.append(list(replied))
-        return len(replied) == 2
-
-    virtual = engine([Stub(1, 4), Stub(1, 1), Stub(1, 2)], [1.0] * 3)
-    virtual.ask(question(1, {0: 1, 1: 1, 2: 1}), enough, offline=False)
-    assert seen == [[], [1], [1, 2]]
-
-
 def test_too_few_replies_are_handed_over_as_they_are() -> None:
     """Both arrive (the later at 1.5 + 4 + 3 = 8.5 s), and more will not come."""
     virtual = engine([Stub(1, 1), Stub(1, 4)], [1.0, 1.0])
-    answer = virtual.ask(question(1, {0: 1, 1: 1}), at_least(3), offline=False)
+    answer = ask(virtual, question(1, {0: 1, 1: 1}), 3)
     assert [reply.device for reply in answer.replies] == [0, 1]
     assert virtual.now == 8.5
 
@@ -132,7 +122,7 @@ def test_a_run_may_begin_later() -> None:
     """1.5 + 1 + 3 = 5.5 s after 1000."""
     virtual = engine([Stub(1, 1)], [1.0], now=1000.0)
     assert virtual.now == 1000.0
-    answer = virtual.ask(question(1, {0: 1}), at_least(1), offline=False)
+    answer = ask(virtual, question(1, {0: 1}), 1)
     assert (answer.replies[0].seconds, virtual.now) == (5.5, 1005.5)
 
 
@@ -140,7 +130,7 @@ def test_a_run_may_begin_later() -> None:
 def test_bits_and_macs_come_from_the_arrays(dtype: str, width: int) -> None:
     """Bits are numbers times their width: half the width, half the bits."""
     virtual = engine([Stub(3, 5, dtype), Stub(4, 7, dtype)], [1.0, 1.0])
-    costs = virtual.ask(question(1, {0: 10, 1: 20}, dtype), at_least(2), offline=False).costs
+    costs = ask(virtual, question(1, {0: 10, 1: 20}, dtype), 2).costs
     assert costs.down_bits.tolist() == [10 * width, 20 * width]
     assert costs.up_bits.tolist() == [3 * width, 4 * width]
     assert costs.macs.tolist() == [5, 7]
@@ -148,7 +138,7 @@ def test_bits_and_macs_come_from_the_arrays(dtype: str, width: int) -> None:
 
 def test_offline_work_is_done_but_costs_the_upload_only() -> None:
     device = Stub(3, 5)
-    costs = engine([device], [1.0]).ask(question(1, {0: 10}), at_least(1), offline=True).costs
+    costs = engine([device], [1.0]).ask(question(1, {0: 10}), offline=True).costs
     assert (costs.down_bits.tolist(), costs.macs.tolist(), costs.up_bits.tolist()) == ([0], [0], [96])
     assert device.asked == [1]
 
@@ -172,7 +162,7 @@ def test_the_times_are_those_of_the_draw() -> None:
     fleet = Fleet(devices=[{"count": 3, "mac_rate": 2.0}])
     delays = DelayModel.create(fleet, Links(down_rate=32.0, up_rate=16.0, overhead=0.5, loss=0.5))
     virtual = VirtualEngine([Stub(1, 8)] * 3, delays, seed=5, draw=11)
-    answer = virtual.ask(question(4, {0: 1, 1: 1, 2: 1}), at_least(3), offline=False)
+    answer = ask(virtual, question(4, {0: 1, 1: 1, 2: 1}), 3)
     luck = delays.chance(5, 4, 11, 1)
     # down 1.5 s a try, 8/2 = 4 s of work, a setup of mean 2 s, up 3 s a try
     expected = luck.down_tries[0] * 1.5 + 4 + luck.setup[0] * 2 + luck.up_tries[0] * 3

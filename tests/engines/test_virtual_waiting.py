@@ -1,13 +1,17 @@
 """The virtual engine's other ways of waiting, by hand: deadlines, open questions, several questions, uploads."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
 from codedfl.engines import VirtualEngine
+from codedfl.errors import EngineError
 from codedfl.network import DelayModel
 from codedfl.scenario import Fleet, Links
-from codedfl.schemes import SERVER, Message, Round, SharingDevice, Transfer, Work
-from engines.test_virtual import LINKS, Stub, at_least, engine, question
+from codedfl.schemes import SERVER, Device, Message, Round, Server, Stage, Transfer, Work
+from engines.test_virtual import LINKS, Stub, ask, engine, question
+from tiny import is_one_sentence
 
 
 def with_deadline(asked: Round, seconds: float) -> Round:
@@ -41,7 +45,7 @@ def everyone(epoch: int, count: int) -> Round:
 )
 def test_a_deadline_ends_a_round(deadline: float, least: int, replied: list[int], now: float) -> None:
     virtual = waiting(1, 4, 10)
-    answer = virtual.ask(with_deadline(everyone(1, 3), deadline), at_least(3), offline=False, least=least)
+    answer = ask(virtual, with_deadline(everyone(1, 3), deadline), 3, least=least)
     assert [reply.device for reply in answer.replies] == replied
     assert virtual.now == now
     assert answer.costs.deadline == deadline
@@ -51,7 +55,7 @@ def test_a_deadline_is_sat_out_where_devices_are_lost() -> None:
     """The one that is there replies at 5.5 s; nobody knows that the other never will."""
     delays = DelayModel.create(Fleet(devices=[{"count": 2, "mac_rate": 1.0, "setup_ratio": 0.0}]), LINKS)
     virtual = VirtualEngine([Stub(1, 1), Stub(1, 1)], delays, seed=0, draw=0, last_epochs={1: 1})
-    answer = virtual.ask(with_deadline(everyone(2, 2), 9.0), at_least(2), offline=False)
+    answer = ask(virtual, with_deadline(everyone(2, 2), 9.0), 2)
     assert ([reply.device for reply in answer.replies], answer.lost, virtual.now) == ([0], (1,), 9.0)
 
 
@@ -61,9 +65,9 @@ def test_open_questions_are_answered_in_a_standing_round() -> None:
     Replies: 0 at 5.5 (epoch 1), 0 at 11 (epoch 2), 1 at 14.5 (epoch 3, to the question of epoch 1), 0 at 16.5.
     """
     virtual = waiting(1, 10)
-    heard = [virtual.ask(everyone(1, 2), at_least(1), offline=False)]
-    heard += [virtual.ask(standing(question(epoch, {0: 1})), at_least(1), offline=False) for epoch in (2, 3)]
-    heard += [virtual.ask(standing(question(4, {1: 1})), at_least(1), offline=False)]
+    heard = [ask(virtual, everyone(1, 2), 1)]
+    heard += [ask(virtual, standing(question(epoch, {0: 1})), 1) for epoch in (2, 3)]
+    heard += [ask(virtual, standing(question(4, {1: 1})), 1)]
     found = [(reply.device, reply.message["answer"].tolist(), reply.seconds) for a in heard for reply in a.replies]
     assert found == [(0, [1.0], 5.5), (0, [2.0], 5.5), (1, [1.0], 14.5), (0, [3.0], 5.5)]
     assert virtual.now == 16.5
@@ -72,8 +76,8 @@ def test_open_questions_are_answered_in_a_standing_round() -> None:
 def test_a_lost_device_answers_no_open_question() -> None:
     delays = DelayModel.create(Fleet(devices=[{"count": 2, "mac_rate": 1.0, "setup_ratio": 0.0}]), LINKS)
     virtual = VirtualEngine([Stub(1, 1), Stub(1, 10)], delays, seed=0, draw=0, last_epochs={1: 1})
-    virtual.ask(everyone(1, 2), at_least(1), offline=False)
-    answer = virtual.ask(standing(question(2, {0: 1})), at_least(2), offline=False)
+    ask(virtual, everyone(1, 2), 1)
+    answer = ask(virtual, standing(question(2, {0: 1})), 2)
     assert [reply.device for reply in answer.replies] == [0]
 
 
@@ -81,7 +85,7 @@ def test_a_reopened_question_is_answered_when_it_would_have_been() -> None:
     """Interrupted at 5.5 s, after epoch 1: device 1's reply is due at 14.5 s all the same."""
     virtual = VirtualEngine([Stub(1, 1), Stub(1, 10)], *_unlucky(), seed=0, draw=0, now=5.5)
     virtual.reopen(question(1, {1: 1}), 0.0)
-    answers = [virtual.ask(standing(question(epoch, {0: 1})), at_least(1), offline=False) for epoch in (2, 3)]
+    answers = [ask(virtual, standing(question(epoch, {0: 1})), 1) for epoch in (2, 3)]
     assert [(reply.device, reply.seconds) for a in answers for reply in a.replies] == [(0, 5.5), (1, 14.5)]
     assert virtual.now == 14.5
 
@@ -95,7 +99,7 @@ def test_questions_of_one_epoch_have_delays_of_their_own() -> None:
     delays = DelayModel.create(Fleet(devices=[{"count": 3, "mac_rate": 2.0}]), Links(loss=0.5))
     virtual = VirtualEngine([Stub(1, 8)] * 3, delays, seed=5, draw=11)
     for number in range(3):
-        answer = virtual.ask(everyone(4, 3), at_least(3), offline=False)
+        answer = ask(virtual, everyone(4, 3), 3)
         luck = delays.chance(5, 4, 11, 1, number)
         expected = delays.reply_seconds(answer.costs, luck)[0]
         assert {reply.device: reply.seconds for reply in answer.replies} == dict(enumerate(expected.tolist()))
@@ -104,11 +108,11 @@ def test_questions_of_one_epoch_have_delays_of_their_own() -> None:
 
 def test_a_question_to_nobody_takes_no_time() -> None:
     virtual = waiting(1)
-    answer = virtual.ask(Round(2, {}), at_least(0), offline=False)
+    answer = ask(virtual, Round(2, {}), 0)
     assert (answer.replies, virtual.now, len(answer.costs.asked)) == ((), 0.0, 0)
 
 
-class Sender(SharingDevice):
+class Sender(Device):
     """Sends two numbers."""
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
@@ -116,9 +120,6 @@ class Sender(SharingDevice):
 
     def export(self, grant: Message, work: Work) -> Message:
         return {"number": np.full(2, 7, np.float32)}
-
-    def absorb(self, parcel: Message, work: Work) -> None:
-        raise AssertionError("nothing was sent to a device")
 
 
 def test_an_upload_goes_to_the_server_on_the_up_link() -> None:
@@ -130,11 +131,32 @@ def test_an_upload_goes_to_the_server_on_the_up_link() -> None:
     def receive(sender: int, parcel: Message) -> None:
         received.append((sender, parcel["number"].tolist()))
 
-    upload = Transfer(0, SERVER, None, {})
-    placed = virtual.place(0, [upload], receive)
-    virtual.replay([upload], receive)
+    upload = Stage([Transfer(0, SERVER, {})])
+    outcome = virtual.carry(upload, 0, receive)
+    virtual.replay(upload, receive)
     assert received == [(0, [7.0, 7.0])] * 2
     assert virtual.now == 6.0
-    assert placed.costs[0].bits() == {"down": 0, "up": 64, "d2d": 0}
-    with pytest.raises(TypeError, match="takes no parcels"):
-        virtual.replay([upload])
+    assert outcome.costs[0].bits() == {"down": 0, "up": 64, "d2d": 0}
+
+
+class Deaf(Server):
+    """Asks and combines, and does nothing else."""
+
+    def ask(self, epoch: int, model: np.ndarray) -> Round:
+        return Round(epoch, {})
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> np.ndarray:
+        return np.zeros((1, 1))
+
+
+def test_who_exchanges_no_parcels_says_so_in_one_sentence() -> None:
+    fleet = Fleet(devices=[{"count": 2, "mac_rate": 1.0}])
+    virtual = VirtualEngine([Sender(), Stub(1, 1)], DelayModel.create(fleet, LINKS), seed=0, draw=0)
+    for transfer, what in (
+        (Transfer(0, SERVER, {}), "Deaf takes no parcels"),
+        (Transfer(0, 1, {}), "Stub takes no parcels"),
+        (Transfer(1, 0, {}), "Stub sends no parcels"),
+    ):
+        with pytest.raises(EngineError, match=what) as error:
+            virtual.carry(Stage([transfer]), 0, Deaf().receive)
+        assert is_one_sentence(str(error.value))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from codedfl.network import DelayModel, RoundCosts
+from codedfl.network import Clock, DelayModel, Draws, RoundCosts
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES, Public, Work, message_bits
 from codedfl.task import Shard
@@ -18,7 +18,7 @@ def one_round(paper: Scenario, name: str, *, offline: bool = False) -> RoundCost
     public = Public((SAMPLES,) * DEVICES, FEATURES, OUTPUTS, np.dtype(paper.task.precision))
     scheme = SCHEMES[name](public, paper.options(name))
     shard = Shard(np.zeros((SAMPLES, FEATURES), public.dtype), np.zeros((SAMPLES, OUTPUTS), public.dtype))
-    request = scheme.server().broadcast(2, np.zeros((FEATURES, OUTPUTS))).requests[0]
+    request = scheme.server().ask(2, np.zeros((FEATURES, OUTPUTS))).requests[0]
     work = Work()
     reply = scheme.device(0, shard).reply(2, request, work)
     everyone = np.arange(DEVICES)
@@ -58,8 +58,9 @@ def paper() -> Scenario:
 
 
 def drawn_seconds(paper: Scenario, costs: RoundCosts, draws: int = 4000) -> np.ndarray:
-    delays = DelayModel.create(paper.fleet, paper.links)
-    return delays.epoch_seconds(costs, delays.chance(0, 2, 0, draws))
+    clock = Clock(Draws(DelayModel.create(paper.fleet, paper.links), seed=0, count=draws))
+    clock.ask(2, 0, costs)
+    return clock.now
 
 
 @pytest.mark.parametrize(

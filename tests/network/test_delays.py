@@ -1,6 +1,5 @@
 """The delay model: reply times by hand, how the random part is drawn, and its distributions."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -83,43 +82,6 @@ def test_no_work_needs_no_setup() -> None:
 def test_one_try_takes_the_bits_and_their_overhead() -> None:
     """32 * 1.5 / 16 = 3."""
     assert model().send_seconds(np.array([32]), np.array([16.0])).tolist() == [3.0]
-
-
-@pytest.mark.parametrize(("quorum", "expected"), [(1, 7.5), (2, 8.0), (3, 9.5), (4, 16.5)])
-def test_an_epoch_lasts_until_enough_replies_are_there_and_the_server_is_done(quorum: int, expected: float) -> None:
-    """The reply times by hand again, sorted; the server adds 512/1024 = 0.5 s."""
-    given_costs = costs([0, 1, 2, 3], [64] * 4, [16, 16, 8, 64], [32, 32, 64, 128], quorum, server=512)
-    luck = chance([1, 3, 1, 2], [1, 0, 4, 0.5], [2, 1, 1, 4])
-    assert model().epoch_seconds(given_costs, luck).tolist() == [expected + 0.5]
-    assert model().server_seconds(512) == 0.5
-
-
-@given(st.integers(0, 2**32), st.integers(1, 50), st.integers(1, 4))
-def test_an_epoch_ends_with_the_reply_that_makes_the_quorum(seed: int, draws: int, quorum: int) -> None:
-    delays = model()
-    luck = delays.chance(seed, 3, 0, draws)
-    given_costs = costs([0, 1, 2, 3], [64] * 4, [16, 16, 8, 64], [32, 32, 64, 128], quorum)
-    replies = delays.reply_seconds(given_costs, luck)
-    assert replies.shape == (draws, 4)
-    expected = [sorted(row)[quorum - 1] for row in replies.tolist()]
-    assert delays.epoch_seconds(given_costs, luck).tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("deadline", "least", "expected"),
-    [(7.0, 0, 7.0), (7.0, 1, 7.5), (7.75, 1, 7.75), (9.0, 3, 9.5), (100.0, 0, 16.5)],
-)
-def test_a_deadline_ends_an_epoch_if_the_least_replies_are_there(deadline: float, least: int, expected: float) -> None:
-    """The reply times are 7.5, 8, 9.5 and 16.5 again."""
-    given_costs = costs([0, 1, 2, 3], [64] * 4, [16, 16, 8, 64], [32, 32, 64, 128])
-    given_costs = dataclasses.replace(given_costs, deadline=deadline, least=least)
-    luck = chance([1, 3, 1, 2], [1, 0, 4, 0.5], [2, 1, 1, 4])
-    assert model().epoch_seconds(given_costs, luck).tolist() == [expected]
-
-
-def test_an_epoch_that_asks_nobody_takes_the_servers_time() -> None:
-    nobody = RoundCosts(*(np.zeros(0, np.int64) for _ in range(4)), quorum=0, server_macs=512)
-    assert model().epoch_seconds(nobody, model().chance(0, 2, 0, 3)).tolist() == [0.5] * 3
 
 
 # --- the random part ---

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.network import DelayModel, Step, TransferCosts, stage_seconds, stage_steps
-from codedfl.network.stages import relay_tries, stage_chance
+from codedfl.network import DelayModel, Draws, Step, TransferCosts
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number exact: no loss, no setup, and a bit takes 1.5/16 s between devices.
@@ -32,12 +31,22 @@ def parcel(sender: int, recipient: int, **costs: int) -> TransferCosts:
     return TransferCosts(sender, recipient, **(plain | costs))
 
 
+def stage_seconds(
+    delays: DelayModel, stage: int, transfers: list[TransferCosts], *, seed: int, first: int, draws: int
+) -> np.ndarray:
+    return Draws(delays, seed=seed, first=first, count=draws).stage(stage, transfers).seconds
+
+
+def sends(delays: DelayModel, transfers: list[TransferCosts], *, seed: int, draw: int) -> list[Step]:
+    steps = Draws(delays, seed=seed, first=draw).stage(0, transfers).steps(transfers)
+    return [step for step in steps if step.activity == "send"]
+
+
 def begins(transfers: list[TransferCosts]) -> list[tuple[float, float]]:
-    steps = stage_steps(model(), 0, transfers, seed=0, draw=0)
+    steps = sends(model(), transfers, seed=0, draw=0)
     assert [(step.device, step.peer, step.bits) for step in steps] == [
         (costs.sender, costs.recipient, costs.parcel_bits) for costs in transfers
     ]
-    assert all(step.activity == "send" for step in steps)
     return [(step.begin, step.end) for step in steps]
 
 
@@ -73,7 +82,7 @@ def test_preparing_comes_before_and_absorbing_after() -> None:
 
 def test_nothing_takes_no_time() -> None:
     assert lasts([]) == 0.0
-    assert stage_steps(model(), 0, [], seed=0, draw=0) == []
+    assert sends(model(), [], seed=0, draw=0) == []
 
 
 def test_a_draw_is_the_same_alone_as_among_others() -> None:
@@ -97,7 +106,7 @@ parcels = st.lists(
 def test_nobody_sends_or_takes_two_parcels_at_once(listed: list[tuple[int, int, int]], seed: int) -> None:
     transfers = [parcel(sender, recipient, parcel_bits=bits) for sender, recipient, bits in listed]
     delays = model(loss=0.5)
-    steps = stage_steps(delays, 0, transfers, seed=seed, draw=3)
+    steps = sends(delays, transfers, seed=seed, draw=3)
     for end in ("device", "peer"):
         for device in range(4):
             own = sorted((s for s in steps if getattr(s, end) == device), key=lambda step: step.begin)
@@ -116,7 +125,13 @@ def test_tries_are_geometric_with_the_senders_loss() -> None:
 
 
 def test_steps_are_steps() -> None:
-    assert stage_steps(model(), 0, [parcel(0, 1)], seed=0, draw=0) == [Step(0, "send", 1, 0.0, 3.0, 32)]
+    transfers = [parcel(0, 1, grant_bits=64, export_macs=8, absorb_macs=16)]
+    assert Draws(model(), seed=0).stage(0, transfers).steps(transfers) == [
+        Step(0, "grant", None, 0.0, 1.5, 64),
+        Step(0, "encrypt", None, 1.5, 2.5, 0),
+        Step(0, "send", 1, 2.5, 5.5, 32),
+        Step(1, "absorb", None, 5.5, 7.5, 0),
+    ]
 
 
 # --- links of the server: up at 1.5/32 s a bit, down at 1.5/64 s a bit ---

@@ -1,13 +1,14 @@
 """Hand-overs in time, by hand: who is busy from when to when."""
 
 import itertools
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.network import DelayModel, Step, TransferChance, TransferCosts
+from codedfl.network import DelayModel, Draws, Step, TransferChance, TransferCosts
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number exact: overhead 1/2, so that a bit takes 1.5/64 s down and 1.5/16 s between devices.
@@ -31,7 +32,7 @@ def chance(**rows: list[float]) -> TransferChance:
     """One try and no setup unless told otherwise."""
     plain = {"grant_tries": 1.0, "export_setup": 0.0, "parcel_tries": 1.0, "absorb_setup": 0.0}
     tables = {name: np.array([rows.get(name, [value] * DEVICES)], dtype=float) for name, value in plain.items()}
-    return TransferChance(**tables)
+    return TransferChance(**tables, relay_tries=tables["parcel_tries"])
 
 
 def fresh(sender: int, recipient: int, absorb_macs: int = 8) -> TransferCosts:
@@ -45,8 +46,11 @@ def forward(sender: int, recipient: int) -> TransferCosts:
 def laid_out(
     transfers: list[TransferCosts], luck: TransferChance | None = None, *, parallel: bool = False
 ) -> set[Step]:
-    steps = model().transfer_steps(transfers, luck or chance(), 0, parallel=parallel)
+    with patch.object(DelayModel, "handover_chance", return_value=luck or chance()):
+        layout = Draws(model(), seed=0).handovers(2, transfers, parallel=parallel)
+    steps = layout.steps(transfers)
     assert len(set(steps)) == len(steps)
+    assert layout.seconds.tolist() == [max((step.end for step in steps), default=0.0)]
     return set(steps)
 
 
@@ -154,9 +158,31 @@ def test_the_slower_of_two_rates_counts(sender: int, recipient: int) -> None:
 
 def test_the_row_of_the_draw_is_used() -> None:
     rows = np.array([[1.0] * DEVICES, [3.0] * DEVICES])
-    luck = TransferChance(rows, rows - 1, rows, rows - 1)
-    ends = [max(s.end for s in model().transfer_steps([forward(0, 1)], luck, row, parallel=False)) for row in (0, 1)]
-    assert ends == [3 + 1, 9 + 1 + 2 * 0.5], "setup 2 * 0.5 * 1 in the second row"
+    luck = TransferChance(rows, rows - 1, rows, rows - 1, rows)
+    with patch.object(DelayModel, "handover_chance", return_value=luck):
+        draws = Draws(model(), seed=0, count=2)
+        both = draws.handovers(2, [forward(0, 1)], [forward(0, 1)], parallel=False).seconds
+        second = draws.handovers(2, [forward(0, 1)], parallel=False, rows=np.array([1])).seconds
+    assert both.tolist() == [3 + 1, 9 + 1 + 2 * 0.5], "setup 2 * 0.5 * 1 in the second row"
+    assert second.tolist() == [9 + 1 + 2 * 0.5]
+
+
+moves_of_a_draw = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(3, 4), st.booleans()), unique_by=lambda move: move[0]
+)
+
+
+@given(st.lists(moves_of_a_draw, min_size=3, max_size=3), st.booleans(), st.integers(0, 9))
+def test_draws_with_other_hand_overs_are_laid_out_as_if_alone(
+    moves: list[list[tuple[int, int, bool]]], parallel: bool, seed: int
+) -> None:
+    """To the last bit, whatever the others hand over."""
+    rows = [[fresh(a, b) if granted else forward(a, b) for a, b, granted in each] for each in moves]
+    together = Draws(model(), seed=seed, count=3).handovers(2, *rows, parallel=parallel)
+    for draw, transfers in enumerate(rows):
+        alone = Draws(model(), seed=seed, first=draw).handovers(2, transfers, parallel=parallel)
+        assert together.seconds[draw] == alone.seconds[0]
+        assert together.steps(transfers, draw) == alone.steps(transfers)
 
 
 def test_nothing_to_hand_over_takes_no_steps() -> None:
@@ -189,14 +215,14 @@ def test_nobody_does_two_things_at_once(moves: list[tuple[int, int, bool]], trie
 
 @given(st.integers(0, 2**32), st.integers(2, 50), st.integers(0, 8))
 def test_a_draw_is_the_same_alone_as_among_many(seed: int, epoch: int, first: int) -> None:
-    together, alone = model().transfer_chance(seed, epoch, 0, 9), model().transfer_chance(seed, epoch, first, 1)
+    together, alone = model().handover_chance(seed, epoch, 0, 9), model().handover_chance(seed, epoch, first, 1)
     for name in ("grant_tries", "export_setup", "parcel_tries", "absorb_setup"):
         assert np.array_equal(getattr(together, name)[first], getattr(alone, name)[0])
 
 
 def test_hand_overs_share_no_random_numbers_with_the_epoch() -> None:
     """Streams of one seed and epoch: were two of them the same, tries or setups would agree throughout."""
-    epoch, moves = model().chance(0, 2, 0, 50), model().transfer_chance(0, 2, 0, 50)
+    epoch, moves = model().chance(0, 2, 0, 50), model().handover_chance(0, 2, 0, 50)
     setups = [epoch.setup, moves.export_setup, moves.absorb_setup]
     tries = [epoch.down_tries, epoch.up_tries, moves.grant_tries, moves.parcel_tries]
     for family in (setups, tries):

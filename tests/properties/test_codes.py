@@ -6,19 +6,12 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from codedfl.codes import (
-    DECODERS,
-    MdpcCode,
-    affine_hyperplanes,
-    configuration_model,
-    decodable,
-    family,
-    johnson_bound,
-    least_overlap,
-    partition_family,
-    progressive_edge_growth,
-)
-from codedfl.codes.bounds import _pairs
+from codedfl.codes.bounds import _pairs, johnson_bound, least_overlap
+from codedfl.codes.constant_weight import affine_hyperplanes, family, partition_family
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.diagnosis import decodable
+from codedfl.codes.graph import configuration_model, progressive_edge_growth
+from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError, UndecodableError
 from codes.tolerance import message_tolerance, restored_tolerance
 

@@ -53,11 +53,12 @@ def test_every_history_of_sharing_is_exact_and_no_pad_is_used_twice(data: st.Dat
         first = server.combine(1, {0: devices[0].reply(1, {}, Work())}, Work())
         for epoch in range(2, EPOCHS):
             model = np.array(data.draw(st.lists(st.floats(-4, 4), min_size=16, max_size=16))).reshape(8, 2)
-            asked = server.broadcast(epoch, model).requests
+            asked = server.ask(epoch, model).requests
             assert set(asked) == set(range(DEVICES)) - {transfer.sender for transfer in moved}
             replies = {device: devices[device].reply(epoch, asked[device], Work()) for device in asked}
             server.combine(epoch, replies, Work())
-            transfers = server.after_epoch({device: data.draw(SECONDS) for device in asked})
+            stage = server.after_epoch(epoch, {device: data.draw(SECONDS) for device in asked}, ())
+            transfers = [] if stage is None else stage.transfers
             carry(devices, transfers)
             moved += transfers
         assert len(products) == EPOCHS - 2
@@ -87,12 +88,10 @@ def test_any_k_replies_decode_to_the_same_exact_product(workers: int, threshold:
     with patched() as patch:
         products = decoded(patch)
         server, devices, _, _ = set_up(scheme, given_problem.shards)
-        replies = {
-            device: devices[device].reply(1, {}, Work()) for device in server.broadcast(1, np.zeros((8, 2))).requests
-        }
+        replies = {device: devices[device].reply(1, {}, Work()) for device in server.ask(1, np.zeros((8, 2))).requests}
         first = server.combine(1, replies, Work())
         for epoch in (2, 3):
-            asked = server.broadcast(epoch, rng.standard_normal((8, 2))).requests
+            asked = server.ask(epoch, rng.standard_normal((8, 2))).requests
             assert len(asked) == workers
             replies = {device: devices[device].reply(epoch, asked[device], Work()) for device in asked}
             subsets = list(combinations(asked, threshold))
@@ -166,9 +165,9 @@ def test_a_lost_worker_is_replaced_while_there_is_a_spare_device(order: list[int
 
     whole = trained(given_problem, chosen, after_epoch=keep, last_epochs=leaving)
     assert whole.model.tobytes() == undisturbed(4, 3).model.tobytes()
-    repairs = [costs for epoch, costs in whole.history.stages if epoch > 0]
-    assert [len(costs) for costs in repairs] == [3, 3], "K coded blocks are sent to each of the two replacements"
-    assert [epoch for epoch, _ in whole.history.stages if epoch > 0] == [2, 4]
+    repairs = [stage for stage in whole.history.stages if stage.epoch > 0]
+    assert [len(stage.costs) for stage in repairs] == [3, 3], "K coded blocks are sent to each of two replacements"
+    assert [stage.epoch for stage in repairs] == [2, 4]
     again = trained(given_problem, chosen, State.from_arrays(kept[0]), last_epochs=leaving).to_arrays()
     for name, array in whole.to_arrays().items():
         assert array.tobytes() == again[name].tobytes(), name
@@ -192,5 +191,6 @@ def test_a_spare_device_that_is_gone_too_is_noticed_and_the_next_one_steps_in() 
     leaving = {spare[0]: 1, workers.chosen[0]: 2, workers.chosen[1]: 4}
     state = trained(given_problem, chosen, last_epochs=leaving)
     assert state.model.tobytes() == undisturbed(4, 3).model.tobytes()
-    repairs = [(epoch, {cost.recipient for cost in costs}) for epoch, costs in state.history.stages if epoch > 0]
+    later = [stage for stage in state.history.stages if stage.epoch > 0]
+    repairs = [(stage.epoch, {cost.recipient for cost in stage.costs}) for stage in later]
     assert repairs == [(3, {spare[1]})], "nothing is sent to a device that is gone"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.schemes import Decision, Handover, SharingPolicy
+from codedfl.schemes.sharing.policy import Decision, Handover, SharingPolicy
 
 SUPPLIES = ("once", "reissued", "unlimited")
 

@@ -18,6 +18,7 @@ from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.scenario import DATA_SETS, SOLVER_NAMES, Scenario, load, preset_names
 from codedfl.scenario import scenario as scenario_module
 from codedfl.solvers import SOLVERS
+from codedfl.testing.schemes import registered
 from tiny import is_one_sentence, scenario
 
 FLEET = {"devices": [{"count": 2, "mac_rate": 1e6}, {"count": 1, "mac_rate": 2e6}]}
@@ -203,11 +204,11 @@ def test_options_are_those_of_the_file_or_else_the_defaults() -> None:
         made.schemes["minibatch"] = None  # type: ignore[index]
 
 
-def test_two_schemes_without_options_keep_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_schemes_without_options_keep_their_own_names() -> None:
     """A scheme that has no options either must not change what is said of another's."""
-    monkeypatch.setattr(scenario_module, "_OPTIONS", dict(scenario_module._OPTIONS))
-    monkeypatch.setattr(scenario_module.SchemeOptions, "table", scenario_module.SchemeOptions.table)
-    scenario_module.register_options("another", schemes.SCHEMES["conventional"].options_type)
+    another = type("Another", (schemes.SCHEMES["conventional"],), {"name": "another"})
+    with registered(another):
+        assert "'schemes.another.parts'" in refusal("schemes.another.parts", 3)
     assert "'schemes.conventional.parts'" in refusal("schemes.conventional.parts", 3)
 
 

@@ -10,7 +10,7 @@ import pytest
 from codedfl.cipher.seals import FixedPoint
 from codedfl.engines.virtual import move
 from codedfl.scenario import Scenario
-from codedfl.schemes import Scheme, Server, Transfer
+from codedfl.schemes import Message, Scheme, Server, Transfer
 from codedfl.schemes.sealing import PointedProducts
 from codedfl.task import Shard
 from tiny import scenario
@@ -79,14 +79,18 @@ def carry(devices: Sequence[Any], transfers: Sequence[Transfer]) -> list[Any]:
             absorb(parcel, work)
 
         recipient.absorb = note
-        move(devices, transfer)
+        move(devices, transfer, _nobody)
         recipient.absorb = absorb
     return parcels
+
+
+def _nobody(sender: int, parcel: Message) -> None:
+    raise AssertionError("nothing is sent to the server")
 
 
 def set_up(scheme: Scheme[Any], shards: Sequence[Shard]) -> tuple[Server, list[Any], list[Transfer], list[Any]]:
     """Server and devices before the first epoch, the transfers that led there, and their parcels."""
     server: Any = scheme.server()
     devices = [scheme.device(index, shard) for index, shard in enumerate(shards)]
-    transfers = [transfer for stage in server.stages() for transfer in stage]
+    transfers = [transfer for stage in server.set_up() for transfer in stage.transfers]
     return server, devices, transfers, carry(devices, transfers)

@@ -1,18 +1,22 @@
 """Schemes are known by their names, each once."""
 
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from codedfl import schemes
-from codedfl.errors import UsageError
+from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import SchemeOptions
-from codedfl.scenario import scenario as scenario_module
-from codedfl.schemes import SCHEMES, Scheme, create, register
+from codedfl.schemes import SCHEMES, Scheme, create, load_plugin, register, registry
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice
+from codedfl.schemes.registry import OPTIONS
 from codedfl.settings import setting
-from tiny import is_one_sentence, problem, scenario
+from codedfl.testing.schemes import registered
+from tiny import is_one_sentence, problem, scenario, trained
 
 
 class HalfOptions(SchemeOptions):
@@ -27,32 +31,19 @@ def half(name: str) -> type[Scheme[Any]]:
         exact = False
         follows_timing = True
         verdict = "not encrypted"
-        because = "Nothing is encrypted."
-
-        def check(self) -> None: ...
+        verdict_reason = "Nothing is encrypted."
 
         def device(self, index: int, shard: Any) -> Any:
             return GradientDevice(shard)
 
         def server(self) -> Any:
             wait_for = max(1, int(self.options.share * self.public.devices))
-            return AveragingServer(self.public, wait_for, lambda epoch: self.public.samples)
-
-        survives_losses = 0
+            return AveragingServer(self.public, quorum=wait_for)
 
         def leakage(self) -> Any: ...
 
-        def exposures(self, transcript: Any, shards: Any) -> Any:
-            return []
-
     Half.name = name
     return Half
-
-
-@pytest.fixture(autouse=True)
-def _own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemes, "SCHEMES", dict(SCHEMES))
-    monkeypatch.setattr(scenario_module, "_OPTIONS", dict(scenario_module._OPTIONS))
 
 
 def test_the_schemes_of_the_foundation_are_there() -> None:
@@ -61,23 +52,24 @@ def test_the_schemes_of_the_foundation_are_there() -> None:
 
 
 def test_a_scheme_of_ones_own_is_known_to_scenarios() -> None:
-    register(half("half"))
-    chosen = scenario({"scheme": "half", "schemes.half.share": 0.2})
-    made = create(chosen, problem([4] * 25))
-    assert type(made) is schemes.SCHEMES["half"]
-    assert made.server().quorum == 5
+    with registered(half("half")):
+        chosen = scenario({"scheme": "half", "schemes.half.share": 0.2})
+        made = create(chosen, problem([4] * 25))
+        assert type(made) is SCHEMES["half"]
+    assert made.server().ask(1, np.zeros((6, 3))).quorum == 5
+    assert "half" not in SCHEMES
 
 
 @pytest.mark.parametrize("name", ["minibatch", "conventional"])
 def test_a_name_is_given_once(name: str) -> None:
-    before, options = dict(schemes.SCHEMES), dict(scenario_module._OPTIONS)
+    before, options = dict(SCHEMES), dict(OPTIONS)
     tables = {key: value.table for key, value in options.items()}
     with pytest.raises(UsageError) as error:
         register(half(name))
     assert f"'{name}'" in str(error.value)
     assert is_one_sentence(str(error.value))
-    assert before == schemes.SCHEMES
-    assert options == scenario_module._OPTIONS
+    assert before == dict(SCHEMES)
+    assert options == dict(OPTIONS)
     assert {key: value.table for key, value in options.items()} == tables
 
 
@@ -86,3 +78,94 @@ def test_everybody_knows_the_sizes_and_nothing_else() -> None:
     assert public.samples == (4, 7) * 12 + (9,)
     assert (public.devices, public.features, public.outputs) == (25, 6, 3)
     assert public.dtype == np.float32
+
+
+PLUGIN = """
+from codedfl.scenario import SchemeOptions
+from codedfl.schemes import register
+from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
+
+class Quick(PlainScheme[SchemeOptions]):
+    name = "{name}"
+    options_type = SchemeOptions
+    exact = True
+
+    def device(self, index, shard):
+        return GradientDevice(shard)
+
+    def server(self):
+        return AveragingServer(self.public)
+
+register(Quick)
+"""
+
+
+@pytest.fixture
+def _clean() -> Iterator[None]:
+    before = list(SCHEMES)
+    yield
+    for name in set(SCHEMES) - set(before):
+        SCHEMES.remove(name)
+    sys.modules.pop("codedfl_plugin_quick", None)
+
+
+@pytest.mark.usefixtures("_clean")
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_plugin_registers_its_schemes(kind: Callable[[Path], str | Path], tmp_path: Path) -> None:
+    (tmp_path / "quick.py").write_text(PLUGIN.format(name="quick"))
+    load_plugin(kind(tmp_path / "quick.py"))
+    chosen = scenario({"scheme": "quick"})
+    assert create(chosen, problem([4] * 25)).exact
+    assert np.array_equal(
+        *(trained(problem([4] * 25), scenario({"scheme": n})).model for n in ("quick", "conventional"))
+    )
+
+
+@pytest.mark.usefixtures("_clean")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "is no file"),
+        ("import nosuchmodule", "cannot be run .ModuleNotFoundError"),
+        ("def (", "cannot be run .SyntaxError"),
+        ("x = 1", "registers no scheme"),
+        (PLUGIN.format(name="minibatch"), "a scheme called 'minibatch' is registered already"),
+        (PLUGIN.format(name="quick") + "1 / 0", "cannot be run .ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_plugin_is_refused_and_leaves_nothing(text: str | None, said: str, tmp_path: Path) -> None:
+    before = list(SCHEMES)
+    if text is not None:
+        (tmp_path / "quick.py").write_text(text)
+    with pytest.raises(UsageError, match=said) as error:
+        load_plugin(tmp_path / "quick.py")
+    assert is_one_sentence(str(error.value))
+    assert list(SCHEMES) == before
+    assert "codedfl_plugin_quick" not in sys.modules
+
+
+@pytest.mark.usefixtures("_clean")
+def test_installed_packages_register_by_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are imported when they are used, and a broken one is told then."""
+    points = [
+        EntryPoint("quick", "codedfl.schemes.plain.conventional:Conventional", "codedfl.schemes"),
+        EntryPoint("gone", "nosuchmodule:Scheme", "codedfl.schemes"),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "codedfl.schemes" else [])
+    monkeypatch.setattr(SCHEMES, "_discovered", False)
+    assert {"quick", "gone"} <= set(SCHEMES)
+    assert SCHEMES["quick"] is SCHEMES["conventional"]
+    assert scenario({"scheme": "quick"}).options().to_table() == {}
+    with pytest.raises(UsageError, match=r"'gone' .* cannot be imported") as error:
+        SCHEMES["gone"]
+    assert is_one_sentence(str(error.value))
+
+
+def test_a_wrong_name_gets_the_nearest() -> None:
+    with pytest.raises(ScenarioError, match=r"scheme = 'minibach' must be one of .*did you mean 'minibatch'\?"):
+        scenario({"scheme": "minibach"})
+    with pytest.raises(UsageError, match=r"no scheme is called 'seald'; .*did you mean 'sealed'\?"):
+        registry.refuse_unknown(["sealed", "seald"])
+    chosen = scenario({"scheme": "secagg", "schemes.secagg.inner": "conventonal"})
+    with pytest.raises(ScenarioError, match=r"inner = 'conventonal' .*did you mean 'conventional'\?"):
+        registry.check(chosen)

@@ -5,14 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.level_formulas import PAPER_92
 
 from codedfl import schemes
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load
-from codedfl.security import estimates
-from codedfl.security.attacks import ATTACKS, ParityGram, ServerReplies
+from codedfl.security.attacks import ATTACKS
+from codedfl.security.attacks.parity_data import ParityGram
+from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.audit import attack_scenario, exposures, statement
-from codedfl.security.estimates.parameters import PAPER_92
+from codedfl.security.estimates.suite import estimates
 from codedfl.task import Problem
 
 
@@ -172,7 +174,7 @@ def test_a_level_needs_a_number_of_features() -> None:
 
 def test_every_scheme_gives_a_reason_for_its_verdict() -> None:
     for scheme in schemes.SCHEMES.values():
-        assert scheme.because.endswith(".")
+        assert scheme.verdict_reason.endswith(".")
         assert scheme.verdict
 
 

@@ -63,8 +63,7 @@ def test_a_tapped_run_is_the_same_run(name: str) -> None:
     assert np.array_equal(state.model, alone.model)
     for column, values in alone.history.columns.items():
         assert np.array_equal(state.history.columns[column], values, equal_nan=True), column
-    staged = sum(len(stage) for _, stage in alone.history.stages)
-    assert len(transcript.sent) == len(alone.history.transfers) + staged
+    assert len(transcript.parcels) == sum(len(stage.costs) for stage in alone.history.stages)
 
 
 def test_the_tap_knows_whose_data_lies_under_a_parcel() -> None:
@@ -72,8 +71,8 @@ def test_the_tap_knows_whose_data_lies_under_a_parcel() -> None:
     chosen, given = wanted("code-based"), tiny()
     scheme: Any = schemes.create(chosen, given)
     _, transcript = tapped(chosen, given)
-    assert any(len(entry.contents) > 1 for entry in transcript.sent)
-    for entry in transcript.sent:
+    assert any(len(entry.contents) > 1 for entry in transcript.parcels)
+    for entry in transcript.parcels:
         message = Ciphertext(scheme.keys.public.fingerprint, entry.parcel["words"])
         total = sum(given.shards[device].gram for device in entry.contents)
         assert np.allclose(scheme.keys.private.decrypt(message), total, rtol=1e-9, atol=1e-9)

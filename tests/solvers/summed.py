@@ -1,13 +1,12 @@
 """A tiny scheme whose server learns the sums over all data, in clear."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes import Device, Leakage, Message, Public, Round, Scheme, SummedServer, Work
-from codedfl.security.transcript import Exposure, Transcript
+from codedfl.schemes import Device, Leakage, Message, Public, Round, Scheme, Server, Work
 from codedfl.task import Shard
 
 
@@ -24,20 +23,16 @@ class SendingDevice(Device):
         return {"gram": work.product(shard.x.T, shard.x), "moments": work.product(shard.x.T, shard.y)}
 
 
-class AddingServer(SummedServer):
+class AddingServer(Server):
     def __init__(self, public: Public) -> None:
         self._public = public
         self._sums = np.zeros((public.features, public.features)), np.zeros((public.features, public.outputs))
         self._model = np.zeros((public.features, public.outputs))
 
-    def broadcast(self, epoch: int, model: np.ndarray) -> Round:
+    def ask(self, epoch: int, model: np.ndarray) -> Round:
         self._model = model
         message = {"model": model.astype(self._public.dtype)}
         return Round(epoch, dict.fromkeys(range(self._public.devices), message))
-
-    @property
-    def quorum(self) -> int:
-        return self._public.devices
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> np.ndarray:
         self._sums = tuple(
@@ -54,23 +49,15 @@ class Summed(Scheme[SummedOptions]):
     name = "summed"
     options_type = SummedOptions
     exact = True
-    follows_timing = False
     sums = True
-    because = "Everything is sent in clear."
+    verdict_reason = "Everything is sent in clear."
     verdict = "not encrypted"
-
-    def check(self) -> None: ...
 
     def device(self, index: int, shard: Shard) -> Device:
         return SendingDevice(shard)
 
-    def server(self) -> SummedServer:
+    def server(self) -> Server:
         return AddingServer(self.public)
-
-    survives_losses = 0  # type: ignore[assignment]
 
     def leakage(self) -> Leakage:
         return Leakage("everything", "nothing", "everything")
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        return []

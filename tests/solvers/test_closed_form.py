@@ -1,5 +1,6 @@
 """The closed form: through the training loop with a scheme that gives the sums, and refused without."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,23 +10,22 @@ from codedfl import schemes
 from codedfl.errors import ScenarioError, TrainingError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.scenario import scenario as scenario_module
-from codedfl.schemes import SCHEMES, SummedServer
+from codedfl.schemes import SCHEMES
 from codedfl.task import Problem
+from codedfl.testing.schemes import registered
 from rundirs import small, small_problem
 from solvers.quadratics import Quadratic, quadratic, solver
 from solvers.summed import Summed
-from tiny import gamma, is_one_sentence, problem, scenario, trained
+from tiny import gamma, is_one_sentence, known, problem, scenario, trained
 
 SIZES = [9, 6, 8, 7]
 FLEET = [{"count": 4, "mac_rate": 1e4}]
 
 
 @pytest.fixture(autouse=True)
-def _summed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schemes, "SCHEMES", dict(SCHEMES))
-    monkeypatch.setattr(scenario_module, "_OPTIONS", dict(scenario_module._OPTIONS))
-    schemes.register(Summed)
+def _summed() -> Iterator[None]:
+    with registered(Summed):
+        yield
 
 
 def wanted(scheme: str = "summed", **settings: object) -> Scenario:
@@ -73,14 +73,16 @@ def test_a_finished_run_is_kept_and_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*SCHEMES, "summed"])
 def test_only_a_scheme_that_gives_the_sums_is_taken(name: str) -> None:
-    if name == "summed" or SCHEMES[name].sums:
+    if name == "summed" or known(name).sums:
         schemes.check(wanted(name))
         return
     with pytest.raises(ScenarioError) as error:
         schemes.check(wanted(name))
     assert "training.solver = 'closed-form'" in str(error.value)
     assert f"'{name}'" in str(error.value)
-    assert str(error.value).endswith("gradient-descent, nesterov" + ", conjugate-gradients" * SCHEMES[name].exact)
+    assert str(error.value).endswith(
+        "gradient-descent, nesterov" + ", conjugate-gradients" * schemes.nominal(wanted(name)).exact
+    )
     assert is_one_sentence(str(error.value))
 
 
@@ -89,7 +91,7 @@ def test_a_scheme_with_sums_serves_the_other_solvers_too() -> None:
     solution = given.ridge_solution()
     final = trained(given, wanted(solver="conjugate-gradients", epochs=4))
     assert np.linalg.norm(final.model - solution) <= 1e-9 * np.linalg.norm(solution)
-    assert isinstance(schemes.create(wanted(), given).server(), SummedServer)
+    assert schemes.create(wanted(), given).server().totals() is not None
 
 
 def test_a_singular_system_gets_one_sentence() -> None:

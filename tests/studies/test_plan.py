@@ -12,16 +12,15 @@ from codedfl import schemes
 from codedfl.errors import RunDirectoryError, UsageError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, SharingScheme
+from codedfl.schemes import SCHEMES
 from codedfl.solvers import SOLVERS
 from codedfl.studies.epochs_to_target import ASSUMED, EpochsToTarget, Finished, finished
 from codedfl.studies.plan import Costs, Plan, Shapes, link_bits, plan, predict, probe, spent_by_device
 from codedfl.task import Problem
-from codedfl.training.costs import mean_and_largest
-from codedfl.training.shared_timing import measure
+from codedfl.training.costs import mean_and_largest, measure
 from codedfl.training.timing import reply_costs
 from rundirs import small, small_problem, small_run
-from tiny import is_one_sentence, problem, trained
+from tiny import is_one_sentence, known, problem, shares, trained
 
 OPTIONS = {
     "code-based": {"n": 60, "degree": 3, "t_tot": 12, "t": 6, "M": 4, "beta": 2, "delta": 1e-3},
@@ -64,7 +63,7 @@ class TestAgainstRuns:
         assert {link: mean_and_largest(spent[link]) for link in bits} == run.summary["bits_per_device"]
         assert mean_and_largest(spent["macs"]) == run.summary["macs_per_device"]
         assert int(spent["macs"].sum()) == run.summary["device_macs"]
-        if issubclass(SCHEMES[name], SharingScheme):
+        if shares(name):
             assert run.summary["handovers"] > 0, "the bits of hand-overs were not put to the test"
 
     @pytest.mark.parametrize("inner", ["minibatch", "sealed"])
@@ -79,7 +78,7 @@ class TestAgainstRuns:
         assert {link: int(each.sum()) for link, each in bits.items()} == run.summary["bits_sent"]
         assert (run.summary["handovers"] > 0) == (inner == "sealed")
 
-    @pytest.mark.parametrize("name", [name for name in SCHEMES if SCHEMES[name].exact])
+    @pytest.mark.parametrize("name", [name for name in SCHEMES if known(name).exact])
     def test_another_solver_costs_the_same(self, name: str, tmp_path: Path) -> None:
         wanted = of_scheme(name, {"training.solver": "conjugate-gradients", "training.epochs": 6})
         run = runs.execute(wanted, tmp_path / "run", problem=small_problem)
@@ -99,7 +98,7 @@ class TestProbe:
         return of_scheme(name, {**calm, **(changes or {})})
 
     @pytest.mark.parametrize("precision", ["float32", "float64"])
-    @pytest.mark.parametrize("name", [name for name in SCHEMES if not issubclass(SCHEMES[name], SharingScheme)])
+    @pytest.mark.parametrize("name", [name for name in SCHEMES if not shares(name)])
     def test_every_round_and_stage_of_uneven_shards(self, name: str, precision: str) -> None:
         epochs = 6 if name == "secagg" else 40  # each has its own key agreements
         wanted = self.wanted(name, {"task.precision": precision, "training.epochs": epochs})
@@ -130,17 +129,18 @@ class TestProbe:
         for own, other in zip(found.round_of_epoch, real.round_of_epoch, strict=True):
             assert np.all(abs(found.rounds[own].macs - real.rounds[other].macs) <= row)
 
-    @pytest.mark.parametrize("name", [name for name in SCHEMES if issubclass(SCHEMES[name], SharingScheme)])
+    @pytest.mark.parametrize("name", [name for name in SCHEMES if shares(name)])
     def test_what_sharing_costs(self, name: str) -> None:
         wanted = self.wanted(name)
         given = self.given("float32")
         real = measure(schemes.create(wanted, given), given, first_offline=True)
         found = probed(wanted, self.UNEVEN)
         assert found.shared is not None
-        assert (found.shared.granted, found.shared.forwarded) == (real.granted, real.forwarded)
-        assert found.shared.first.key() == real.first.key()
-        assert found.shared.other.key() == real.other.key()
-        assert found.set_up == [stage for _, stage in trained(given, wanted).history.stages_after(0)]
+        costs = found.shared.costs
+        assert (costs.granted, costs.forwarded) == (real.granted, real.forwarded)
+        assert costs.first.key() == real.first.key()
+        assert costs.other.key() == real.other.key()
+        assert found.shared.set_up == [stage for _, stage in trained(given, wanted).history.stages_after(0)]
 
     def test_fewer_epochs_than_are_probed(self) -> None:
         costs = probed(of_scheme("minibatch"))
@@ -186,7 +186,7 @@ class TestShapes:
 
 
 def reached(scheme: str, solver: str, epochs: int) -> Finished:
-    return Finished(Path("somewhere"), scheme, solver, epochs, SCHEMES[scheme].exact)
+    return Finished(Path("somewhere"), scheme, solver, epochs, known(scheme).exact)
 
 
 class TestEpochs:
@@ -292,7 +292,7 @@ class TestPlan:
     def test_what_holds_is_recommended(self) -> None:
         quickest = next(offer for offer in made().offers if offer.scheme.verdict == "holds")
         assert made().recommended is quickest
-        assert quickest.scheme.because in made().reason
+        assert quickest.scheme.verdict_reason in made().reason
 
     def test_the_quickest_is_recommended_where_secrecy_is_not_asked_for(self) -> None:
         assert made("any").recommended is made("any").offers[0]

@@ -5,7 +5,7 @@ import pytest
 
 from codedfl.network import RoundCosts, TransferCosts
 from codedfl.schemes import SERVER
-from codedfl.training import History
+from codedfl.training import History, StageRecord
 from codedfl.training.costs import LINKS, add_transfers, mean_and_largest, nothing, spent_in
 
 
@@ -59,8 +59,8 @@ def test_hand_overs_and_stages_of_a_training_count() -> None:
     history = History()
     history.add_round(asked([0, 1], 1, 1, 1))
     parcel = TransferCosts(0, 1, 0, 5, 30, 2)
-    history.transfers.append((1, None, parcel))
-    history.stages += [(0, [parcel, parcel]), (1, [parcel])]
+    history.stages += [StageRecord(0, [parcel, parcel]), StageRecord(1, [parcel], retires=True)]
+    history.stages += [StageRecord(1, [parcel])]
     assert listed(spent_in(history, 2)) == {"down": [1, 1], "up": [1, 1], "d2d": [120, 0], "macs": [21, 9]}
 
 

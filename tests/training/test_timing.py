@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codedfl.network import DelayModel
-from codedfl.training.timing import band, cumulative_seconds, first_epoch, time_to
+from codedfl.training.timing import band, epoch_ends, first_epoch, time_to
 from tiny import gamma, problem, scenario, trained
 
 # --- bands ---
@@ -118,7 +118,7 @@ def test_a_draw_is_the_run_that_lives_in_it(scheme: str, draw: int) -> None:
     )
     history = trained(problem([7] * 25), chosen).history
     delays = DelayModel.create(chosen.fleet, chosen.links)
-    drawn = cumulative_seconds(history, delays, seed=3, draws=8)
+    (drawn,) = epoch_ends([history], delays, epochs=epochs, seed=3, draws=8)
     assert drawn.shape == (8, epochs)
     times = np.array(history.columns["time"])
     for epoch in range(1, epochs + 1):
@@ -135,7 +135,7 @@ def test_draws_add_up_epoch_by_epoch() -> None:
     )
     history = trained(problem([6, 6, 6]), chosen).history
     delays = DelayModel.create(chosen.fleet, chosen.links)
-    drawn = cumulative_seconds(history, delays, seed=0, draws=50)
+    (drawn,) = epoch_ends([history], delays, epochs=2, seed=0, draws=50)
     first, second = delays.chance(0, 1, 0, 50), delays.chance(0, 2, 0, 50)
     bits = 6 * 3 * 64 * 1.1
     work = 6 * 6 * 3 / 10.0
@@ -143,12 +143,12 @@ def test_draws_add_up_epoch_by_epoch() -> None:
     two = second.down_tries * bits / 10e6 + work * (1 + second.setup / 2) + second.up_tries * bits / 5e6
     expected = np.stack([one, one + two.max(axis=1)], axis=1)
     assert np.all(abs(drawn - expected) <= gamma(20, float) * expected)
-    assert np.array_equal(cumulative_seconds(history, delays, seed=0, draws=10), drawn[:10])
+    assert np.array_equal(epoch_ends([history], delays, epochs=2, seed=0, draws=10)[0], drawn[:10])
 
 
 def test_progress_is_told_epoch_by_epoch() -> None:
     history = trained(problem([6] * 25), scenario()).history
     told: list[tuple[int, int]] = []
     delays = DelayModel.create(scenario().fleet, scenario().links)
-    cumulative_seconds(history, delays, seed=0, draws=2, progress=lambda done, total: told.append((done, total)))
+    epoch_ends([history], delays, epochs=5, seed=0, draws=2, progress=lambda *at: told.append(at))
     assert told == [(epoch, 5) for epoch in range(1, 6)]

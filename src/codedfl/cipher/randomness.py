@@ -1,8 +1,7 @@
 """Secret random numbers: a seed from the operating system, stretched by SHAKE-256.
 
-NumPy's generators are not built to withstand prediction, so nothing secret that this package draws itself
-comes from them: a 256-bit seed and a label (who uses it) name one stream of bytes, and reals are made from
-those bytes.
+NumPy's generators are predictable, so no secret comes from them: a 256-bit seed and a label (its purpose) name one
+stream of bytes, and numbers are made from those bytes.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ _DOUBLE_BITS = 53
 
 
 def fresh_seed(given: bytes | None = None) -> bytes:
-    """A 256-bit seed from the operating system, or the one a test injects."""
+    """Return a 256-bit seed from the operating system, or the one that a test injects."""
     if given is None:
         return secrets.token_bytes(SEED_BYTES)
     if len(given) < SEED_BYTES // 2:
@@ -50,16 +49,17 @@ class Stream:
         return hashlib.shake_256(len(label).to_bytes(2, "little") + label + self.seed).digest(count)
 
     def integer(self, bits: int = 63) -> int:
-        """One integer in [0, 2**bits)."""
+        """Return one integer in [0, 2**bits)."""
         return int.from_bytes(self._bytes((bits + 7) // 8), "little") % (1 << bits)
 
     def permutation(self, length: int) -> Int64[np.ndarray, "length"]:
-        """A random order of 0 .. length-1."""
+        """Return a random order of 0 .. length-1."""
         keys = np.frombuffer(self._bytes(8 * length), dtype="<u8")
         return np.argsort(keys, kind="stable").astype(np.int64)
 
     def normals(self, count: int) -> Float64[np.ndarray, "count"]:
-        """Independent standard normal numbers, by inversion of their distribution function."""
+        """Return independent standard normal numbers, by inversion of their distribution function."""
+
         words = np.frombuffer(self._bytes(8 * count), dtype="<u8") >> np.uint64(64 - _DOUBLE_BITS)
         # half a step away from 0 and 1, where the inverse is infinite
         uniform = (words.astype(np.float64) + 0.5) * 2.0**-_DOUBLE_BITS

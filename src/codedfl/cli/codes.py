@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from codedfl.cli import common
-from codedfl.codes import configuration_model, frame_error_rate, progressive_edge_growth
+from codedfl.codes.frame_errors import frame_error_rate
+from codedfl.codes.graph import configuration_model, progressive_edge_growth
 from codedfl.errors import UsageError
 
 __all__ = ["fer_command"]

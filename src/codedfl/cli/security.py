@@ -10,7 +10,7 @@ from rich.table import Table
 from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load, preset_names
-from codedfl.schemes import SCHEMES
+from codedfl.schemes import nominal
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.audit import EPOCHS, Outcome, Statement, attack_scenario, statement
 from codedfl.security.scoring import Score
@@ -90,7 +90,7 @@ def _chosen(
     settings = common.settings_from(changes)
     names = [*(presets or []), *([] if scenario is None else [scenario])]
     known = [load(name) for name in names or preset_names()]
-    wanted = [entry for entry in known if names or SCHEMES[entry.scheme].verdict != "not encrypted"]
+    wanted = [entry for entry in known if names or nominal(entry).verdict != "not encrypted"]
     chosen = [entry.with_settings(settings) for entry in wanted]
     common.warn_unused(settings, chosen)
     return chosen if devices is None else [entry.with_devices(devices) for entry in chosen]

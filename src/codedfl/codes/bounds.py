@@ -1,18 +1,18 @@
-"""How many subsets of one size can meet in few positions: the Johnson bound, and its converse."""
+"""Bounds on constant-weight families: the Johnson bound on their size, and the least overlap."""
 
 from functools import cache
 from math import comb
 
 from codedfl.errors import CodeError
 
-__all__ = ["johnson_bound", "least_overlap"]
+__all__ = ["check_sizes", "johnson_bound", "least_overlap"]
 
 
 _binomial = cache(comb)
 
 
 def _pairs(length: int, weight: int, count: int) -> int:
-    """Least sum of overlaps over ordered pairs of subsets: all positions used as evenly as they can be."""
+    """Return the least sum of overlaps over ordered pairs of subsets: all positions are used equally, up to one."""
     share, rest = divmod(count * weight, length)
     return length * share * (share - 1) + 2 * rest * share
 
@@ -22,9 +22,8 @@ def _evenly_possible(length: int, weight: int, overlap: int, count: int) -> bool
 
 
 def _second_moment(length: int, weight: int, overlap: int) -> int | None:
-    """Largest count that counting common positions permits, or None when it limits nothing."""
-    # the limit is finite exactly when weight^2 > overlap * length, and then below length * (weight - overlap)
-    # / that
+    """Return the largest count that the second-moment bound permits; None where it is void."""
+    # the bound is finite exactly when weight^2 > overlap * length, then at most length * (weight - overlap) / excess
     excess = weight * weight - overlap * length
     if excess <= 0:
         return None
@@ -36,13 +35,12 @@ def _second_moment(length: int, weight: int, overlap: int) -> int | None:
 
 @cache
 def johnson_bound(length: int, weight: int, overlap: int) -> int:
-    """No more subsets of ``weight`` of ``length`` positions than this meet pairwise in at most ``overlap``.
+    """Return an upper bound on the number of ``weight``-subsets that meet pairwise in at most ``overlap`` positions.
 
-    Johnson's recursions: the subsets through one position, and those that avoid one, are families on one
-    position less; at each step counting common positions gives a bound of its own. The smallest of all
-    counts.
+    Johnson's recursions: the subsets through one position, and those that avoid one, are families on one position
+    less; at each step the second moment gives a bound of its own. The smallest of all bounds is returned.
     """
-    _check(length, weight)
+    check_sizes(length, weight)
     if overlap < 0:
         return 1
     table: dict[int, int] = {}
@@ -77,13 +75,12 @@ def _step(n: int, w: int, common: int, through: int | None, avoiding: int | None
 
 @cache
 def least_overlap(length: int, weight: int, count: int) -> int:
-    """No family of ``count`` subsets has a smaller largest overlap than this.
+    """Return a lower bound on the largest overlap of ``count`` subsets.
 
-    Position i in s_i subsets gives s_i (s_i - 1) ordered pairs, at least as many as when all s_i are equal up
-    to one; the average over the count * (count - 1) pairs, rounded up, is a bound, sharpened where Johnson's
-    is stronger.
+    Position i in s_i subsets gives s_i (s_i - 1) ordered pairs, at least as many as when all s_i are equal up to one;
+    the average over all ordered pairs, rounded up, is a bound, sharpened where Johnson's is stronger.
     """
-    _check(length, weight)
+    check_sizes(length, weight)
     if count < 1:
         raise CodeError(f"A family of {count} subsets is empty: ask for at least 1.")
     if count == 1:
@@ -94,6 +91,7 @@ def least_overlap(length: int, weight: int, count: int) -> int:
     return overlap
 
 
-def _check(length: int, weight: int) -> None:
+def check_sizes(length: int, weight: int) -> None:
+    """Refuse a weight outside 1 .. length."""
     if not 1 <= weight <= length:
         raise CodeError(f"A subset of {weight} of {length} positions does not exist: choose 1 to {length}.")

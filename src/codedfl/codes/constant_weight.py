@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from codedfl.codes.bounds import johnson_bound, least_overlap
+from codedfl.codes.bounds import check_sizes, johnson_bound, least_overlap
 from codedfl.codes.field import LARGEST, field, prime_power
 from codedfl.errors import CodeError
 
@@ -82,8 +82,8 @@ class Family:
 
 
 def partition_family(length: int, weight: int) -> Family:
-    """As many disjoint blocks as fit, in order."""
-    _check(length, weight)
+    """Return as many disjoint blocks as fit, in order."""
+    check_sizes(length, weight)
     count = length // weight
     return Family(length, weight, np.arange(count * weight).reshape(count, weight), "partition")
 
@@ -117,8 +117,8 @@ def affine_hyperplanes(m: int, q: int) -> Family:
 
 
 def greedy_random(length: int, weight: int, count: int, overlap: int, seed: int) -> Family:
-    """Draw subsets of little used positions, then exchange positions until no two share over ``overlap``."""
-    _check(length, weight)
+    """Draw subsets of rarely used positions, then exchange positions until no two share more than ``overlap``."""
+    check_sizes(length, weight)
     _refuse_impossible(length, weight, count, overlap)
     rng = np.random.default_rng(seed)
     member = np.zeros((count, length))
@@ -168,8 +168,8 @@ def _exchange(
 
 
 def family(length: int, weight: int, count: int, *, overlap: int | None = None, seed: int = 0) -> Family:
-    """``count`` subsets of the least overlap that is found here, and of at most ``overlap`` if given."""
-    _check(length, weight)
+    """Return ``count`` subsets of the least overlap that is found here, and of at most ``overlap`` if given."""
+    check_sizes(length, weight)
     _refuse_impossible(length, weight, count, overlap)
     found = _structured(length, weight, count)
     best = least_overlap(length, weight, count)
@@ -201,11 +201,6 @@ def _structured(length: int, weight: int, count: int) -> Family | None:
     if q**m != length or count > (length - 1) // (q - 1) * q:
         return None
     return (affine_lines(q) if m == 2 else affine_hyperplanes(m, q)).first(count)
-
-
-def _check(length: int, weight: int) -> None:
-    if not 1 <= weight <= length:
-        raise CodeError(f"A subset of {weight} of {length} positions does not exist: choose 1 to {length}.")
 
 
 def _refuse_impossible(length: int, weight: int, count: int, overlap: int | None) -> None:

@@ -10,14 +10,14 @@ from jaxtyping import Int
 
 from codedfl.errors import CodeError
 
-__all__ = ["Field", "field", "prime_power"]
+__all__ = ["FieldTables", "field", "prime_power"]
 
 LARGEST = 256
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Field:
+class FieldTables:
     """The field of q elements 0..q-1 (0 and 1 are its zero and one) with its sum and product tables."""
 
     q: int
@@ -26,7 +26,7 @@ class Field:
 
 
 def prime_power(q: int) -> tuple[int, int] | None:
-    """The prime p and exponent e with p**e = q, or None."""
+    """Return the prime p and exponent e with p**e = q, or None."""
     if q < 2:
         return None
     p = next((p for p in range(2, int(q**0.5) + 1) if q % p == 0), q)
@@ -37,8 +37,8 @@ def prime_power(q: int) -> tuple[int, int] | None:
 
 
 @cache
-def field(q: int) -> Field:
-    """The field of q elements; element i stands for the polynomial with the digits of i in base p."""
+def field(q: int) -> FieldTables:
+    """Return the field of q elements; element i stands for the polynomial with the digits of i in base p."""
     power = prime_power(q)
     if power is None or q > LARGEST:
         raise CodeError(f"There is no table field of {q} elements: choose a prime power up to {LARGEST}.")
@@ -50,14 +50,14 @@ def field(q: int) -> Field:
         times = _products(digits, place, p, tail)
         # a finite ring is a field when every element but zero permutes the others
         if all(np.unique(row).size == q for row in times[1:]):
-            return Field(q, plus, times)
+            return FieldTables(q, plus, times)
     raise AssertionError("an irreducible polynomial exists for every prime power")
 
 
 def _products(
     digits: Int[np.ndarray, "q e"], place: Int[np.ndarray, "e"], p: int, tail: tuple[int, ...]
 ) -> Int[np.ndarray, "q q"]:
-    """Product table modulo the polynomial x**e = tail."""
+    """Return the product table modulo the polynomial x**e = tail."""
     exponent = digits.shape[1]
     shifted = digits.copy()
     total = np.zeros((digits.shape[0], digits.shape[0], exponent), dtype=np.int64)

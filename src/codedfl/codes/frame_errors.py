@@ -10,17 +10,16 @@ from typing import final
 
 import numpy as np
 
-from codedfl.codes import kernels
 from codedfl.codes.graph import TannerGraph
 from codedfl.errors import CodeError
 
 __all__ = ["FrameErrorRate", "frame_error_rate", "wilson_interval"]
 
 BLOCK = 4096
-"""Trials that share one random stream; the answer depends on it, so it is fixed."""
+"""Trials that share one random stream; fixed, because the result depends on it."""
 
 BATCH = 16
-"""Blocks between two looks at the precision; fixed, so an early stop does not depend on the workers."""
+"""Blocks between two checks of the precision; fixed, so that an early stop does not depend on the workers."""
 
 CONFIDENCE = 0.95
 
@@ -41,7 +40,7 @@ class FrameErrorRate:
 
 
 def wilson_interval(failures: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Interval for a probability; unlike rate +- error it stays sensible at no failures at all."""
+    """Return the Wilson interval of a probability; it is valid without any failure, too."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     rate = failures / trials
     scale = 1 + z * z / trials
@@ -64,10 +63,11 @@ def frame_error_rate(
 ) -> FrameErrorRate:
     """Estimate how often peeling stalls on ``erasures`` random positions of ``graph``.
 
-    Stops early once half the interval's width is at most ``relative_precision`` times the rate. The result
-    depends on ``seed`` alone, not on ``workers`` (default: all cores). ``progress(done, failures)`` is called
-    between batches.
+    It stops early once half the interval's width is at most ``relative_precision`` times the rate. The result depends
+    on ``seed``, not on ``workers`` (default: all cores). ``progress(done, failures)`` is called between batches.
     """
+    from codedfl.codes import kernels  # numba is slow to import
+
     _check(graph, erasures, trials, relative_precision, workers)
     blocks = math.ceil(trials / BLOCK)
     sizes = [min(BLOCK, trials - i * BLOCK) for i in range(blocks)]

@@ -63,7 +63,7 @@ class GradientCode:
         return self.N - self.alpha + 1
 
     def window(self, i: int) -> tuple[int, ...]:
-        """The parts that device i holds."""
+        """Return the parts that device i holds."""
         return tuple((i + step) % self.N for step in range(self.alpha))
 
     @cached_property
@@ -72,14 +72,14 @@ class GradientCode:
         return tuple(tuple(self._coefficient(i, j) for j in range(self.N)) for i in range(self.N))
 
     def _coefficient(self, i: int, j: int) -> int:
-        """h_j(x_i) with x_l = l: device l does not hold part j where l = j+1, ..., j+N-alpha modulo N."""
+        """Return h_j(x_i) with x_l = l: device l does not hold part j where l = j+1, ..., j+N-alpha modulo N."""
         return self._integer(i, j) % self.prime
 
     def _integer(self, i: int, j: int) -> int:
         return math.prod(i - (j + step) % self.N for step in range(1, self.N - self.alpha + 1))
 
     def decoder(self, which: Sequence[int]) -> tuple[int, ...]:
-        """The factors that turn the coded sums of devices ``which``, in this order, into the sum of all parts."""
+        """Return the factors that turn the coded sums of devices ``which``, in order, into the sum of all parts."""
         if len(which) != self.threshold or len(set(which)) != self.threshold or not all(0 <= i < self.N for i in which):
             raise UndecodableError(
                 f"Coded sums {list(which)} do not decode: give {self.threshold} different numbers from 0 to "
@@ -88,7 +88,7 @@ class GradientCode:
         return _leading_coefficient(tuple(which), self.prime)
 
     def visible(self, j: int) -> tuple[float, ...]:
-        """The share of every part in the best linear guess of part j from all coded sums.
+        """Return the share of every part in the best linear guess of part j from all coded sums.
 
         It is row j of the projection on the row space of the integers b_ij, of which any K rows are a basis.
         """
@@ -100,12 +100,12 @@ class GradientCode:
 
 @lru_cache(maxsize=4096)
 def _leading_coefficient(points: tuple[int, ...], prime: int) -> tuple[int, ...]:
-    """Factors of the values at these points that give the leading coefficient of a polynomial of degree K - 1."""
+    """Return factors of the values at K points that give the leading coefficient of a polynomial of degree K - 1."""
     return tuple(pow(math.prod(x - y for y in points if y != x), -1, prime) for x in points)
 
 
 def _solved(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
-    """The solution of a regular system whose leading minors do not vanish, by elimination."""
+    """Solve a regular system whose leading minors do not vanish, by elimination."""
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for k, pivot in enumerate(rows):
         rows[k] = [entry / pivot[k] for entry in pivot]

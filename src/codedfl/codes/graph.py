@@ -8,7 +8,6 @@ from typing import final
 import numpy as np
 from jaxtyping import Int
 
-from codedfl.codes import kernels
 from codedfl.errors import CodeError
 
 __all__ = ["TannerGraph", "configuration_model", "progressive_edge_growth"]
@@ -79,6 +78,8 @@ class TannerGraph:
         ends = np.concatenate([self.checks.ravel() + self.n, by_check]).astype(np.int64)
         degrees = np.concatenate([self.variable_degrees, self.check_degrees])
         starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+        from codedfl.codes import kernels  # numba is slow to import
+
         return int(kernels.shortest_cycle(starts, ends, self.n)) or None
 
 
@@ -106,6 +107,8 @@ def progressive_edge_growth(n: int, m: int, degree: int, *, seed: int) -> Tanner
     _check_sizes(n, m, degree)
     rng = np.random.default_rng(seed)
     capacity = _capacities(n, m, degree, rng)
+    from codedfl.codes import kernels  # numba is slow to import
+
     edges = kernels.grow_edges(n, degree, capacity, rng.random((n, degree)))
     return TannerGraph(n, m, np.sort(edges, axis=1))
 
@@ -116,6 +119,8 @@ def configuration_model(n: int, m: int, degree: int, *, seed: int) -> TannerGrap
     A cyclic graph is shuffled by random edge exchanges; their stationary law is uniform over all graphs of
     these degrees without double edges, which is the configuration model given that no double edge arises.
     """
+    from codedfl.codes import kernels  # numba is slow to import
+
     _check_sizes(n, m, degree)
     rng = np.random.default_rng(seed)
     places = (np.arange(n * degree) % m).reshape(n, degree)

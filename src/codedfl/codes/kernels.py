@@ -1,7 +1,6 @@
 """Compiled inner loops of the codes: bitset edge growth, edge swaps, shortest cycles, counted peeling.
 
-Sets of checks are rows of 64-bit words. Everything random comes in as arguments, so a kernel is a pure
-function.
+Sets of checks are rows of 64-bit words. Random numbers are arguments, so a kernel is a pure function.
 """
 
 from typing import Any

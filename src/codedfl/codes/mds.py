@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt32
 
-from codedfl.codes.modular.kernels import PRIME, add_multiple_31
+from codedfl.codes.modular import PRIME_31 as PRIME
 from codedfl.errors import CodeError, UndecodableError
 
 __all__ = ["MdsCode"]
@@ -45,13 +45,13 @@ class MdsCode:
         object.__setattr__(self, "generator", generator)
 
     def encode_block(self, w: int, blocks: Sequence[UInt32[np.ndarray, "..."]]) -> UInt32[np.ndarray, "..."]:
-        """Coded block w of K blocks of one shape."""
+        """Return coded block w of K blocks of one shape."""
         if not 0 <= w < self.W:
             raise CodeError(f"There is no coded block {w}: number them from 0 to {self.W - 1}.")
         return self._combined(self.generator[w], blocks)
 
     def decoder(self, which: Sequence[int]) -> UInt32[np.ndarray, "K K"]:
-        """The matrix that turns the coded blocks ``which``, in this order, into the K blocks."""
+        """Return the matrix that turns the coded blocks ``which``, in this order, into the K blocks."""
         if len(which) != self.K or len(set(which)) != self.K or not all(0 <= w < self.W for w in which):
             raise UndecodableError(
                 f"Coded blocks {list(which)} do not decode: give {self.K} different numbers from 0 to {self.W - 1}."
@@ -61,12 +61,14 @@ class MdsCode:
     def decode(
         self, which: Sequence[int], replies: Sequence[UInt32[np.ndarray, "..."]]
     ) -> list[UInt32[np.ndarray, "..."]]:
-        """The K blocks, or what a linear map made of them, from the coded blocks ``which``."""
+        """Return the K blocks, or their images under a linear map, from the coded blocks ``which``."""
         return [self._combined(row, replies) for row in self.decoder(which)]
 
     def _combined(
         self, weights: UInt32[np.ndarray, "K"], blocks: Sequence[UInt32[np.ndarray, "..."]]
     ) -> UInt32[np.ndarray, "..."]:
+        from codedfl.codes.modular.kernels import add_multiple_31  # numba is slow to import
+
         shapes = {block.shape for block in blocks}
         if len(blocks) != self.K or len(shapes) != 1:
             raise CodeError(f"{len(blocks)} blocks of shapes {sorted(shapes)} do not fit: give {self.K} of one shape.")
@@ -77,7 +79,7 @@ class MdsCode:
 
 
 def _cauchy_inverse(x: Sequence[int], y: Sequence[int]) -> UInt32[np.ndarray, "K K"]:
-    """The inverse of 1 / (x_i - y_j) (Schechter, "On the inversion of certain matrices", 1959).
+    """Return the inverse of 1 / (x_i - y_j) (Schechter, "On the inversion of certain matrices", 1959).
 
     Entry (j, i) is a_i b_j / (x_i - y_j) with a_i = prod_k (x_i - y_k) / prod_{k != i} (x_i - x_k) and
     b_j = prod_k (x_k - y_j) / prod_{k != j} (y_k - y_j).

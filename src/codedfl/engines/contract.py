@@ -1,13 +1,13 @@
-"""What an engine does: it carries a round to the devices and brings back enough replies, with their times."""
+"""The contract of an engine: it carries rounds to the devices and brings back enough replies, with their times."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from codedfl.network import RoundCosts, TransferCosts
-from codedfl.schemes.contract import Message, Round, Transfer
+from codedfl.schemes.contract import Message, Round, Stage
 
-__all__ = ["Answer", "Engine", "Placed", "Receive", "Reply"]
+__all__ = ["Answer", "Engine", "Receive", "Reply", "StageOutcome"]
 
 Receive = Callable[[int, Message], None]
 """Takes the sender and its parcel."""
@@ -15,7 +15,7 @@ Receive = Callable[[int, Message], None]
 
 @dataclass(frozen=True)
 class Reply:
-    """A device's answer, and how many seconds after the broadcast it arrived."""
+    """A device's reply, and how many seconds after the request it arrived."""
 
     device: int
     message: Message
@@ -33,8 +33,8 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Placed:
-    """What a stage of transfers cost when all was done, or who was missing so that nothing was sent."""
+class StageOutcome:
+    """What a stage cost, or who was missing so that nothing was sent."""
 
     costs: list[TransferCosts]
     lost: tuple[int, ...] = ()
@@ -49,33 +49,27 @@ class Engine(ABC):
         """Seconds since the run began."""
 
     @abstractmethod
-    def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool, least: int = 0) -> Answer:
-        """Put a question to the devices and wait for enough replies; what was computed ``offline`` costs no time.
+    def ask(self, question: Round, *, offline: bool) -> Answer:
+        """Send a round's requests and wait for its quorum; what was computed ``offline`` costs no time.
 
-        After the deadline of the question, if it has one, ``least`` replies will do.
+        After the round's deadline, if it has one, its ``least`` replies suffice.
         """
 
     @abstractmethod
     def reopen(self, question: Round, began: float) -> None:
-        """Go on waiting for the replies to a question that was open when the run was interrupted."""
+        """Go on waiting for the replies to a round that was open when the run was interrupted."""
 
     @abstractmethod
-    def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
-        """Let devices hand over to each other after an epoch; return what it cost when all is done."""
+    def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
+        """Carry out a stage; if a device of it is gone, nothing is sent.
 
-    @abstractmethod
-    def place(self, stage: int, transfers: Sequence[Transfer], receive: Receive) -> Placed:
-        """Let devices send to each other before the next epoch; if one of them is gone, nothing is sent.
-
-        What goes to the server is given to ``receive``.
+        ``number`` selects the random numbers: the epoch of hand-overs, else the count of earlier stages without them.
+        Parcels for the server are given to ``receive``.
         """
 
     @abstractmethod
-    def replay(self, transfers: Sequence[Transfer], receive: Receive | None = None) -> None:
-        """Bring the parties of a resumed run to where these transfers had brought them; their time is over.
-
-        Without ``receive`` they were hand-overs, of which nothing goes to the server.
-        """
+    def replay(self, stage: Stage, receive: Receive) -> None:
+        """Bring the parties of a resumed run to where this stage had brought them; it takes no time of the run."""
 
     @abstractmethod
     def charge_server(self, macs: int) -> None:

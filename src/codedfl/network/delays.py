@@ -1,111 +1,53 @@
-"""How long computing and sending take (section III-B of the paper).
+"""Random delays of devices and links (section III-B of the paper).
 
 Computing rho multiplications on a device of rate tau takes rho/tau plus an exponential setup time; sending b bits
 takes b * (1 + overhead) / rate for each try, and the number of tries is geometric.
+
+Every (seed, epoch or stage, draw, device) has its own random numbers, independent of the other draws: draw 7 is the
+same alone as among a thousand, so a run is one draw of its own band and can be resumed at any epoch.
 """
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from codedfl.network.costs import RoundCosts
 from codedfl.scenario import DeviceGroup, Fleet, Links
 
-__all__ = ["Chance", "DelayModel", "RoundCosts", "Step", "TransferChance", "TransferCosts"]
+__all__ = ["Chance", "DelayModel", "TransferChance"]
 
+# Streams of random numbers of an epoch: the first question, hand-overs, further questions. Stages use those of epoch 0.
+_HANDOVERS = 3
 _FURTHER = 7
-"""The first stream of random numbers of an epoch's second question; those below belong to the first and hand-overs."""
-
-
-@dataclass(frozen=True, eq=False)
-class RoundCosts:
-    """What one question costs each asked device, taken from the arrays that were sent and multiplied.
-
-    The server goes on with ``quorum`` replies; after the ``deadline`` (in seconds) with ``least``. A question that is
-    ``standing`` leaves earlier ones open.
-    """
-
-    asked: Int[np.ndarray, "n"]
-    down_bits: Int[np.ndarray, "n"]
-    macs: Int[np.ndarray, "n"]
-    up_bits: Int[np.ndarray, "n"]
-    quorum: int
-    server_macs: int
-    least: int = 0
-    deadline: float = math.inf
-    standing: bool = False
-
-    def key(self) -> tuple[object, ...]:
-        """Return a value that is equal for equal costs."""
-        arrays = (self.asked, self.down_bits, self.macs, self.up_bits)
-        scalars = (self.quorum, self.server_macs, self.least, self.deadline, self.standing)
-        return (*(array.tobytes() for array in arrays), *scalars)
+_STAGES = 16
+_RELAYED = 1 << 30
 
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """Random part of one epoch: tries of each transmission and setup times in units of their mean."""
+    """Random part of one question: tries of each transmission and setup times in units of their mean."""
 
     down_tries: Float[np.ndarray, "draws n"]
     setup: Float[np.ndarray, "draws n"]
     up_tries: Float[np.ndarray, "draws n"]
 
 
-@dataclass(frozen=True)
-class TransferCosts:
-    """What one parcel costs: the server's grant, the sender's work, the parcel, the recipient's work.
-
-    The recipient -1 is the server; a parcel that is ``relayed`` goes up to the server and down to the recipient.
-    """
-
-    sender: int
-    recipient: int
-    grant_bits: int
-    export_macs: int
-    parcel_bits: int
-    absorb_macs: int
-    relayed: bool = False
-
-    @property
-    def uploaded(self) -> bool:
-        """Whether the parcel goes to the server."""
-        return self.recipient < 0
-
-    def bits(self) -> dict[str, int]:
-        """Return what goes over which kind of link: down (the grant to the sender, too), up, device to device."""
-        relayed = self.parcel_bits if self.relayed else 0
-        uploaded = self.parcel_bits if self.uploaded else 0
-        direct = self.parcel_bits - relayed - uploaded
-        return {"down": self.grant_bits + relayed, "up": relayed + uploaded, "d2d": direct}
-
-
 @dataclass(frozen=True, eq=False)
 class TransferChance:
-    """Random part of the hand-overs after one epoch, by sender (and by recipient for its setup)."""
+    """Random part of a stage: tries of grants and setup times by device, tries by parcel (of hand-overs, by sender)."""
 
     grant_tries: Float[np.ndarray, "draws n"]
     export_setup: Float[np.ndarray, "draws n"]
-    parcel_tries: Float[np.ndarray, "draws n"]
+    parcel_tries: Float[np.ndarray, "draws m"]
     absorb_setup: Float[np.ndarray, "draws n"]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One thing a device does: from when to when, in seconds after the hand-overs began."""
-
-    device: int
-    activity: str
-    peer: int | None
-    begin: float
-    end: float
-    bits: int
+    relay_tries: Float[np.ndarray, "draws m"]
+    """Of the way down from the server."""
 
 
 @dataclass(frozen=True, eq=False)
 class DelayModel:
-    """A fleet and its links as vectors, one entry a device."""
+    """A fleet and its links as vectors with one entry for each device."""
 
     mac_rate: Float[np.ndarray, "n"]
     setup_ratio: Float[np.ndarray, "n"]
@@ -119,7 +61,7 @@ class DelayModel:
 
     @classmethod
     def create(cls, fleet: Fleet, links: Links) -> "DelayModel":
-        """Spread the groups of a fleet into vectors; what a group leaves open is taken from the links."""
+        """Spread the groups of a fleet into vectors; where a group leaves a value open, the links give it."""
 
         def vector(name: str) -> Float[np.ndarray, "n"]:
             return np.repeat([_value(group, links, name) for group in fleet.devices], [g.count for g in fleet.devices])
@@ -134,37 +76,46 @@ class DelayModel:
         return len(self.mac_rate)
 
     def chance(self, seed: int, epoch: int, first: int, draws: int, question: int = 0) -> Chance:
-        """Draw the random part of a question of an epoch for ``draws`` draws, counted from number ``first``.
-
-        Every (seed, epoch, draw, device) has its own numbers, whatever else is drawn: draw 7 is the same alone as
-        among a thousand, so a run lives in one draw of its own band and can be resumed at any epoch.
-        """
+        """Draw the random part of a question of an epoch, for ``draws`` draws from number ``first`` on."""
         stream = _FURTHER + 3 * (question - 1) if question else 0
-        down, setup, up = (self.uniform(seed, epoch, stream + part, first, draws) for part in range(3))
-        return Chance(self.tries(down), -np.log1p(-setup), self.tries(up))
+        down, setup, up = (self._uniform(seed, epoch, stream + part, first, draws, self.devices) for part in range(3))
+        return Chance(_tries(down, self.loss), _setup(setup), _tries(up, self.loss))
 
-    def transfer_chance(self, seed: int, epoch: int, first: int, draws: int) -> TransferChance:
-        """Draw the random part of the hand-overs after an epoch, like :meth:`chance`."""
-        grant, export, parcel, absorb = (self.uniform(seed, epoch, stream, first, draws) for stream in range(3, 7))
-        return TransferChance(self.tries(grant), -np.log1p(-export), self.tries(parcel), -np.log1p(-absorb))
+    def handover_chance(self, seed: int, epoch: int, first: int, draws: int) -> TransferChance:
+        """Draw the random part of the hand-overs after an epoch."""
+        streams = range(_HANDOVERS, _HANDOVERS + 4)
+        grant, export, parcel, absorb = (self._uniform(seed, epoch, s, first, draws, self.devices) for s in streams)
+        tries = _tries(parcel, self.loss)
+        return TransferChance(_tries(grant, self.loss), _setup(export), tries, _setup(absorb), tries)
 
-    def uniform(
-        self, seed: int, epoch: int, stream: int, first: int, draws: int, columns: int | None = None
+    def stage_chance(
+        self,
+        seed: int,
+        stage: int,
+        first: int,
+        draws: int,
+        senders: Int[np.ndarray, "m"],
+        relayed_to: Int[np.ndarray, "m"] | None = None,
+    ) -> TransferChance:
+        """Draw the random part of a stage of the set-up or of repairs, given who sends each parcel.
+
+        Every parcel has its own numbers, independent of the other senders; where the server relays, the way down to the
+        recipients, too. Grants are so short that their expected tries are taken.
+        """
+        stream, n, m = _STAGES + 3 * stage, self.devices, len(senders)
+        export, absorb = (self._uniform(seed, 0, stream + part, first, draws, n) for part in range(2))
+        tries = again = _tries(self._uniform(seed, 0, stream + 2, first, draws, m), self.loss[senders])
+        if relayed_to is not None:
+            again = _tries(self._uniform(seed, 0, _RELAYED + stage, first, draws, m), self.loss[relayed_to])
+        grant = np.broadcast_to(1 / (1 - self.loss), (draws, n))
+        return TransferChance(grant, _setup(export), tries, _setup(absorb), again)
+
+    def _uniform(
+        self, seed: int, epoch: int, stream: int, first: int, draws: int, columns: int
     ) -> Float[np.ndarray, "draws columns"]:
-        """Draw uniform numbers, one for each device unless told how many, the same for a draw whatever its company."""
-        width = self.devices if columns is None else columns
         bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
-        bits.advance(first * width)
-        return np.random.Generator(bits).random((draws, width))
-
-    def tries(
-        self, uniform: Float[np.ndarray, "draws columns"], senders: Int[np.ndarray, "columns"] | None = None
-    ) -> Float[np.ndarray, "draws columns"]:
-        """Turn uniform numbers into how often each of these devices (all, unless told) sends until it arrives."""
-        loss = self.loss if senders is None else self.loss[senders]
-        # inversion of P(tries > k) = loss^k; log(0) = -inf rightly gives a single try on a link without loss
-        with np.errstate(divide="ignore"):
-            return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(loss)))
+        bits.advance(first * columns)
+        return np.random.Generator(bits).random((draws, columns))
 
     def reply_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws asked"]:
         """Return when each asked device's reply is at the server, counted from the broadcast."""
@@ -179,76 +130,36 @@ class DelayModel:
         asked = slice(None) if everyone else costs.asked  # a slice copies nothing
         down = chance.down_tries[:, asked] * self.send_seconds(costs.down_bits, self.down_rate[asked])
         up = chance.up_tries[:, asked] * self.send_seconds(costs.up_bits, self.up_rate[asked])
-        work = costs.macs / self.mac_rate[asked]
-        mean_setup = np.where(costs.macs > 0, self.setup_ratio[asked] * work + self.setup_seconds[asked], 0.0)
-        return down, work + chance.setup[:, asked] * mean_setup, up
+        return down, self.work_seconds(costs.macs, chance.setup[:, asked], asked), up
 
-    def send_seconds(self, bits: Int[np.ndarray, "n"], rate: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-        """Return the time of one try."""
+    def send_seconds(
+        self, bits: Float[np.ndarray, "..."] | Int[np.ndarray, "..."], rate: Float[np.ndarray, "..."]
+    ) -> Float[np.ndarray, "..."]:
+        """Return how long bits take on links of these rates."""
         return np.asarray(bits * (1 + self.overhead) / rate)
 
-    def transfer_steps(
-        self, transfers: Sequence[TransferCosts], chance: TransferChance, row: int, *, parallel: bool
-    ) -> list[Step]:
-        """Lay out hand-overs in time.
-
-        Senders get their grant and prepare side by side. A recipient takes parcels one after the other, in the order
-        given (at once if ``parallel``), and adds them up when the last one is there.
-        """
-        steps: list[Step] = []
-        free: dict[int, float] = {}
-        sums: dict[int, int] = {}
-        for costs in transfers:
-            steps += (prepared := self._prepare(costs, chance, row))
-            ready = max((step.end for step in prepared), default=0.0)
-            begin = ready if parallel else max(ready, free.get(costs.recipient, 0.0))
-            rate = min(self.d2d_rate[costs.sender], self.d2d_rate[costs.recipient])
-            tries = float(chance.parcel_tries[row, costs.sender])
-            end = begin + tries * costs.parcel_bits * (1 + self.overhead) / rate
-            steps.append(Step(costs.sender, "send", costs.recipient, begin, end, costs.parcel_bits))
-            free[costs.recipient] = max(end, free.get(costs.recipient, 0.0))
-            sums[costs.recipient] = sums.get(costs.recipient, 0) + costs.absorb_macs
-        for recipient, macs in sums.items():
-            seconds = self.work_seconds(recipient, macs, float(chance.absorb_setup[row, recipient]))
-            steps.append(Step(recipient, "absorb", None, free[recipient], free[recipient] + seconds, 0))
-        return steps
-
-    def _prepare(self, costs: TransferCosts, chance: TransferChance, row: int) -> list[Step]:
-        sender = costs.sender
-        tries = float(chance.grant_tries[row, sender])
-        granted = tries * costs.grant_bits * (1 + self.overhead) / self.down_rate[sender]
-        work = self.work_seconds(sender, costs.export_macs, float(chance.export_setup[row, sender]))
-        steps = [
-            Step(sender, "grant", None, 0.0, granted, costs.grant_bits),
-            Step(sender, "encrypt", None, granted, granted + work, 0),
-        ]
-        return [step for step in steps if step.end > step.begin]
-
-    def work_seconds(self, device: int, macs: int, setup: float) -> float:
-        """Return how long a device computes, given its setup time in units of the mean."""
-        if macs == 0:
-            return 0.0
-        work = macs / self.mac_rate[device]
-        return float(work + setup * (self.setup_ratio[device] * work + self.setup_seconds[device]))
-
-    def server_seconds(self, macs: int) -> float:
-        """Return the time the server needs for its own computing."""
-        return macs / self.server_mac_rate
-
-    def epoch_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws"]:
-        """Return how long a question takes in each draw: until enough replies are there, and the server is done."""
-        replies = self.reply_seconds(costs, chance)
-        last = _smallest(replies, costs.quorum)
-        if costs.deadline < math.inf:
-            last = np.minimum(last, np.maximum(costs.deadline, _smallest(replies, costs.least)))
-        return np.asarray(last + self.server_seconds(costs.server_macs))
+    def work_seconds(
+        self,
+        macs: Float[np.ndarray, "..."] | Int[np.ndarray, "..."],
+        setup: Float[np.ndarray, "..."],
+        devices: slice | Int[np.ndarray, "n"] = slice(None),
+    ) -> Float[np.ndarray, "..."]:
+        """Return how long devices compute, given their setup times in units of the mean; no work needs no setup."""
+        work = macs / self.mac_rate[devices]
+        mean_setup = np.where(macs > 0, self.setup_ratio[devices] * work + self.setup_seconds[devices], 0.0)
+        return np.asarray(work + setup * mean_setup)
 
 
-def _smallest(seconds: Float[np.ndarray, "draws n"], count: int) -> Float[np.ndarray, "draws"]:
-    """Return when the ``count``-th comes; the first of none comes at once."""
-    if count == 0:
-        return np.zeros(len(seconds))
-    return np.asarray(np.partition(seconds, count - 1, axis=1)[:, count - 1])
+def _setup(uniform: Float[np.ndarray, "draws n"]) -> Float[np.ndarray, "draws n"]:
+    """Turn uniform numbers into setup times in units of their mean."""
+    return np.asarray(-np.log1p(-uniform))
+
+
+def _tries(uniform: Float[np.ndarray, "draws n"], loss: Float[np.ndarray, "n"]) -> Float[np.ndarray, "draws n"]:
+    """Turn uniform numbers into how often a message is sent until it arrives."""
+    # inversion of P(tries > k) = loss^k; log(0) = -inf rightly gives a single try on a link without loss
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(loss)))
 
 
 def _value(group: DeviceGroup, links: Links, name: str) -> float:

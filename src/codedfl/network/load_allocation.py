@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import scipy
 from jaxtyping import Bool, Float, Int
 
 from codedfl.network.delays import DelayModel
@@ -194,8 +193,10 @@ def _least(excess: Callable[[float], float], first: float, high: float) -> float
 
     Nothing is there before ``first``; the search begins below ``high``.
     """
+    from scipy.optimize import brentq
+
     while excess(high) < 0:
         high *= 2
     tolerance = _HAIR / 20
-    found = scipy.optimize.brentq(excess, 0.0, high, xtol=tolerance * first, rtol=tolerance)
+    found = brentq(excess, 0.0, high, xtol=tolerance * first, rtol=tolerance)
     return float(found + tolerance * (found + first))

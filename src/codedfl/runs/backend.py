@@ -15,9 +15,8 @@ from codedfl.scenario import Scenario
 from codedfl.task import Problem
 from codedfl.task.objective import Objective
 from codedfl.training import State
-from codedfl.training.shared_timing import Variant, measure, shared_seconds
 from codedfl.training.timeline import timeline
-from codedfl.training.timing import cumulative_seconds
+from codedfl.training.timing import Variant, epoch_ends
 
 __all__ = ["RunBackend", "SimulationBackend"]
 
@@ -85,20 +84,17 @@ class SimulationBackend(RunBackend):
         def report(done: int, total: int) -> None:
             progress(f"timing {self.scenario.scheme}", done, total)
 
-        if isinstance(scheme, schemes.SharingScheme):
-            costs = measure(scheme, self.problem, first_offline=self.scenario.training.first_epoch_offline)
-            set_up = [stage for _, stage in state.history.stages_after(0)]
-            variant = Variant(costs, scheme.policy, scheme.parallel_reception, set_up)
-            (seconds,) = shared_seconds(
-                [variant], self._delays, epochs=state.epoch, seed=timing.seed, draws=timing.draws, progress=report
-            )
-            return np.asarray(seconds)
-        return cumulative_seconds(state.history, self._delays, seed=timing.seed, draws=timing.draws, progress=report)
+        offline = self.scenario.training.first_epoch_offline
+        course = Variant.create(scheme, self.problem, state.history, first_offline=offline) or state.history
+        (seconds,) = epoch_ends(
+            [course], self._delays, epochs=state.epoch, seed=timing.seed, draws=timing.draws, progress=report
+        )
+        return np.asarray(seconds)
 
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
         """Return the timeline of the run's own draw."""
         scheme, timing = self.scheme, self.scenario.timing
-        parallel = isinstance(scheme, schemes.SharingScheme) and scheme.parallel_reception
+        parallel = scheme.sharing is not None and scheme.sharing.parallel
         steps = timeline(state.history, self._delays, seed=timing.seed, draw=timing.draw, parallel=parallel)
         return {"timeline.parquet": steps}
 

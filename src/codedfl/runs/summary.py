@@ -75,7 +75,7 @@ def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, run
         "server_macs": int(sum(columns["server_macs"])),
         "decode_failures": 0,  # keys are redrawn until the decoder restores their erasures
         "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
-        "handovers": len(state.history.transfers),
+        "handovers": len(state.history.handovers),
         "survives_losses": scheme.survives_losses,
         "verdict": scheme.verdict,
         "leakage": scheme.leakage().to_table(),

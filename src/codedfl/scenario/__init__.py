@@ -1,7 +1,7 @@
 """Scenarios: everything that defines an experiment, TOML in and out, and the presets."""
 
 from codedfl.scenario.loading import load, preset_names
-from codedfl.scenario.scenario import Scenario, SchemeOptions, known_options, register_options
+from codedfl.scenario.scenario import Scenario, SchemeOptions, known_options, use_options
 from codedfl.scenario.sections import (
     AUTO,
     DATA_SETS,
@@ -35,5 +35,5 @@ __all__ = [
     "known_options",
     "load",
     "preset_names",
-    "register_options",
+    "use_options",
 ]

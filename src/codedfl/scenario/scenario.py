@@ -1,7 +1,7 @@
 """What is to be run: plain frozen data, TOML in and out, and an id that names the experiment.
 
 A scenario is a tree of tables. The top level names the scheme; ``[schemes.NAME]`` holds the options of each scheme,
-so that one file can serve a comparison. Schemes declare their options themselves (:func:`register_options`).
+so that one file can serve a comparison. Schemes declare their options themselves (:func:`use_options`).
 """
 
 import copy
@@ -21,7 +21,7 @@ from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.scenario.sections import AUTO, Data, Features, Fleet, Links, Partition, Task, Timing, Training
 from codedfl.settings import Settings, check_keys, did_you_mean, setting
 
-__all__ = ["Scenario", "SchemeOptions", "known_options", "parsed", "register_options"]
+__all__ = ["Scenario", "SchemeOptions", "known_options", "parsed", "use_options"]
 
 _FORMAT = "codedfl-scenario-2"
 _MOST_DEVICES = 100_000
@@ -42,18 +42,16 @@ class SchemeOptions(Settings):
         """Refuse options that do not fit the number of devices; subclasses say which."""
 
 
-_OPTIONS: dict[str, type[SchemeOptions]] = {}
+_OPTIONS: Mapping[str, type[SchemeOptions]] = {}
 
 
-def register_options(scheme: str, options: type[SchemeOptions]) -> None:
-    """Make ``[schemes.NAME]`` known; called once for every scheme when it is registered."""
-    if options is SchemeOptions or options.table:  # schemes that share a class must not share its name in errors
-        options = type(options.__name__, (options,), {})
-    options.table = f"schemes.{scheme}"
-    _OPTIONS[scheme] = options
+def use_options(options: Mapping[str, type[SchemeOptions]]) -> None:
+    """Read ``[schemes.NAME]`` by these classes, which the registry of schemes imports on first use."""
+    global _OPTIONS
+    _OPTIONS = options
 
 
-def known_options() -> dict[str, type[SchemeOptions]]:
+def known_options() -> Mapping[str, type[SchemeOptions]]:
     """Return the options of every registered scheme, by its name."""
     importlib.import_module("codedfl.schemes")  # schemes register themselves; imported here, they may import this room
     return _OPTIONS

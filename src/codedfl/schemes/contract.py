@@ -1,10 +1,10 @@
-"""What a scheme is: what devices hold and reply, and what the server asks, awaits and combines.
+"""The contract of a scheme: what devices hold and reply, and what the server asks, awaits and combines.
 
 A scheme never reads a clock and opens no socket: an engine carries its messages and tells it who replied.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, final
 
@@ -12,32 +12,27 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.cipher.seals import Ring
+from codedfl.errors import EngineError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
 from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.security.transcript import Exposure, Transcript
 from codedfl.task import Shard
 
 __all__ = [
     "SERVER",
-    "AddingScheme",
     "Device",
-    "Exposure",
     "Layout",
     "Leakage",
     "Message",
-    "PlacingServer",
     "Public",
+    "ReplySum",
+    "Restored",
     "Round",
     "Scheme",
     "Server",
-    "SharingDevice",
-    "SharingScheme",
-    "SharingServer",
-    "StandingServer",
-    "SummedServer",
-    "Transcript",
+    "Sharing",
+    "Stage",
     "Transfer",
     "Work",
     "layout",
@@ -47,7 +42,10 @@ __all__ = [
 Options = TypeVar("Options", bound=SchemeOptions)
 
 SERVER = -1
-"""The recipient of what a device uploads before the first epoch."""
+"""The recipient of what a device uploads."""
+
+ReplySum = Callable[[int, Message], Ring | float]
+"""Takes an epoch and a request; returns the ring of the replies, or a bound on the entries of their sum."""
 
 
 @dataclass(frozen=True)
@@ -91,18 +89,69 @@ class Leakage:
 
 @dataclass(frozen=True)
 class Round:
-    """One question of an epoch: a message for each asked device, which may be none."""
+    """One question of an epoch: a request for each asked device, of which there may be none."""
 
     epoch: int
     requests: Mapping[int, Message] = field(repr=False)
     point: Float[np.ndarray, "d c"] | None = field(default=None, repr=False)
     """The model whose gradient will come back, where it is not the given one in the format of the scenario."""
+    quorum: int = -1
+    """How many replies finish the round; as many as there are requests unless given."""
+    least: int = -1
+    """How many replies suffice when the deadline has passed or devices are lost; the quorum unless given."""
     deadline: float | None = None
-    """Seconds after the broadcast when the server goes on with what is there, if that is ``Server.least`` replies."""
+    """Seconds after the request when the server goes on if ``least`` replies are there."""
     standing: bool = False
-    """Whether questions of earlier rounds that have no reply yet stay open, so that it may come in this round."""
+    """Whether requests of earlier rounds that have no reply yet stay open, so that it may come in this round."""
     expected: Mapping[int, Layout] | None = field(default=None, repr=False)
-    """What a proper reply of each device looks like, for engines that must not trust what they carry; None: unsaid."""
+    """Layout of each device's reply, for engines that do not trust what they carry; None: not given."""
+
+    def __post_init__(self) -> None:
+        if self.quorum < 0:
+            object.__setattr__(self, "quorum", len(self.requests))
+        if self.least < 0:
+            object.__setattr__(self, "least", self.quorum)
+
+    @classmethod
+    def same(
+        cls, epoch: int, devices: Sequence[int], request: Message, reply: Layout | None = None, **more: Any
+    ) -> "Round":
+        """Send one request to several devices, whose replies have one layout."""
+        expected = None if reply is None else dict.fromkeys(devices, reply)
+        return cls(epoch, dict.fromkeys(devices, request), expected=expected, **more)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A device sends a parcel to another, or to the server; ``grant`` is what it needs for that.
+
+    What is ``relayed`` goes up to the server and down to the recipient, on those links.
+    """
+
+    sender: int
+    recipient: int
+    grant: Message = field(repr=False)
+    relayed: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Transfers that run side by side; a stage begins when the one before is over."""
+
+    transfers: Sequence[Transfer]
+    retires: bool = False
+    """Whether the transfers are hand-overs: senders hold nothing after them and retire."""
+    parallel: bool = False
+    """Whether a recipient of hand-overs takes several parcels at once instead of one after the other."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What follows from a server's state: stages to replay after those of the set-up, and rounds that are open."""
+
+    stages: Sequence[Stage] = ()
+    rounds: Sequence[Round] = ()
+    """Each under the epoch in which it began."""
 
 
 class Device(ABC):
@@ -110,165 +159,103 @@ class Device(ABC):
 
     @abstractmethod
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the server's question of an epoch (counted from 1)."""
+        """Answer the server's request of an epoch (counted from 1)."""
+
+    def export(self, grant: Message, work: Work) -> Message:
+        """Return the parcel for another device or the server."""
+        raise EngineError(f"{type(self).__name__} sends no parcels; choose another scheme")
+
+    def absorb(self, parcel: Message, work: Work) -> None:
+        """Take in another device's parcel."""
+        raise EngineError(f"{type(self).__name__} takes no parcels; choose another scheme")
 
 
 class Server(ABC):
     """The server's side; it knows the public facts and what it is sent."""
 
     @abstractmethod
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Say which devices are asked in an epoch, and what."""
-
-    @property
-    @abstractmethod
-    def quorum(self) -> int:
-        """How many replies make an epoch's gradient."""
-
-    @final
-    def enough(self, replied: Sequence[int]) -> bool:
-        """Say whether the replies that have arrived make the gradient."""
-        return len(replied) >= self.quorum
-
-    @property
-    def least(self) -> int:
-        """How many replies will do when no more come: the deadline has passed, or devices are lost."""
-        return self.quorum
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Return which devices are asked in an epoch, and what."""
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
-        """Return a further question of the same epoch, given the replies to the one before, or None to combine.
-
-        ``quorum`` and ``least`` are read anew for every question.
-        """
+        """Return a further round of the same epoch, given the replies to the one before, or None to combine."""
         return None
 
     @abstractmethod
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Return the gradient of the data term (mean over data points, without the ridge term) in float64.
 
-        The replies are those to the last question of the epoch.
+        The replies are those to the last round of the epoch.
         """
 
+    def set_up(self) -> Sequence[Stage]:
+        """Return the stages before the first epoch."""
+        return ()
 
-class SummedServer(Server):
-    """A server that learns the sums over all data, and so can solve in one go."""
+    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
+        """Return a stage of hand-overs or repairs, given when each device replied and who was lost.
 
-    @abstractmethod
-    def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]]:
-        """Return the sums of all A_i = X_i^T X_i and of all B_i = X_i^T Y_i in float64, once an epoch was combined."""
-
-
-class StandingServer(Server):
-    """A server that goes on while questions are open, and takes the replies when they come."""
-
-    @abstractmethod
-    def memory(self) -> Message:
-        """Return what the server must remember to go on after an interruption."""
-
-    @abstractmethod
-    def reopen(self, memory: Message) -> Sequence[Round]:
-        """Take back what was remembered; return the questions that are open, under the epoch each was asked in."""
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """A device is told to send to another; ``grant`` is what it needs for that. One that hands over leaves.
-
-    What is ``relayed`` goes up to the server and down to the recipient, on those links.
-    """
-
-    sender: int
-    recipient: int
-    support: int | None
-    grant: Message = field(repr=False)
-    relayed: bool = False
-
-
-class SharingDevice(Device):
-    """A device that can hand over what it holds, and take in what others hand over."""
-
-    @abstractmethod
-    def export(self, grant: Message, work: Work) -> Message:
-        """Return the parcel for another device; after this, the device holds nothing."""
-
-    @abstractmethod
-    def absorb(self, parcel: Message, work: Work) -> None:
-        """Take in another device's parcel."""
-
-
-class SharingServer(Server):
-    """A server that moves data from slow devices to others between epochs."""
-
-    @abstractmethod
-    def after_epoch(self, reply_seconds: Mapping[int, float]) -> Sequence[Transfer]:
-        """Say who hands over to whom, given when each asked device replied."""
-
-    @abstractmethod
-    def memory(self) -> Message:
-        """Return what the server must remember beside the hand-overs to go on after an interruption."""
-
-    @abstractmethod
-    def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
-        """Take over the (sender, recipient, support) of earlier epochs; return the transfer of each, in order."""
-
-
-class PlacingServer(Server):
-    """A server that has devices send to each other or to itself before the first epoch, and when devices are lost."""
-
-    @abstractmethod
-    def stages(self) -> Sequence[Sequence[Transfer]]:
-        """Return the transfers of the set-up: a stage begins when the one before is over."""
+        It is called again after that stage, with no reply times and with the devices that the stage missed, until it
+        returns None. A stage that misses a device is not carried out, so an export of a repair must leave its sender
+        as it was.
+        """
+        return None
 
     def receive(self, sender: int, parcel: Message) -> None:
         """Take in what a device uploads in a stage, again in a resumed run."""
-        raise NotImplementedError(f"{type(self).__name__} asks for no uploads")
+        raise EngineError(f"{type(self).__name__} takes no parcels; choose another scheme")
 
-    @abstractmethod
-    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
-        """Take note of devices that are gone for good; return a stage of transfers that makes up for one, if any can.
+    def state(self) -> Message:
+        """Return what a resumed run needs beside the model."""
+        return {}
 
-        It is called again after that stage: with none lost if all was sent, else with whom the stage was missing, and
-        then nothing of it was sent. So an export of such a stage must leave its sender as it was.
-        """
+    def restore(self, state: Message) -> Restored:
+        """Take back a state."""
+        return Restored()
 
-    @abstractmethod
-    def memory(self) -> Message:
-        """Return what the server must remember to go on after an interruption."""
+    def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]] | None:
+        """Return the sums of all A_i = X_i^T X_i and all B_i = X_i^T Y_i in float64, if the server knows them."""
+        return None
 
-    @abstractmethod
-    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
-        """Take back what was remembered; return the transfers beside the set-up that led there."""
+
+def _one_round(active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
+    return (alone,)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How a scheme moves data between devices. What a reply costs does not depend on what a device has absorbed."""
+
+    policy: Callable[[], SharingPolicy]
+    """Makes the sharing policy at its beginning."""
+    parallel: bool = False
+    """Whether a device takes in several parcels at once."""
+    rounds: Callable[[int, RoundCosts, Message], Sequence[RoundCosts]] = _one_round
+    """Takes the number of active devices, the costs of the only round when one device is active (given for all
+    devices) and its reply; returns the costs of the rounds of an epoch."""
 
 
 class Scheme(ABC, Generic[Options]):
-    """A scheme: makes the two sides, and says what it promises and what it gives away."""
+    """A scheme makes the two sides, and says what it promises and what it gives away.
+
+    What is true of it are properties of the instance: a wrapper's follow from the schemes inside it. An instance is
+    not checked until :meth:`check` is called, so one made from nominal facts can be asked before data are loaded.
+    """
 
     name: ClassVar[str]
     options_type: ClassVar[type[SchemeOptions]]
-    exact: ClassVar[bool]
-    """Whether the gradient of every epoch is that of all data, each point counted once."""
-    follows_timing: ClassVar[bool]
-    """Whether the model depends on who replies first, so that every timing draw trains another model."""
-    sums: ClassVar[bool] = False
-    """Whether its server is a :class:`SummedServer`."""
-    adds_up: ClassVar[bool] = False
-    """Whether the gradient depends on who replied and on the sum of the replies only."""
-    uploads: ClassVar[bool] = False
-    """Whether devices send parcels to the server, too; else they refuse to, whoever asks."""
-    solver: ClassVar[str | None] = None
-    """The solver it is made for, where that is not any."""
-    verdict: ClassVar[str]
-    """What is known of its secrecy, in a word or two."""
-    because: ClassVar[str]
-    """The verdict's reason, in one sentence."""
 
     @final
-    def __init__(self, public: Public, options: Options) -> None:
+    def __init__(self, public: Public, options: Options, *wrapped: "Scheme[Any]") -> None:
         self.public = public
         self.options = options
-        self.check()
+        self.wrapped = wrapped
 
-    @abstractmethod
+    @final
+    def with_public(self, public: Public) -> "Scheme[Options]":
+        """Return the same scheme for other public facts."""
+        return type(self)(public, self.options, *(each.with_public(public) for each in self.wrapped))
+
     def check(self) -> None:
         """Refuse options that do not fit the fleet or the data."""
 
@@ -281,55 +268,73 @@ class Scheme(ABC, Generic[Options]):
         """Prepare the server."""
 
     @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Whether the gradient of every epoch is that of all data, each point counted once."""
+
+    @property
+    def follows_timing(self) -> bool:
+        """Whether the model depends on who replies first, so that every timing draw trains another model."""
+        return False
+
+    @property
+    def survives_losses(self) -> int:
+        """How many devices may vanish for good without stopping the run."""
+        return 0
+
+    @property
+    def sums(self) -> bool:
+        """Whether its server knows the :meth:`Server.totals` once an epoch was combined."""
+        return False
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the gradient depends on who replied and on the sum of the replies only."""
+        return self.reply_sum is not None
+
+    @property
+    def averages(self) -> bool:
+        """Whether the replies of any devices make a gradient: the mean over their data points."""
+        return False
+
+    @property
+    def reply_sum(self) -> ReplySum | None:
+        """Where replies add up to a sum of known size: the ring of their residues, or a bound on the sum's entries.
+
+        In the second case no device's entry exceeds its share of the bound, by its share of all data points.
+        """
+        return None
+
+    @property
+    def sharing(self) -> Sharing | None:
+        """How data move between devices; None if they do not."""
+        return None
+
+    @property
+    def uploads(self) -> bool:
+        """Whether devices send parcels to the server, too; else they refuse to, whoever asks."""
+        return False
+
+    @property
+    def solver(self) -> str | None:
+        """The solver it is made for, where that is not any."""
+        return None
+
+    @property
     def unfit_for_sites(self) -> str | None:
         """Why it must not run on real sites, if it must not: in one sentence, with what to do."""
         return None
 
     @property
     @abstractmethod
-    def survives_losses(self) -> int:
-        """How many devices may vanish for good without stopping the run."""
-
-    @abstractmethod
-    def leakage(self) -> Leakage:
-        """Say who sees what."""
-
-    @abstractmethod
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return the views that parties had in a run, one of each kind, with the truth under them."""
-
-
-class AddingScheme(Scheme[Options]):
-    """A scheme whose replies may be added up before they are combined, and that knows how large the sum can get."""
-
-    adds_up = True
-    averages: ClassVar[bool] = False
-    """Whether the replies of any devices make a gradient: the mean over their data points."""
-
-    @abstractmethod
-    def reply_sum(self, epoch: int, request: Message) -> Ring | float:
-        """Return the ring that replies to a question are residues of, or what no entry of their sum exceeds.
-
-        In the second case no device's entry exceeds its share of that, by its share of all data points.
-        """
-
-
-class SharingScheme(Scheme[Options]):
-    """A scheme that moves data between devices. What a device's reply costs does not depend on what it has absorbed."""
-
-    @abstractmethod
-    def policy(self) -> SharingPolicy:
-        """Return the sharing policy at its beginning."""
+    def verdict(self) -> str:
+        """What is known of its secrecy, in a word or two."""
 
     @property
     @abstractmethod
-    def parallel_reception(self) -> bool:
-        """Whether a device takes in several parcels at once instead of one after the other."""
+    def verdict_reason(self) -> str:
+        """The verdict's reason, in one sentence."""
 
-    def questions(self, active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
-        """Return what the questions of an epoch cost when so many devices are active.
-
-        ``alone`` is what the only question costs when one device is left, told for all devices, and ``reply`` the reply
-        to it. Unless a scheme says otherwise, it costs as much with more devices, and is the only one.
-        """
-        return (alone,)
+    @abstractmethod
+    def leakage(self) -> Leakage:
+        """Return who sees what."""

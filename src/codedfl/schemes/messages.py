@@ -1,17 +1,17 @@
 """What travels between the parties, and what computing costs.
 
-A message is a table of arrays, and every multiplication goes through a :class:`Work`, so that an engine derives the
+A message is a table of arrays, and every multiplication is counted in a :class:`Work`, so that an engine derives the
 bits and the multiply-accumulate operations of an epoch from the arrays themselves.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-__all__ = ["Layout", "Message", "Work", "layout", "message_bits"]
+__all__ = ["Layout", "Message", "Work", "layout", "message_bits", "payloads"]
 
 Message = Mapping[str, Shaped[np.ndarray, "..."]]
 
@@ -20,18 +20,23 @@ Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]
 
 
 def layout(message: Message) -> Layout:
-    """Return what a message looks like."""
+    """Return the layout of a message."""
     return {name: (array.dtype, array.shape) for name, array in message.items()}
 
 
 def message_bits(message: Message) -> int:
     """Return the payload of a message in bits."""
-    return sum(8 * array.nbytes for array in message.values())
+    return payloads([message])[0]
+
+
+def payloads(messages: Iterable[Message]) -> list[int]:
+    """Return the payload of each message in bits."""
+    return [sum([8 * array.nbytes for array in message.values()]) for message in messages]
 
 
 @dataclass
 class Work:
-    """Counts the multiply-accumulate operations of the products it is asked for."""
+    """Counts multiply-accumulate operations."""
 
     macs: int = 0
 

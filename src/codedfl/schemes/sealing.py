@@ -1,4 +1,4 @@
-"""What the sealed schemes share: products in a ring that count as work, and models that are sent as residues.
+"""What the sealed schemes share: number formats, and models that are sent as residues.
 
 The ring holds a product exactly, for the model as it was rounded. So the server keeps the rounded point that it has
 asked about and the exact product there. Of a new model it sends, output by output, the difference to that point or the
@@ -17,23 +17,15 @@ from jaxtyping import Float, UInt
 from codedfl.cipher.seals import EncodedModel, FixedPoint, Ring
 from codedfl.errors import CodedflError, DataError, ScenarioError, TrainingError
 from codedfl.schemes.contract import Public
-from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.messages import Message
 from codedfl.task import Shard
 
-__all__ = ["Formats", "PointedProducts", "check_bounds", "product", "summed"]
+__all__ = ["Formats", "PointedProducts", "check_bounds", "summed"]
 
 MODEL_STEPS = 16
 """Steps that an entry of a model has on average; the rest of the ring is for the data (docs/sealed.md)."""
 SMALLEST = 1e-100
 """Magnitudes from here to its inverse can be squared and summed without leaving float64."""
-
-
-def product(
-    ring: Ring, left: UInt[np.ndarray, "c d"], right: UInt[np.ndarray, "d b"], work: Work
-) -> UInt[np.ndarray, "c b"]:
-    """Multiply in the ring, and count it as work."""
-    work.add(left.shape[0] * left.shape[1] * right.shape[1])
-    return ring.product(left, right)
 
 
 @final
@@ -113,49 +105,42 @@ class PointedProducts:
         shape = (public.features, public.outputs)
         self._form = form
         self._longest = longest
-        self._point = self._asked_point = np.zeros(shape)
+        self._known_point = np.zeros(shape)
         self._product = self._base_product = np.zeros(shape)
         self._sent: EncodedModel | None = None
-
-    @property
-    def point(self) -> Float[np.ndarray, "d c"]:
+        self.point = np.zeros(shape)
         """Where the next product will be known, when the replies are there."""
-        return self._asked_point
-
-    @property
-    def asked(self) -> UInt[np.ndarray, "c d"]:
+        self.asked = np.zeros(shape[::-1], form.ring.dtype)
         """The residues that were sent last."""
-        if self._sent is None:
-            raise RuntimeError("no model has been sent")
-        return self._sent.residues
 
     def ask(self, model: Float[np.ndarray, "d c"]) -> UInt[np.ndarray, "c d"]:
         """Choose the point nearest to a model that the ring can hold, and return the residues to send."""
         if not np.isfinite(model).all():
             raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
-        step = model - self._point
+        step = model - self._known_point
         nearer = np.abs(step).sum(axis=0) <= np.abs(model).sum(axis=0)
         self._base_product = np.where(nearer, self._product, 0.0)
         self._sent = self._form.encode_model(np.where(nearer, step, model), longest=self._longest)
-        self._asked_point = np.where(nearer, self._point, 0.0) + self._sent.value
-        return self._sent.residues
+        self.point = np.where(nearer, self._known_point, 0.0) + self._sent.value
+        self.asked = self._sent.residues
+        return self.asked
 
     def take(self, residues: UInt[np.ndarray, "c d"]) -> Float[np.ndarray, "d c"]:
         """Return the product of all data with the point, given that with what was sent."""
         if self._sent is None:
             raise RuntimeError("no model has been sent")
         self._product = np.asarray(self._base_product + self._form.decode_product(residues, self._sent).T)
-        self._point = self._asked_point
+        self._known_point = self.point
         return self._product
 
-    def memory(self) -> dict[str, Float[np.ndarray, "d c"]]:
-        """Return what must be remembered to go on with the same bits."""
-        return {"point": self._point, "product": self._product}
+    def state(self) -> dict[str, Float[np.ndarray, "d c"]]:
+        """Return what a resumed run needs to go on with the same bits."""
+        return {"point": self._known_point, "product": self._product}
 
-    def recall(self, memory: Message) -> None:
-        """Take back what was remembered."""
-        self._point = memory.get("point", self._point)
-        self._product = memory.get("product", self._product)
+    def restore(self, state: Message) -> None:
+        """Take back a state."""
+        self._known_point = state.get("point", self._known_point)
+        self._product = state.get("product", self._product)
 
 
 def summed(ring: Ring, parts: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:

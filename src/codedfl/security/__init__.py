@@ -1,20 +1,6 @@
-"""Security of the paper's cipher: what is claimed, what the claimed problem would cost, and what attacks really get.
+"""Views, attacks, estimates and the audit: what single parties learn from the messages of a scheme."""
 
-The level is *claimed* (``claimed_level``), the cost of the decoding problem behind it is *estimated* (``estimates``),
-and the cipher is *broken*: linear algebra recovers the data without decoding anything.
-"""
+__all__ = ["EPOCHS"]
 
-from codedfl.security.estimates import Estimate, Fit, estimates, fits, one_out_of_many
-from codedfl.security.estimates.claimed import claimed_level, prange_bits
-from codedfl.security.estimates.parameters import DecodingProblem
-
-__all__ = [
-    "DecodingProblem",
-    "Estimate",
-    "Fit",
-    "claimed_level",
-    "estimates",
-    "fits",
-    "one_out_of_many",
-    "prange_bits",
-]
+EPOCHS = 100
+"""Epochs that a tapped run takes by default: enough for every hand-over, and for the server to see many replies."""

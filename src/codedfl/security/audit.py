@@ -1,4 +1,4 @@
-"""The audit of a scheme: let it run with a tap on its messages, attack what it transmitted, and score the attacks.
+"""The audit of a scheme: run it with a tap on its messages, attack the views of its parties, and score the attacks.
 
 Attacks see views only (``codedfl.security.views.kinds``); the truth comes from the shards and goes to the scorer alone.
 """
@@ -7,39 +7,36 @@ import time
 import tracemalloc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
-from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
-from codedfl.security import DecodingProblem, Estimate, claimed_level, estimates
-from codedfl.security.attacks import ATTACKS, Attack, LeftKernel, Null, ParityGram, ServerReplies
-from codedfl.security.contract import Finding
+from codedfl.security import EPOCHS
+from codedfl.security.attacks import ATTACKS
+from codedfl.security.attacks.left_kernel import LeftKernel
+from codedfl.security.attacks.null import Null
+from codedfl.security.attacks.parity_data import ParityGram
+from codedfl.security.attacks.server_view import ServerReplies
+from codedfl.security.contract import Attack, Finding
+from codedfl.security.estimates.claimed import claimed_level
+from codedfl.security.estimates.estimate import Estimate
+from codedfl.security.estimates.parameters import problem_of
+from codedfl.security.estimates.suite import estimates
 from codedfl.security.scoring import Score, Truth, relative_error, score
 from codedfl.security.tap import tap
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.security.views.kinds import MembershipView, ParityMembershipView, ParityView, View
+from codedfl.security.views.registry import build_exposures
 from codedfl.task import Problem, gram
 from codedfl.training import State, train
 
 __all__ = ["EPOCHS", "Outcome", "Statement", "attack_scenario", "exposures", "statement"]
-
-EPOCHS = 100
-"""Epochs that the tapped run takes: enough for every hand-over, and for the server to see many replies."""
-
-
-@runtime_checkable
-class ClaimsLevel(Protocol):
-    """Options of a scheme whose security level rests on a decoding problem."""
-
-    def decoding_problem(self, features: int) -> DecodingProblem:
-        """Return that problem for so many features."""
 
 
 @dataclass(frozen=True)
@@ -54,32 +51,24 @@ class Statement:
     sentence: str
 
     def to_table(self) -> dict[str, Any]:
-        """Plain values; an estimate that could not be computed is null."""
+        """Return plain values; an estimate that could not be computed is null."""
         table = dict(vars(self))
         return table | {"estimates": {estimate.name: estimate.bits for estimate in self.estimates}}
 
 
 def statement(scenario: Scenario) -> Statement:
-    """Say what a scenario claims and what is known of it, without running anything."""
-    scheme, options = schemes.kind(scenario), scenario.options()
+    """Return what a scenario claims and what is known of it, without running anything."""
+    scheme, problem = schemes.nominal(scenario), problem_of(scenario)
+    found = () if problem is None else estimates(problem)
     claimed: int | None = None
-    found: tuple[Estimate, ...] = ()
-    if isinstance(options, ClaimsLevel):
-        if scenario.features.kind == "none":
-            raise UsageError(
-                f"the level that '{scenario.name}' claims depends on the number of features, which its data file "
-                "decides; set features.kind = 'rbf' and features.dimension"
-            )
-        problem = options.decoding_problem(scenario.features.dimension)
-        found = estimates(problem)
-        if 0 < problem.w <= problem.n - problem.k:
-            claimed = claimed_level(problem.n, problem.k, problem.t, problem.beta, problem.q_bits)
-    return Statement(scenario.name, scenario.scheme, claimed, found, scheme.verdict, scheme.because)
+    if problem is not None and 0 < problem.w <= problem.n - problem.k:
+        claimed = claimed_level(problem.n, problem.k, problem.t, problem.beta, problem.q_bits)
+    return Statement(scenario.name, scenario.scheme, claimed, found, scheme.verdict, scheme.verdict_reason)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One attack on one view: what it found, and what it took."""
+    """One attack on one view: its score and its cost."""
 
     preset: str
     attack: str
@@ -92,7 +81,7 @@ class Outcome:
     peak_bytes: int
 
     def to_table(self) -> dict[str, Any]:
-        """Plain values, the score among them."""
+        """Return plain values, the score among them."""
         table = {name: value for name, value in vars(self).items() if name != "score"}
         scored = self.score.to_table()
         if scored["relative_error"] == float("inf"):
@@ -103,7 +92,7 @@ class Outcome:
 def exposures(
     scenario: Scenario, problem: Problem, epochs: int = EPOCHS, progress: Progress = silent
 ) -> Sequence[Exposure]:
-    """Run a scenario for some epochs with a tap, and return what single parties saw."""
+    """Run a scenario for some epochs with a tap, and return the views of single parties."""
     shortened = scenario.with_settings({"training.epochs": epochs, "training.stop_at_last_target": False})
     scheme = schemes.create(shortened, problem)
     transcript = Transcript()
@@ -119,7 +108,7 @@ def exposures(
         State.fresh(problem),
         lambda state: progress(f"running {scenario.scheme} with a tap", state.epoch, epochs),
     )
-    return scheme.exposures(transcript, problem.shards)
+    return build_exposures(scheme, transcript, problem.shards)
 
 
 def attack_scenario(
@@ -130,7 +119,7 @@ def attack_scenario(
     epochs: int = EPOCHS,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Attack a scenario with the named attacks (all if none) wherever their view exists."""
+    """Attack a scenario with the named attacks (all if none) on every view that they accept."""
     seen = exposures(scenario, problem, epochs, progress)
     wanted = [attack for name, attack in ATTACKS.items() if not names or name in names]
     pairs = [
@@ -158,9 +147,9 @@ def attack_scenario(
 
 
 def _guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure) -> Float[np.ndarray, "rows d"]:
-    """Return the best guess without any view: the Gram matrix of the test data, scaled to as many points.
+    """Return the public guess: the Gram matrix of the test data, scaled to as many points.
 
-    Everyone has such data, and shards that are drawn alike look alike: an attack must do better than this.
+    Shards of one distribution look alike, so an attack must do better than this.
     """
     points = np.trace(exposure.gram) if len(exposure.gram) > 1 else problem.shards[exposure.subject].samples
     scale = points / (np.trace(test) if len(exposure.gram) > 1 else len(problem.x_test))
@@ -188,7 +177,7 @@ def _try(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption:
 def _membership(
     outcome: Outcome, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
 ) -> Iterable[Outcome]:
-    """Ask who is in with the matrix that an attack found; if it is right, with the true one beside it."""
+    """Infer membership with the matrix that an attack found; where it is right, with the true one, too."""
     candidates, truth = _candidates(problem, exposure)
     for name, attack in ATTACKS.items():
         if attack.view_type is not MembershipView or (names and name not in names):
@@ -203,7 +192,7 @@ def _membership(
 def _parity_membership(
     preset: str, problem: Problem, exposure: Exposure, view: ParityView, wanted: Sequence[Attack[Any]]
 ) -> Iterable[Outcome]:
-    """Ask who is in a batch with the parity data of it."""
+    """Infer membership in a batch from its parity data."""
     candidates, truth = _candidates(problem, exposure)
     asked = ParityMembershipView(view.parity, view.points, candidates)
     for attack in wanted:
@@ -212,7 +201,7 @@ def _parity_membership(
 
 
 def _candidates(problem: Problem, exposure: Exposure) -> tuple[Float[np.ndarray, "m d"], Truth]:
-    """Return the points under a view and the test points, and which are which."""
+    """Return the points behind a view and the test points as candidates, and the truth."""
     inside = problem.shards[exposure.subject].x if exposure.points is None else exposure.points
     candidates = np.concatenate([inside, problem.x_test])
     return candidates, Truth(members=np.arange(len(candidates)) < len(inside))

@@ -1,7 +1,7 @@
-"""Scores of attacks, by code that knows the truth. No attack imports this module.
+"""Scores of attacks against the truth. No attack imports this module.
 
-``verdict`` is one word: *falls* (the attacker has what it was after), *leaks* (it knows more than before, but not all),
-or *holds* (it does no better than chance).
+``verdict`` is one word: *falls* (the attacker reaches its goal), *leaks* (it learns something), or *holds* (it does no
+better than chance).
 """
 
 import math
@@ -17,16 +17,16 @@ from codedfl.security.contract import Finding
 __all__ = ["Score", "Truth", "area_under_curve", "relative_error", "score"]
 
 FALLS_BELOW = 1e-2
-"""A Gram matrix known to this relative error serves an attacker as well as the true one."""
+"""Relative error at which a recovered Gram matrix is as useful to an attacker as the true one."""
 FALLS_ABOVE = 0.9
-"""An area under the curve from which membership counts as told."""
+"""Area under the curve from which membership counts as revealed."""
 SIGMAS = 4.0
-"""Deviations from chance that count as knowing something."""
+"""Standard deviations above chance that count as a leak."""
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What the attacker does not know."""
+    """The truth that the attacker does not know."""
 
     gram: Float[np.ndarray, "rows columns"] | None = field(default=None, repr=False)
     support: Int[np.ndarray, "t"] | None = field(default=None, repr=False)
@@ -39,7 +39,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Score:
-    """How an attack fared; what was not attacked is None."""
+    """The score of one attack; what was not attacked is None."""
 
     relative_error: float | None
     support_found: float | None
@@ -50,7 +50,7 @@ class Score:
     remark: str = ""
 
     def to_table(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return plain values."""
         return dict(vars(self))
 
 
@@ -65,13 +65,14 @@ def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndar
 
 def area_under_curve(scores: Float[np.ndarray, "m"], members: Bool[np.ndarray, "m"]) -> float:
     """Return the chance that a member scores above a non-member, ties counting half (Mann-Whitney)."""
+
     inside, outside = int(members.sum()), int((~members).sum())
     ranks = scipy.stats.rankdata(scores)
     return float((ranks[members].sum() - inside * (inside + 1) / 2) / (inside * outside))
 
 
 def score(finding: Finding, truth: Truth) -> Score:
-    """Hold a finding against the truth."""
+    """Compare a finding with the truth."""
     error = found = recovered = auc = None
     verdicts = []
     if finding.gram is not None and truth.gram is not None:
@@ -97,7 +98,8 @@ def _of_error(error: float, guess: float) -> str:
 
 
 def _of_hits(hits: int, named: int, truth: Truth) -> str:
-    """Positions named at random hit as often as the hypergeometric distribution says."""
+    """Compare the hits with those of random positions: a hypergeometric distribution."""
+
     assert truth.support is not None  # noqa: S101 - the caller has looked
     by_chance = scipy.stats.hypergeom(truth.length, truth.support.size, named)
     return "leaks" if hits > by_chance.mean() + SIGMAS * max(by_chance.std(), 0.5) else "holds"

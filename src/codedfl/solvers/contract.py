@@ -84,6 +84,9 @@ class Solver(ABC):
     def improve(self, gradient: Float[np.ndarray, "d c"]) -> float:
         """Improve the model; return the norm of the newest measured gradient of f, infinity if there is none."""
 
+    def solve(self, gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"]) -> None:  # noqa: B027
+        """Take A/m and B/m, the means over all data points, where ``needs_sums``."""
+
     @property
     @final
     def model(self) -> Float[np.ndarray, "d c"]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codedfl.codes.frame_errors import FrameErrorRate
-from codedfl.security import claimed_level
+from codedfl.security.estimates.claimed import claimed_level
 from codedfl.training.timing import Band
 
 __all__ = [

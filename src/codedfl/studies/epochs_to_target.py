@@ -75,7 +75,7 @@ def finished(path: Path, scenario: Scenario) -> Finished:
             f"--from-run '{path}' never reached {target} in {run.summary['epochs']} epochs; lower training.targets or "
             "train longer"
         )
-    exact = schemes.kind(run.scenario).exact
+    exact = schemes.nominal(run.scenario).exact
     return Finished(path, run.scenario.scheme, run.scenario.training.solver, epoch, exact)
 
 
@@ -109,7 +109,7 @@ class EpochsToTarget:
             if not 1 <= count <= _MOST:
                 raise UsageError(f"--epochs '{solver}={count}' must be between 1 and {_MOST}")
 
-    def of(self, scheme: type[Scheme[Any]], solver: str) -> Epochs:
+    def of(self, scheme: Scheme[Any], solver: str) -> Epochs:
         """Return the epochs of a scheme with a solver.
 
         A run of the same scheme says most; else one of any scheme that gives the gradient of all data, for those

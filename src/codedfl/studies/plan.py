@@ -6,6 +6,7 @@ Its messages and products have their real sizes, so costs equal those of a train
 no matter of shapes: it is told, taken from finished runs, or assumed from what was measured on MNIST.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,16 +18,16 @@ from jaxtyping import Float
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
 from codedfl.errors import ScenarioError, UsageError
-from codedfl.network import DelayModel, TransferCosts
+from codedfl.network import DelayModel, Draws
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, Scheme, SharingScheme
+from codedfl.schemes import SCHEMES, Scheme
+from codedfl.schemes.registry import refuse_unknown
 from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
 from codedfl.task import Problem, Shard, load_data, partition_rows
 from codedfl.training import History, State, train
-from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing
-from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
-from codedfl.training.timing import Band, band, cumulative_seconds, reply_costs, standing_seconds
+from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing, spent_in
+from codedfl.training.timing import Band, Variant, band, epoch_ends, replay
 
 __all__ = [
     "DRAWS",
@@ -116,7 +117,11 @@ class Costs:
 
     scheme: Scheme[Any]
     probed: History
-    shared: SharedCosts | None
+    shared: Variant | None
+
+    def course(self, epochs: int) -> History | Variant:
+        """Return what can be replayed for so many epochs."""
+        return self.shared or self.history(epochs)
 
     def history(self, epochs: int) -> History:
         """Return the costs of so many epochs: those after the probed ones repeat them."""
@@ -126,11 +131,6 @@ class Costs:
         for epoch in range(epochs):
             history.add_round(*rounds[epoch if epoch < len(rounds) else 1 + (epoch - 1) % period])
         return history
-
-    @property
-    def set_up(self) -> list[list[TransferCosts]]:
-        """What is sent before the first epoch, stage by stage."""
-        return [stage for _, stage in self.probed.stages_after(0)]
 
 
 def _period(keys: Sequence[Any]) -> int:
@@ -143,7 +143,7 @@ def _period(keys: Sequence[Any]) -> int:
 
 def probe(scenario: Scenario, problem: Problem) -> Costs:
     """Let the scheme of a scenario set up and take its first epochs for real, in virtual time, losing no device."""
-    sharing = issubclass(schemes.kind(scenario), SharingScheme)
+    sharing = schemes.nominal(scenario).sharing is not None
     still = {"training.learning_rate": _STANDSTILL, "training.tolerance": 0.0, "training.targets": []}
     plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
     short = scenario.with_settings(still | plain)
@@ -152,19 +152,14 @@ def probe(scenario: Scenario, problem: Problem) -> Costs:
     delays = DelayModel.create(scenario.fleet, scenario.links)
     engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
     history = train(problem, short, scheme, engine, State.fresh(problem)).history
-    offline = scenario.training.first_epoch_offline
-    shared = measure(scheme, problem, first_offline=offline) if isinstance(scheme, SharingScheme) else None
+    shared = Variant.create(scheme, problem, history, first_offline=scenario.training.first_epoch_offline)
     return Costs(scheme, history, shared)
 
 
 def predict(costs: Costs, scenario: Scenario, *, epochs: int, draws: int = DRAWS) -> Float[np.ndarray, "draws epochs"]:
     """Return when each epoch would end in each timing draw: the very draws that a run of the scenario has."""
-    delays = DelayModel.create(scenario.fleet, scenario.links)
-    seed = scenario.timing.seed
-    if costs.shared is None or not isinstance(costs.scheme, SharingScheme):
-        return cumulative_seconds(costs.history(epochs), delays, seed=seed, draws=draws)
-    variant = Variant(costs.shared, costs.scheme.policy, costs.scheme.parallel_reception, costs.set_up)
-    return np.asarray(shared_seconds([variant], delays, epochs=epochs, seed=seed, draws=draws)[0])
+    delays, seed = DelayModel.create(scenario.fleet, scenario.links), scenario.timing.seed
+    return np.asarray(epoch_ends([costs.course(epochs)], delays, epochs=epochs, seed=seed, draws=draws)[0])
 
 
 def spent_by_device(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
@@ -172,19 +167,17 @@ def spent_by_device(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
 
     Where devices hand over or are asked by chance, it is what they spend in the scenario's own draw.
     """
+    course, timing = costs.course(epochs), scenario.timing
+    if isinstance(course, History) and not any(round_.standing for round_ in course.rounds):
+        return spent_in(course, scenario.fleet.size)
     spent = nothing(scenario.fleet.size)
-    for stage in costs.set_up:
-        add_transfers(spent, stage)
-    if costs.shared is not None and isinstance(costs.scheme, SharingScheme):
-        _add_shared(spent, costs.scheme, costs.shared, scenario, epochs)
-        return spent
-    history = costs.history(epochs)
-    if any(round_.standing for round_ in history.rounds):
-        _add_standing(spent, history, scenario)
-        return spent
-    numbers = [number for questions in history.questions() for number in questions]
-    for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
-        add_round(spent, history.rounds[number], times=int(times))
+    for stage in costs.probed.stages:
+        add_transfers(spent, stage.costs)
+    own = Draws(DelayModel.create(scenario.fleet, scenario.links), seed=timing.seed, first=timing.draw)
+    for epoch in itertools.islice(replay(course, own), epochs):
+        for asked, who in epoch.rounds:
+            add_round(spent, asked, slice(None) if who is None else np.flatnonzero(who[0]))
+        add_transfers(spent, epoch.handovers)
     return spent
 
 
@@ -192,34 +185,6 @@ def link_bits(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
     """Return the payload of each device by link: received from the server (down), sent to it (up), sent to devices."""
     spent = spent_by_device(costs, scenario, epochs)
     return {link: spent[link] for link in LINKS}
-
-
-def _add_shared(spent: Spent, scheme: SharingScheme[Any], shared: SharedCosts, scenario: Scenario, epochs: int) -> None:
-    """Replay the policy on one draw's delays; those who have left neither receive nor send."""
-    delays, policy = DelayModel.create(scenario.fleet, scenario.links), scheme.policy()
-    seed, draw = scenario.timing.seed, scenario.timing.draw
-    add_round(spent, shared.first)
-    for epoch in range(2, epochs + 1):
-        active = list(policy.active)
-        seconds = np.zeros(delays.devices)
-        for question, costs in enumerate(shared.questions(len(active))):
-            add_round(spent, costs, active)
-            seconds += delays.reply_seconds(costs, delays.chance(seed, epoch, draw, 1, question))[0]
-        decision = policy.after_epoch({device: float(seconds[device]) for device in active})
-        add_transfers(spent, [shared.of(handover) for handover in decision.handovers])
-
-
-def _add_standing(spent: Spent, history: History, scenario: Scenario) -> None:
-    """Count who is asked how often in one draw."""
-    delays, timing = DelayModel.create(scenario.fleet, scenario.links), scenario.timing
-    _, asked = standing_seconds(history, delays, seed=timing.seed, draws=timing.draw + 1)
-    each = reply_costs(history, delays.devices)
-    spent["down"] += asked[-1] * each.down_bits
-    spent["up"] += asked[-1] * each.up_bits
-    spent["macs"] += asked[-1] * each.macs
-    for costs in (history.rounds[number] for number in history.round_of_epoch):
-        if not costs.standing:
-            add_round(spent, costs)
 
 
 @dataclass(frozen=True)
@@ -246,7 +211,7 @@ class Prediction:
 class Offer:
     """What a scheme takes, by solver, and what it gives away; ``refused`` says why it cannot be used."""
 
-    scheme: type[Scheme[Any]]
+    scheme: Scheme[Any]
     predictions: tuple[Prediction, ...] = ()
     survives_losses: int | None = None
     leakage: Mapping[str, str] | None = None
@@ -296,7 +261,7 @@ class Plan:
         asked = "whose secrecy holds" if self.privacy == "holds" else "that are not broken, in clear or not"
         if self.recommended is None:
             return f"No scheme {asked} fits this fleet and data."
-        return f"It takes the least predicted time of the schemes {asked}: {self.recommended.scheme.because}"
+        return f"It takes the least predicted time of the schemes {asked}: {self.recommended.scheme.verdict_reason}"
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values."""
@@ -327,9 +292,7 @@ def plan(
     progress: Progress = silent,
 ) -> Plan:
     """Predict the named schemes (all, unless told) on a scenario's fleet and links, and recommend one."""
-    unknown = [name for name in names if name not in SCHEMES]
-    if unknown:
-        raise UsageError(f"no scheme is called '{unknown[0]}'; schemes are {', '.join(SCHEMES)}")
+    refuse_unknown(names)
     if privacy not in PRIVACY:
         raise UsageError(f"--privacy '{privacy}' must be one of {', '.join(PRIVACY)}")
     wanted = list(dict.fromkeys(names or SCHEMES))
@@ -345,7 +308,7 @@ def plan(
 
 
 def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: int) -> Offer:
-    kind = SCHEMES[scenario.scheme]
+    kind = schemes.nominal(scenario)
     try:
         costs = probe(scenario, problem)
     except ScenarioError as error:

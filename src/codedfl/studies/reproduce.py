@@ -16,7 +16,10 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl import schemes
-from codedfl.codes import family, frame_error_rate, least_overlap, progressive_edge_growth
+from codedfl.codes.bounds import least_overlap
+from codedfl.codes.constant_weight import family
+from codedfl.codes.frame_errors import frame_error_rate
+from codedfl.codes.graph import progressive_edge_growth
 from codedfl.network import DelayModel
 from codedfl.progress import Progress
 from codedfl.runs import Run, execute, target_name
@@ -28,8 +31,8 @@ from codedfl.studies.sealed_study import SealedCase, Times, sealed_cases, sealed
 from codedfl.studies.tables import to_csv
 from codedfl.task import Problem
 from codedfl.task.shared import SharedProblem
-from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
-from codedfl.training.timing import Band, first_epoch
+from codedfl.training.costs import SharedCosts, measure
+from codedfl.training.timing import Band, Variant, epoch_ends, first_epoch
 
 __all__ = ["Reproduction", "reproduce"]
 
@@ -177,8 +180,6 @@ def _train(
 
 def _costs(scenario: Scenario, problem: Problem) -> SharedCosts:
     scheme = schemes.create(scenario, problem)
-    if not isinstance(scheme, schemes.SharingScheme):
-        raise TypeError(f"{scenario.scheme} does not share")
     return measure(scheme, problem, first_offline=scenario.training.first_epoch_offline)
 
 
@@ -220,7 +221,7 @@ def _sweep(
         for delta in setting.deltas
     ]
     scenario = plan.minibatch
-    ends = shared_seconds(
+    ends = epoch_ends(
         variants,
         DelayModel.create(scenario.fleet, scenario.links),
         epochs=max(run.summary["epochs"] for entries in runs.values() for run in entries),

@@ -1,24 +1,42 @@
-"""What each device receives, sends and multiplies, added up from the costs of rounds and parcels."""
+"""What each device receives, sends and multiplies, and what replies and hand-overs of schemes that share cost."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from codedfl.engines.virtual import move
 from codedfl.network import RoundCosts, TransferCosts
+from codedfl.schemes.contract import Device, Message, Round, Scheme, Server, Work, message_bits
+from codedfl.schemes.sharing.policy import Handover
+from codedfl.task import Problem
 from codedfl.training import History
 
-__all__ = ["LINKS", "Spent", "add_round", "add_transfers", "mean_and_largest", "nothing", "spent_in"]
+__all__ = [
+    "LINKS",
+    "SharedCosts",
+    "Spent",
+    "add_round",
+    "add_transfers",
+    "mean_and_largest",
+    "measure",
+    "nothing",
+    "spent_in",
+]
 
 LINKS = ("down", "up", "d2d")
 """Received from the server, sent to it, sent to other devices."""
 
 Spent = dict[str, Int[np.ndarray, "n"]]
-"""Bits by link, and multiplications (``macs``), one number a device."""
+"""Bits by link, and multiplications (``macs``), by device."""
 
 
 def nothing(devices: int) -> Spent:
-    """Return what so many devices have spent at the beginning."""
+    """Return the zeros that costs are added to."""
     return {name: np.zeros(devices, np.int64) for name in (*LINKS, "macs")}
 
 
@@ -28,14 +46,15 @@ def spent_in(history: History, devices: int) -> Spent:
     numbers = [number for questions in history.questions() for number in questions]
     for number, times in zip(*np.unique(numbers, return_counts=True), strict=True):
         add_round(spent, history.rounds[number], times=int(times))
-    add_transfers(spent, [costs for _, _, costs in history.transfers])
-    for _, stage in history.stages:
-        add_transfers(spent, stage)
+    for stage in history.stages:
+        add_transfers(spent, stage.costs)
     return spent
 
 
-def add_round(spent: Spent, costs: RoundCosts, places: slice | list[int] = slice(None), times: int = 1) -> None:
-    """Add a question that was put so many times; ``places`` says to whom of those who are asked."""
+def add_round(
+    spent: Spent, costs: RoundCosts, places: slice | Int[np.ndarray, "k"] = slice(None), times: int = 1
+) -> None:
+    """Add a question that was put so many times; ``places`` says to whom of the asked devices."""
     asked = costs.asked[places]
     spent["down"][asked] += times * costs.down_bits[places]
     spent["up"][asked] += times * costs.up_bits[places]
@@ -59,3 +78,65 @@ def add_transfers(spent: Spent, transfers: Sequence[TransferCosts]) -> None:
 def mean_and_largest(each: Int[np.ndarray, "n"]) -> dict[str, float]:
     """Return the mean and the largest of all devices."""
     return {"mean": float(each.mean()), "largest": float(each.max())}
+
+
+@dataclass(frozen=True, eq=False)
+class SharedCosts:
+    """What the first epoch, any other epoch, a hand-over with a new support and a forwarding cost.
+
+    Where an epoch has several questions, or costs depend on how many devices are active, ``by_active`` returns them.
+    """
+
+    first: RoundCosts
+    other: RoundCosts
+    granted: TransferCosts
+    forwarded: TransferCosts
+    by_active: Callable[[int], Sequence[RoundCosts]] | None = None
+
+    def questions(self, active: int) -> Sequence[RoundCosts]:
+        """Return the costs of the questions of an epoch after the first, each for all devices."""
+        return (self.other,) if self.by_active is None else self.by_active(active)
+
+    def of(self, handover: Handover) -> TransferCosts:
+        """Return the costs of a hand-over."""
+        kind = self.forwarded if handover.support is None else self.granted
+        return dataclasses.replace(kind, sender=handover.sender, recipient=handover.recipient)
+
+
+def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> SharedCosts:
+    """Let three devices of their own reply and hand over for real, and count what it takes."""
+    if scheme.sharing is None:
+        raise TypeError(f"scheme '{scheme.name}' does not share")
+    shard = problem.shards[0]
+    # a fleet of three of its own: the real one may be smaller, and must not be touched
+    probe = scheme.with_public(dataclasses.replace(scheme.public, samples=(shard.samples,) * 3))
+    devices = [probe.device(number, shard) for number in range(3)]
+    server = probe.server()
+    for transfer in chain.from_iterable(stage.transfers for stage in server.set_up()):
+        move(devices, transfer, server.receive)
+    first, _ = _round_costs(scheme, devices, server, server.ask(1, np.ones(problem.shape)), 0)
+    # device 1 hands over to 0 with a new support, then 0 forwards to 2: epoch, sender, recipient, support
+    handed_over = server.restore({"moved": np.array([(2, 1, 0, 0), (3, 0, 2, -1)])}).stages
+    granted, forwarded = (move(devices, stage.transfers[0], server.receive) for stage in handed_over)
+    # the server's work may grow with the first hand-over; the few operations before it are charged as after it
+    other, reply = _round_costs(scheme, devices, server, server.ask(2, np.ones(problem.shape)), 2)
+    rounds = scheme.sharing.rounds
+    by_active: Callable[[int], Sequence[RoundCosts]] = lambda active: rounds(active, other, reply)  # noqa: E731
+    return SharedCosts(_offline(first) if first_offline else first, other, granted, forwarded, by_active)
+
+
+def _round_costs(
+    scheme: Scheme[Any], devices: Sequence[Device], server: Server, question: Round, device: int
+) -> tuple[RoundCosts, Message]:
+    work, combining = Work(), Work()
+    request = question.requests[device]
+    reply = devices[device].reply(question.epoch, request, work)
+    server.combine(question.epoch, {device: reply}, combining)
+    everyone = question.epoch > 1 or len(question.requests) == len(devices)
+    each = np.ones(scheme.public.devices if everyone else 1, dtype=np.int64)
+    costs = (message_bits(request) * each, work.macs * each, message_bits(reply) * each)
+    return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs), reply
+
+
+def _offline(costs: RoundCosts) -> RoundCosts:
+    return dataclasses.replace(costs, down_bits=0 * costs.down_bits, macs=0 * costs.macs)

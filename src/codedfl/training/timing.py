@@ -1,20 +1,27 @@
-"""From costs to times: many timing draws of one training, and 95% bands.
+"""From costs to times: the epochs of a training in many timing draws, and 95% bands.
 
 A training whose model does not depend on who replies first is computed once and timed many times: the costs of its
-rounds are known, so a draw is a sum of random delays. A training that follows the timing is repeated instead.
+rounds are known, so a draw is a sum of random delays. Where devices share data, who leaves when differs from draw to
+draw, the model does not: every draw replays the sharing policy. A training that follows the timing is repeated instead.
 """
 
-from collections.abc import Callable, Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import scipy
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 
-from codedfl.network import DelayModel, RoundCosts, stage_seconds
+from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts
+from codedfl.schemes.contract import Scheme
+from codedfl.schemes.sharing.policy import SharingPolicy
+from codedfl.task import Problem
 from codedfl.training import History
+from codedfl.training.costs import SharedCosts, measure
 
-__all__ = ["Band", "band", "cumulative_seconds", "first_epoch", "reply_costs", "standing_seconds", "time_to"]
+__all__ = ["Band", "ReplayedEpoch", "Variant", "band", "epoch_ends", "first_epoch", "replay", "reply_costs", "time_to"]
 
 _ENOUGH_FOR_QUANTILES = 40
 
@@ -34,7 +41,9 @@ def band(values: Float[np.ndarray, "draws"]) -> Band:
     if len(values) >= _ENOUGH_FOR_QUANTILES:
         low, high = np.quantile(values, [0.025, 0.975])
     elif len(values) > 1:
-        factor = scipy.special.stdtrit(len(values) - 1, 0.975) * np.sqrt(1 + 1 / len(values))
+        from scipy.special import stdtrit
+
+        factor = stdtrit(len(values) - 1, 0.975) * np.sqrt(1 + 1 / len(values))
         half = factor * np.std(values, ddof=1)
         low, high = max(mean - half, 0.0), mean + half
     else:
@@ -42,60 +51,152 @@ def band(values: Float[np.ndarray, "draws"]) -> Band:
     return Band(mean, float(low), float(high))
 
 
-def cumulative_seconds(
-    history: History,
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """A way to share: its costs, its policy at the beginning, and the stages of its set-up."""
+
+    costs: SharedCosts
+    policy: Callable[[], SharingPolicy]
+    parallel: bool = False
+    set_up: Sequence[Sequence[TransferCosts]] = ()
+
+    @classmethod
+    def create(
+        cls, scheme: Scheme[Any], problem: Problem, history: History, *, first_offline: bool
+    ) -> "Variant | None":
+        """Measure the costs of a scheme that shares; return None for others."""
+        if scheme.sharing is None:
+            return None
+        set_up = [stage for _, stage in history.stages_after(0)]
+        costs = measure(scheme, problem, first_offline=first_offline)
+        return cls(costs, scheme.sharing.policy, scheme.sharing.parallel, set_up)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayedEpoch:
+    """An epoch in all draws: when it ends, and who was asked (None: all in the costs); hand-overs of the first draw."""
+
+    ends: Float[np.ndarray, "draws"]
+    rounds: Sequence[tuple[RoundCosts, Bool[np.ndarray, "draws asked"] | None]]
+    handovers: Sequence[TransferCosts] = ()
+
+
+def epoch_ends(
+    courses: Sequence[History | Variant],
     delays: DelayModel,
     *,
+    epochs: int,
     seed: int,
     draws: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Float[np.ndarray, "draws epochs"]:
-    """Return when each epoch ends in each draw."""
-    if any(costs.standing for costs in history.rounds):
-        return standing_seconds(history, delays, seed=seed, draws=draws)[0]
-    seconds = np.zeros((draws, len(history)))
+) -> Float[np.ndarray, "courses draws epochs"]:
+    """Return when each epoch ends in each draw of each course; all courses meet the same random delays."""
+    drawn = Draws(delays, seed=seed, count=draws)
+    ends = np.empty((len(courses), draws, epochs))
+    side_by_side = zip(*(replay(course, drawn) for course in courses), strict=False)
+    for epoch, played in enumerate(itertools.islice(side_by_side, epochs)):
+        for course, each in enumerate(played):
+            ends[course, :, epoch] = each.ends
+        progress(epoch + 1, epochs)
+    return ends
+
+
+def replay(course: History | Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
+    """Go through the epochs of a recorded training, or of one that shares data (without end)."""
+    return _replay_sharing(course, draws) if isinstance(course, Variant) else _replay_rounds(course, draws)
+
+
+def _replay_rounds(history: History, draws: Draws) -> Iterator[ReplayedEpoch]:
+    """Put recorded questions; who is asked in standing rounds differs: in each draw, whoever has replied."""
+    clock, ends, each = Clock(draws), np.zeros(draws.count), reply_costs(history, draws.delays.devices)
+    standing = any(costs.standing for costs in history.rounds)
     for epoch, numbers in enumerate(history.questions(), start=1):
+        took, rounds = np.zeros(draws.count), []
         for question, number in enumerate(numbers):
-            chance = delays.chance(seed, epoch, 0, draws, question)
-            seconds[:, epoch - 1] += delays.epoch_seconds(history.rounds[number], chance)
+            costs, asked = history.rounds[number], None
+            if costs.standing:
+                costs = dataclasses.replace(each, quorum=costs.quorum, server_macs=costs.server_macs, standing=True)
+                asked = clock.idle
+            elif not standing:
+                clock = Clock(draws)  # no question is open: the round lasts as long whenever it begins
+            clock.ask(epoch, question, costs, asked)
+            clock.charge(costs.server_macs)
+            took = took + clock.now
+            rounds.append((costs, asked))
         for stage, transfers in history.stages_after(epoch - 1):
-            seconds[:, epoch - 1] += stage_seconds(delays, stage, transfers, seed=seed, first=0, draws=draws)
-        progress(epoch, len(history))
-    return np.cumsum(seconds, axis=1)
+            took = took + draws.stage(stage, transfers).seconds
+        ends = clock.now if standing else ends + took
+        yield ReplayedEpoch(ends, rounds)
 
 
-def standing_seconds(
-    history: History, delays: DelayModel, *, seed: int, draws: int
-) -> tuple[Float[np.ndarray, "draws epochs"], Int[np.ndarray, "draws n"]]:
-    """Return the same where questions stay open, and how often each device is asked in standing rounds.
+def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
+    """Hand-overs after an epoch delay the next one."""
+    clock, fleet, first = Clock(draws), _Fleet(variant, draws), variant.costs.first
+    for stage, transfers in enumerate(variant.set_up):
+        clock.stage(stage, transfers)
+    clock.ask(1, 0, first)
+    clock.charge(first.server_macs)
+    yield ReplayedEpoch(clock.now, [(first, None)])
+    for epoch in itertools.count(2):
+        seconds, rounds = np.zeros(fleet.active.shape), []
+        for questions, rows in fleet.groups():
+            asked = fleet.active & rows[:, None]
+            for question, costs in enumerate(questions):
+                replies = clock.ask(epoch, question, costs, asked)
+                clock.charge(costs.server_macs, rows)
+                seconds += np.where(rows[:, None], replies, 0.0)
+                rounds.append((costs, asked))
+        ends = clock.now
+        yield ReplayedEpoch(ends, rounds, fleet.share(epoch, seconds, clock))
 
-    Who is asked is chance: whoever has replied is asked again. What a reply costs a device is not.
-    """
-    each = reply_costs(history, delays.devices)
-    idle = np.ones((draws, delays.devices), bool)
-    arrival, asked, since = np.zeros(idle.shape), np.zeros(idle.shape, np.int64), np.zeros(idle.shape, np.int64)
-    ends, now = np.empty((draws, len(history))), np.zeros(draws)
-    for epoch, number in enumerate(history.round_of_epoch, start=1):
-        costs, chance = history.rounds[number], delays.chance(seed, epoch, 0, draws)
-        if costs.standing:
-            arrival = np.where(idle, now[:, None] + delays.reply_seconds(each, chance), arrival)
-            since = np.where(idle, epoch, since)
-            asked += idle
-            # of those who reply at the same time, the one asked first comes first, as on the clock of an engine
-            first = np.lexsort((since, arrival), axis=1)[:, : costs.quorum]
-            last = np.take_along_axis(arrival, first[:, -1:], axis=1)[:, 0]
-            idle = np.zeros_like(idle)
-            np.put_along_axis(idle, first, values=True, axis=1)
-            # what came while the server was computing is taken up when it is done
-            now = np.maximum(now, last) + delays.server_seconds(costs.server_macs)
-        else:
-            now = now + delays.epoch_seconds(costs, chance)
-        ends[:, epoch - 1] = now
-    return ends, asked
+
+class _Fleet:
+    """Who is active, and the sharing policy, in each draw of a variant."""
+
+    def __init__(self, variant: Variant, draws: Draws) -> None:
+        self._variant = variant
+        self._policies = [variant.policy() for _ in range(draws.count)]
+        self.active = np.ones((draws.count, draws.delays.devices), bool)
+        self._forwards = np.zeros_like(self.active)
+        self._grants = np.array([policy.may_grant for policy in self._policies])
+
+    def groups(self) -> list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]]:
+        """Return the questions that an epoch has, and in which draws it has them."""
+        counts = self.active.sum(axis=1)
+        found: dict[Any, tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]] = {}
+        for count in np.unique(counts):
+            questions = self._variant.costs.questions(int(count))
+            key = tuple(costs.key() for costs in questions)
+            before = found[key][1] if key in found else False
+            found[key] = questions, before | (counts == count)
+        return list(found.values())
+
+    def share(self, epoch: int, seconds: Float[np.ndarray, "draws n"], clock: Clock) -> Sequence[TransferCosts]:
+        """Let stragglers hand over; return the hand-overs of the first draw.
+
+        Draws in which the policy cannot move anything are passed over.
+        """
+        fastest = np.where(self.active, seconds, np.inf).min(axis=1)
+        straggling = self.active & (seconds > (fastest + self._policies[0].delta)[:, None])
+        acting = straggling.any(axis=1) & (self._grants | (straggling & self._forwards).any(axis=1))
+        draws = np.flatnonzero(acting)
+        transfers = [self._decide(draw, seconds[draw]) for draw in draws.tolist()]
+        clock.hand_over(epoch, transfers, parallel=self._variant.parallel, rows=draws)
+        return transfers[0] if acting[0] else ()
+
+    def _decide(self, draw: int, seconds: Float[np.ndarray, "n"]) -> list[TransferCosts]:
+        policy = self._policies[draw]
+        decision = policy.after_epoch({device: float(seconds[device]) for device in policy.active})
+        self.active[draw] = False
+        self.active[draw, list(policy.active)] = True
+        self._forwards[draw] = False
+        self._forwards[draw, [device for device in policy.active if policy.may_forward(device)]] = True
+        self._grants[draw] = policy.may_grant
+        return [self._variant.costs.of(handover) for handover in decision.handovers]
 
 
 def reply_costs(history: History, devices: int) -> RoundCosts:
-    """Put together what a reply costs each device from standing rounds, which ask some of them."""
+    """Collect what a reply costs each device from standing rounds, each of which asks some devices."""
     down, macs, up = (np.zeros(devices, np.int64) for _ in range(3))
     for costs in (costs for costs in history.rounds if costs.standing):
         down[costs.asked], macs[costs.asked], up[costs.asked] = costs.down_bits, costs.macs, costs.up_bits

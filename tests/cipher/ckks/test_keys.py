@@ -24,12 +24,12 @@ needs_tenseal = pytest.mark.skipif(not ckks.installed(), reason="TenSEAL is not 
 
 
 @cache
-def keys() -> tuple[ckks.SecretKey, ckks.PublicKey]:
-    secret = ckks.SecretKey(LATTICE)
-    return secret, ckks.PublicKey(LATTICE, secret.public_words)
+def keys() -> tuple[ckks.CkksSecretKey, ckks.CkksPublicKey]:
+    secret = ckks.CkksSecretKey(LATTICE)
+    return secret, ckks.CkksPublicKey(LATTICE, secret.public_words)
 
 
-def opened(secret: ckks.SecretKey, ciphertexts: np.ndarray) -> np.ndarray:
+def opened(secret: ckks.CkksSecretKey, ciphertexts: np.ndarray) -> np.ndarray:
     """Slots before rounding, in steps of an integer."""
     with ckks._scratch() as path:
         return np.stack([secret._slots(words, path) for words in ciphertexts])
@@ -133,7 +133,7 @@ def test_ciphertexts_of_the_same_rows_look_uniform_and_differ() -> None:
 def test_another_key_reads_nothing() -> None:
     _, public = keys()
     with pytest.raises(CipherError, match="larger than any sum"):
-        ckks.SecretKey(LATTICE).decrypt(public.encrypt(np.zeros((2, 5), np.int64)))
+        ckks.CkksSecretKey(LATTICE).decrypt(public.encrypt(np.zeros((2, 5), np.int64)))
 
 
 @needs_tenseal
@@ -142,9 +142,9 @@ def test_what_is_no_key_or_ciphertext_is_refused() -> None:
     with pytest.raises(CipherError, match="no key or ciphertext"):
         secret.decrypt(np.full((1, LATTICE.words), public.q, np.uint64))
     with pytest.raises(CipherError, match="no key or ciphertext"):
-        ckks.PublicKey(LATTICE, np.full(LATTICE.key_words, 2**63, np.uint64))
+        ckks.CkksPublicKey(LATTICE, np.full(LATTICE.key_words, 2**63, np.uint64))
     with pytest.raises(CipherError, match="has 16384 words"):
-        ckks.PublicKey(LATTICE, secret.public_words[1:])
+        ckks.CkksPublicKey(LATTICE, secret.public_words[1:])
     with pytest.raises(CipherError, match="no room"):
         public.encrypt(np.zeros((1, 2049), np.int64))
 
@@ -153,12 +153,12 @@ def test_what_is_no_key_or_ciphertext_is_refused() -> None:
 def test_a_key_of_too_high_a_peak_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean of |s_k|^2 is 2N/3, so that no key stays below a tenth of it."""
     drawn: list[float] = []
-    peak = ckks.SecretKey.peak.fget  # type: ignore[attr-defined]
-    monkeypatch.setattr(ckks.SecretKey, "peak", property(lambda self: drawn.append(peak(self)) or drawn[-1]))
+    peak = ckks.CkksSecretKey.peak.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(ckks.CkksSecretKey, "peak", property(lambda self: drawn.append(peak(self)) or drawn[-1]))
     monkeypatch.setattr(ckks, "_MOST_KEYS", 3)
     monkeypatch.setattr(ckks, "KEY_PEAK", 0.1)
     with pytest.raises(CipherError, match="No key"):
-        ckks.SecretKey(LATTICE)
+        ckks.CkksSecretKey(LATTICE)
     assert len(set(drawn)) == 3
 
 

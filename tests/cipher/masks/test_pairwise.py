@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.cipher.masks import AgreementKey, add_mask, close_envelope, open_envelope
-from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS
+from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, AgreementKey, add_mask, close_envelope, open_envelope
 from codedfl.cipher.seals import RINGS, Domain, Pad, Ring, Seed
 from codedfl.errors import CipherError
 from tiny import is_one_sentence

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.cipher.masks import SecretSharing, shamir
+from codedfl.cipher.masks import shamir
+from codedfl.cipher.masks.shamir import SecretSharing
 from codedfl.errors import CipherError
 from tiny import is_one_sentence
 

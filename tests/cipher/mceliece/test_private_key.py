@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codedfl.cipher.mceliece import KeyPair, Parameters, PrivateKey, Support, decrypt, encrypt, generate_keys
-from codedfl.codes import least_overlap
+from codedfl.codes.bounds import least_overlap
 from codedfl.errors import CipherError, CodeError
 
 SEED = b"seed of thirty-two bytes, fixed."

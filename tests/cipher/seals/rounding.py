@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from codedfl.cipher.mceliece import Ciphertext, Encoded, EncryptedReply, KeyPair, PrivateKey
-from codedfl.codes.erasure import Plan
+from codedfl.codes.erasure.contract import ErasurePlan
 from codedfl.codes.erasure.least_squares import LeastSquaresPlan
 from codedfl.codes.mdpc import MdpcCode
 
@@ -101,7 +101,7 @@ def _least_squares(
 
 
 def _stepwise(
-    code: MdpcCode, plan: Plan, exact: Plan, plain: np.ndarray, symbols: np.ndarray, off: np.ndarray
+    code: MdpcCode, plan: ErasurePlan, exact: ErasurePlan, plain: np.ndarray, symbols: np.ndarray, off: np.ndarray
 ) -> np.ndarray:
     eta = off.max(axis=1)
     rounding = plan.amplification * eta + plan.error_bound * (np.abs(symbols).max(axis=1) + eta)

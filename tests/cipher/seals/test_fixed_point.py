@@ -79,7 +79,10 @@ def test_products_of_residues_are_products_of_rounded_matrices(
         assert found[k].tolist() == [float(x / scale[k]) for x in exact[k]]
     true = theta.T @ np.sum(matrices, axis=0)
     slack = (dimension + numbers.summands) * 2**-52 * np.abs(theta).sum(axis=0) * numbers.sum_bound
-    assert np.all(np.abs(found - true) <= (numbers.product_error(model) + slack)[:, None])
+    # |[T]^T [A] - T^T A| <= |[T]|_1 max |[A] - A| + |[T] - T|_1 max |A|, half a step for each rounded number
+    data_error = np.abs(model.value).sum(axis=0) * numbers.summands * numbers.data_step / 2
+    model_error = np.ldexp(dimension * numbers.sum_bound / 2, -model.bits)
+    assert np.all(np.abs(found - true) <= (data_error + model_error + slack)[:, None])
 
 
 @given(formats(), st.integers(1, 4), st.floats(1e-9, 1e9), seeds)
@@ -111,20 +114,6 @@ def test_the_choice_leaves_the_promised_room_and_no_bit_unused(
     finer = math.floor(Fraction(numbers.sum_bound) * Fraction(2) ** (numbers.data_bits + 1)) + summands
     assert 16 * finer * needed > 15 * ring.largest - 16
     assert Fraction(numbers.sum_bound) >= Fraction(bound) * summands
-
-
-@every_ring
-def test_stochastic_rounding_is_unbiased_and_within_a_step(ring: Ring) -> None:
-    numbers = FixedPoint(ring, 3, entry_bound=2.0, summands=1, sum_bound=2.0)
-    rng = np.random.default_rng(2)
-    values = np.array([0.0, 0.03, -0.06, 1.25, -1.99])
-    rounded = numbers.decode_sum(numbers.encode(np.tile(values, (4000, 1)), rng))
-    assert np.all(np.abs(rounded - values) <= numbers.data_step)
-    np.testing.assert_array_equal(rounded[:, [0, 3]], np.broadcast_to(values[[0, 3]], (4000, 2)))
-    # the standard deviation is at most half a step; six of the mean's are a false alarm in 5e8
-    assert np.all(np.abs(rounded.mean(axis=0) - values) <= 6 * numbers.data_step / 2 / math.sqrt(4000))
-    model = numbers.encode_model(values[:, None], rng)
-    assert np.all(np.abs(model.value[:, 0] - values) <= np.ldexp(1.0, -model.bits))
 
 
 @given(formats(), seeds, st.sampled_from([np.float32, np.float64]))
@@ -174,12 +163,11 @@ def test_data_beyond_its_bound_is_refused(ring: Ring, value: float) -> None:
 def test_a_device_keeps_to_its_own_share() -> None:
     numbers = FixedPoint.choose(Z_32, entry_bound=2.0, summands=2, dimension=5, sum_bound=2.5)
     A = np.full((5, 5), 0.75)
-    for encode in (numbers.encode, numbers.encode_symmetric):
-        encode(A, bound=1.0)
-        with pytest.raises(CipherError, match=r"agreed bound 0\.5"):
-            encode(A, bound=0.5)
-        with pytest.raises(CipherError, match="agreed bound 2"):
-            encode(A, bound=3.0)
+    numbers.encode(A, bound=1.0)
+    with pytest.raises(CipherError, match=r"agreed bound 0\.5"):
+        numbers.encode(A, bound=0.5)
+    with pytest.raises(CipherError, match="agreed bound 2"):
+        numbers.encode(A, bound=3.0)
 
 
 @every_ring

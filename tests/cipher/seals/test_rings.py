@@ -1,4 +1,4 @@
-"""The rings: residues, centred lifts, sums and inverses against Python's integers."""
+"""The rings: residues, centred lifts, sums and differences against Python's integers."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,6 @@ def test_sums_and_differences_are_those_of_integers(drawn: tuple[Ring, list[np.n
     pairs = list(zip(integers(a), integers(b), strict=True))
     assert integers(ring.add(a, b)) == [(x + y) % ring.modulus for x, y in pairs]
     assert integers(ring.subtract(a, b)) == [(x - y) % ring.modulus for x, y in pairs]
-    assert integers(ring.negate(a)) == [-x % ring.modulus for x, _ in pairs]
     np.testing.assert_array_equal(ring.subtract(ring.add(a, b), b), a)
 
 
@@ -76,13 +75,6 @@ def test_columns_and_odd_layouts(ring: Ring) -> None:
     np.testing.assert_array_equal(ring.add(a.T, b.T).astype(object), (a.T.astype(object) - 1) % ring.modulus)
 
 
-@given(st.lists(st.integers(1, FIELD_31.modulus - 1), min_size=1, max_size=20))
-@settings(max_examples=50)
-def test_a_residue_times_its_inverse_is_one(values: list[int]) -> None:
-    inverses = FIELD_31.inverse(np.array(values, np.uint32))
-    assert all(x * int(y) % FIELD_31.modulus == 1 for x, y in zip(values, inverses, strict=True))
-
-
 def test_formats_on_the_wire() -> None:
     assert [(ring.modulus, ring.bits, ring.dtype.name) for ring in (Z_32, Z_64, FIELD_31)] == [
         (2**32, 32, "uint32"),
@@ -94,8 +86,6 @@ def test_formats_on_the_wire() -> None:
 def test_misuse_is_refused() -> None:
     with pytest.raises(CipherError, match="uint32 and these are uint64"):
         Z_32.add(np.zeros(3, np.uint64), np.zeros(3, np.uint64))
-    with pytest.raises(CipherError, match="Zero has no inverse"):
-        FIELD_31.inverse(np.array([1, 0], np.uint32))
     with pytest.raises(CipherError, match=r"shapes \(3,\) and \(4,\)"):
         FIELD_31.add(np.zeros(3, np.uint32), np.zeros(4, np.uint32))
     with pytest.raises(ValueError, match="2\\^16 is not built"):

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import codedfl
 from codedfl.cipher.seals import RINGS, Z_64, Ring
-from codedfl.codes.modular.kernels import PRIME, TILE, add_multiple_31, reduce_31
+from codedfl.codes.modular import PRIME_31 as PRIME
+from codedfl.codes.modular.kernels import TILE, add_multiple_31, reduce_31
 from codedfl.codes.modular.wrapping_64_kernels import COLUMNS, DEPTH, product_64
 from codedfl.errors import CipherError
 

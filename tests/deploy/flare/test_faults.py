@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the extra 'flare'")
 
-from benchmarks.lab import HELD, Lab
+from benchmarks.lab import HELD, PATIENCE, Lab
 
 from codedfl.errors import LostDevicesError
 from codedfl.runs import load
@@ -72,7 +72,9 @@ def test_conventional_stops_in_words_and_goes_on_when_everyone_is_back(lab: Lab,
     with pytest.raises(LostDevicesError, match="epoch 5 got 2 of the 4 replies") as error:
         training.result()
     reason = "array 'gradient' of its answer holds numbers that are not finite"
-    assert f"lost: device-1 ({reason}), device-3 (it cannot be reached)" in str(error.value)
+    # FLARE may report the killed device as unreachable, or leave pings unanswered until the patience is over
+    reasons = (f"device-3 ({why})" for why in ("it cannot be reached", f"no sign of life for {PATIENCE:g} s"))
+    assert any(f"lost: device-1 ({reason}), {other}" in str(error.value) for other in reasons)
     assert is_one_sentence(str(error.value))
     saved = times_saved(run)
     assert (len(saved), (run / "summary.json").exists()) == (4, False)

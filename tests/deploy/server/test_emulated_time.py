@@ -13,12 +13,11 @@ from codedfl.errors import LostDevicesError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, SharingScheme
 from contracts.test_engines import NAMES, chosen, given
 from deploy.server.test_faults import flipped
 from fleets import InProcessFleet, fleet
 from sleeping import sleeping_clock
-from tiny import gamma, is_one_sentence
+from tiny import gamma, is_one_sentence, shares
 
 SCALE = 0.25
 UNLIKE = [
@@ -47,7 +46,7 @@ def unlike(name: str, **changes: Any) -> Scenario:
     """Six devices in three classes, some of whom hand over; a server that computes in no time."""
     common: dict[str, Any] = {"fleet.devices": UNLIKE, "fleet.server_mac_rate": 1e300}
     common |= {"timing.seed": 3, "timing.draw": 5, "timing.draws": 2, "timing.repeats": 1}
-    if issubclass(SCHEMES[name], SharingScheme):
+    if shares(name):
         common[f"schemes.{name}.delta"] = 5e-4
     return chosen(name, **(common | changes))
 
@@ -84,7 +83,7 @@ def test_sleeps_add_up_to_virtual_time(
     assert np.array_equal(*(np.load(run.path / "model.npz")["theta"] for run in (virtual, real)))
     for column in ("replies", "d2d_bits"):
         assert np.array_equal(virtual.epochs[column], real.epochs[column]), column
-    if issubclass(SCHEMES[name], SharingScheme):
+    if shares(name):
         assert virtual.summary["handovers"] == real.summary["handovers"] > 0
 
 

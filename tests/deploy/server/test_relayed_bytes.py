@@ -24,7 +24,7 @@ from codedfl.deploy.protocol.wire import decode
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, Message, SharingScheme, Work
+from codedfl.schemes import SCHEMES, Message, Work
 from codedfl.schemes.aggregated.device import number_form
 from codedfl.schemes.sharing.sealed import SealedDevice
 from codedfl.task import Problem
@@ -32,7 +32,7 @@ from contracts.test_engines import DEVICES, SIZES
 from contracts.test_schemes import UNLESS, wanted
 from fleets import InProcessFleet, fleet
 from haystacks import LATTICE_BYTES, Drawn, Needles
-from tiny import problem
+from tiny import problem, shares
 
 RIDGE = 0.01
 RELAYING = ("sealed", "sealed-coded", "code-based", "he", "coded-padded", "secagg")
@@ -51,7 +51,7 @@ def chosen(name: str, precision: str = "float64", **changes: Any) -> Scenario:
         own |= {"schemes.secagg.inner": "sealed", "schemes.sealed.delta": 0.0}
     if name == "coded-padded":
         own["schemes.coded-padded.alpha"] = 3
-    if issubclass(SCHEMES[name], SharingScheme):
+    if shares(name):
         own[f"schemes.{name}.delta"] = 0.0
     return wanted(name).with_settings(own | changes)
 

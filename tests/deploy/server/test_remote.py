@@ -18,7 +18,6 @@ from codedfl.deploy.server.remote import RemoteEngine
 from codedfl.engines.contract import Answer
 from codedfl.schemes import Round, layout
 from codedfl.testing.in_process import Faults, InProcessCarrier, StillClock
-from engines.test_virtual import at_least
 
 
 class Scripted(Host):
@@ -73,7 +72,7 @@ class Fleet:
         self.engine = RemoteEngine(self.channel, **options)
 
     def ask(self, question: Round, count: int, *, least: int = 0) -> Answer:
-        return self.engine.ask(question, at_least(count), offline=False, least=least)
+        return self.engine.ask(dataclasses.replace(question, quorum=count, least=least), offline=False)
 
 
 @pytest.fixture
@@ -414,18 +413,18 @@ PLACED = {"macs": [1], "bits": [8], "working_seconds": 0.5}
 @pytest.mark.parametrize(
     ("asked", "fields", "most"),
     [
-        (Question("reply", {"epoch": 1}, {}, REPLY), WORKED, 16),
-        (Question("describe", {"epoch": 1}), {}, 0),
-        (Question("prepare", {"epoch": 1}), WORKED, 0),
-        (Question("absorb", {"epoch": 1, "parcels": [0]}), PLACED, 0),
-        (Question("reply", {"epoch": 1}), WORKED, None),
-        (Question("export", {"epoch": 1, "parcels": [0]}), PLACED, None),
+        (SiteRequest("reply", {"epoch": 1}, {}, REPLY), WORKED, 16),
+        (SiteRequest("describe", {"epoch": 1}), {}, 0),
+        (SiteRequest("prepare", {"epoch": 1}), WORKED, 0),
+        (SiteRequest("absorb", {"epoch": 1, "parcels": [0]}), PLACED, 0),
+        (SiteRequest("reply", {"epoch": 1}), WORKED, None),
+        (SiteRequest("export", {"epoch": 1, "parcels": [0]}), PLACED, None),
     ],
     ids=["reply", "describe", "prepare", "absorb", "any reply", "export"],
 )
 @pytest.mark.parametrize("more", [0, 1])
 def test_an_answer_is_no_larger_than_what_was_asked_for(
-    make: Callable[..., Fleet], asked: Question, fields: dict[str, Any], most: int | None, more: int
+    make: Callable[..., Fleet], asked: SiteRequest, fields: dict[str, Any], most: int | None, more: int
 ) -> None:
     """Two float64, no array, or parcels of any size; beside a header of its largest size, one byte more is too many."""
     fleet = make(1)

@@ -42,7 +42,7 @@ def test_parcels_take_what_their_bits_take() -> None:
     group = DeviceGroup(mac_rate=2e6, setup_ratio=0.0)
     rates = Links(down_rate=8e6, up_rate=2e6, d2d_rate=4e6, overhead=0.1, loss=0.0)
     for event in (TransferEvent(epoch=2, parcels=3), TransferEvent(stage=1, parcels=3)):
-        delays = Emulation.alone(group, rates).transfer_delays(event)
+        delays = Emulation.alone(group, rates).transfers(event)
         assert (delays.rate, delays.tries(2)) == (4e6, 1.0)
         assert delays.parcel(4000, 1.0, 9e6) == pytest.approx(1.1e-3)
         assert delays.parcel(4000, 3.0, 1e6) == pytest.approx(3 * 4.4e-3)
@@ -59,7 +59,7 @@ def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> Non
     slow, bare = (Emulation.alone(group, rates, seed=1, links=links) for links in (True, False))
     whole, part = (each.reply(3, 0, down_bits=800, macs=1000, up_bits=900) for each in (slow, bare))
     assert part == (0.0, whole[1], 0.0)
-    errands = [each.transfer_delays(TransferEvent(stage=0, parcels=2)) for each in (slow, bare)]
+    errands = [each.transfers(TransferEvent(stage=0, parcels=2)) for each in (slow, bare)]
     assert errands[1].prepare(500, 1000) == errands[0].prepare(0, 1000) > 0
     assert errands[1].absorb(1000) == errands[0].absorb(1000) > 0
     assert (errands[1].upload(500, 0), errands[1].download(500, 0), errands[1].parcel(500, 1.0, 5.0)) == (0, 0, 0)
@@ -70,16 +70,16 @@ def test_chance_has_addresses() -> None:
     """The same event, the same tries and setup; the mean of many is that of the distributions."""
     group, rates = DeviceGroup(mac_rate=1.0, setup_ratio=0.5), Links(down_rate=1.0, overhead=0.0, loss=0.5)
     slow, same = (Emulation.alone(group, rates, seed=4) for _ in range(2))
-    delays, other = (each.transfer_delays(TransferEvent(stage=2, parcels=2000)) for each in (slow, same))
+    delays, other = (each.transfers(TransferEvent(stage=2, parcels=2000)) for each in (slow, same))
     tries, again = ([each.tries(number) for number in range(2000)] for each in (delays, other))
     assert tries == again
-    assert tries != [slow.transfer_delays(TransferEvent(stage=3, parcels=2000)).tries(number) for number in range(2000)]
+    assert tries != [slow.transfers(TransferEvent(stage=3, parcels=2000)).tries(number) for number in range(2000)]
     assert abs(np.mean(tries) - 2) < 5 * np.sqrt(2 / 2000)  # geometric: mean 2, variance 2
     relayed = [delays.download(1, number) for number in range(2000)]
     assert relayed != tries
     assert abs(np.mean(relayed) - 2) < 5 * np.sqrt(2 / 2000)
     for step in ("prepare", "absorb"):  # exponential setup: mean and deviation 0.5
-        errands = [slow.transfer_delays(TransferEvent(epoch=epoch, parcels=1)) for epoch in range(2000)]
+        errands = [slow.transfers(TransferEvent(epoch=epoch, parcels=1)) for epoch in range(2000)]
         setups = [(each.prepare(0, 1) if step == "prepare" else each.absorb(1)) - 1 for each in errands]
         assert abs(np.mean(setups) - 0.5) < 5 * 0.5 / np.sqrt(2000)
 
@@ -99,7 +99,7 @@ def test_chance_has_addresses() -> None:
     ],
 )
 def test_a_transfer_event_is_one_of_two(table: object) -> None:
-    with pytest.raises(EngineError, match="event of a transfer is invalid"):
+    with pytest.raises(EngineError, match="when parcels are sent"):
         TransferEvent.from_table(table)
 
 

@@ -16,7 +16,7 @@ from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS
 from codedfl.cipher.seals import RINGS, Z_32, Z_64, Ring
 from codedfl.errors import CipherError
 from codedfl.network import RoundCosts
-from codedfl.schemes import Message, Work
+from codedfl.schemes import Message, Round, Work
 from codedfl.schemes.aggregated import device as device_module
 from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import MaskedDevice, Masker, number_form
@@ -48,18 +48,18 @@ class Sum:
 
     def opened(self, vanishing: Mapping[int, int]) -> Mapping[str, np.ndarray] | None:
         """The sum; None if at some question fewer reply than will do."""
-        question: Mapping[int, Message] | None = self.server.begin()
+        question: Round | None = self.server.begin()
         while question is not None:
-            self.asked.append(question)
+            self.asked.append(question.requests)
             number = len(self.replies)
             self.replies.append(
                 {
                     device: answered(self.maskers[device], request, self.arrays[device], self.ring)
-                    for device, request in question.items()
+                    for device, request in question.requests.items()
                     if vanishing.get(device, NEVER) > number
                 }
             )
-            if len(self.replies[-1]) < self.server.least:
+            if len(self.replies[-1]) < question.least:
                 return None
             question = self.server.follow_up(self.replies[-1])
         return self.server.opened(self.replies[-1], Work())
@@ -219,11 +219,11 @@ def test_quorums_of_the_questions() -> None:
     for awaited, needed, quorums, least in ((4, 0, [5, 5, 4, 3], [3] * 4), (5, 5, [5, 5, 5, 5], [5, 5, 5, 3])):
         one = Sum(arrays, Z_32, 3)
         one.server = MaskedSum(1, {k: {} for k in range(5)}, Threshold(3), Z_32, awaited=awaited, needed=needed)
-        question: Mapping[int, Message] | None = one.server.begin()
+        question: Round | None = one.server.begin()
         for wanted, enough in zip(quorums, least, strict=True):
-            assert (one.server.quorum, one.server.least) == (wanted, enough)
             assert question is not None
-            replies = {d: answered(one.maskers[d], asked, arrays[d], Z_32) for d, asked in question.items()}
+            assert (question.quorum, question.least) == (wanted, enough)
+            replies = {d: answered(one.maskers[d], asked, arrays[d], Z_32) for d, asked in question.requests.items()}
             question = one.server.follow_up(replies)
         assert question is None
 
@@ -233,14 +233,14 @@ def test_work_is_that_of_a_formula() -> None:
     three agreements and four masks of 10 words; nothing."""
     maskers = [Masker(k, Threshold(3)) for k in range(4)]
     server = MaskedSum(1, {k: {} for k in range(4)}, Threshold(3), Z_32, awaited=4, needed=0)
-    question: Mapping[int, Message] | None = server.begin()
+    question: Round | None = server.begin()
     agreement, counted = AGREEMENT_OPERATIONS, []
     replies: dict[int, Message] = {}
     while question is not None:
-        works = {k: Work() for k in question}
+        works = {k: Work() for k in question.requests}
         replies = {
             k: answered(maskers[k], asked, {"x": np.zeros(10, np.uint32)}, Z_32, works[k])
-            for k, asked in question.items()
+            for k, asked in question.requests.items()
         }
         counted.append({work.macs for work in works.values()})
         question = server.follow_up(replies)
@@ -277,17 +277,17 @@ def begun(devices: int = 4, t: int = 3) -> tuple[list[Masker], MaskedSum, Mappin
     """Devices that have sent their keys, and the question that passes them on."""
     maskers = [Masker(k, Threshold(t)) for k in range(devices)]
     server = MaskedSum(1, {k: {} for k in range(devices)}, Threshold(t), Z_32, awaited=devices, needed=0)
-    keys = {k: maskers[k].answer(1, asked, Work()) for k, asked in server.begin().items()}
+    keys = {k: maskers[k].answer(1, asked, Work()) for k, asked in server.begin().requests.items()}
     question = server.follow_up(keys)
     assert question is not None
-    return maskers, server, question
+    return maskers, server, question.requests
 
 
 def shared() -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
     maskers, server, question = begun()
     following = server.follow_up({k: maskers[k].answer(1, asked, Work()) for k, asked in question.items()})
     assert following is not None
-    return maskers, server, following
+    return maskers, server, following.requests
 
 
 def masked() -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
@@ -295,7 +295,7 @@ def masked() -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
     x = {"x": np.zeros(2, np.uint32)}
     following = server.follow_up({k: maskers[k].mask(1, asked, x, Z_32, Work()) for k, asked in question.items()})
     assert following is not None
-    return maskers, server, following
+    return maskers, server, following.requests
 
 
 def numbers(*devices: int) -> np.ndarray:

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from codedfl import schemes
 from codedfl.cipher.seals import FIELD_48
 from codedfl.errors import LostDevicesError, ScenarioError
-from codedfl.network import DelayModel, stage_seconds
+from codedfl.network import DelayModel, Draws
 from codedfl.runs import directory as runs
 from codedfl.scenario import Fleet, Scenario
 from codedfl.schemes import Public, Work
 from codedfl.schemes.sealing import Formats
-from codedfl.security.audit import exposures
-from codedfl.security.views.kinds import RepliesView
 from codedfl.task import Problem
 from codedfl.training import State
 from rundirs import results, small, small_run
@@ -75,7 +73,7 @@ def test_any_set_of_replies_decodes_to_the_same_exact_product(alpha: int) -> Non
     model = np.random.default_rng(0).standard_normal((8, 2))
     with pytest.MonkeyPatch.context() as patch:
         products = decoded(patch)
-        first, second = (server.broadcast(epoch, model).requests for epoch in (1, 2))
+        first, second = (server.ask(epoch, model).requests for epoch in (1, 2))
         moments, replies = (
             {device: devices[device].reply(epoch, asked[device], Work()) for device in asked}
             for epoch, asked in ((1, first), (2, second))
@@ -83,9 +81,9 @@ def test_any_set_of_replies_decodes_to_the_same_exact_product(alpha: int) -> Non
         sets = list(combinations(range(DEVICES), DEVICES - alpha + 1))
         gradients = {server.combine(1, {i: moments[i] for i in which}, Work()).tobytes() for which in sets}
         for which in sets:
-            server.broadcast(2, model)
+            server.ask(2, model)
             server.combine(2, {i: replies[i] for i in which}, Work())
-            server.recall(scheme.server().memory())  # back to the point before
+            server.restore(scheme.server().state())  # back to the point before
     assert len(gradients) == 1
     assert len({product.tobytes() for _, product in products}) == 1
     assert is_exact(*products[0], scheme, shared().shards)
@@ -113,7 +111,7 @@ class TestCosts:
     def test_the_set_up(self, alpha: int, sharing: str) -> None:
         """One padded triangle and the moments to each of alpha - 1 others; a relayed parcel goes up and then down."""
         history = trained(shared(), padded(alpha, sharing=sharing)).history
-        ((_, stage),) = history.stages
+        ((_, stage),) = history.stages_after(0)
         assert {(cost.sender, cost.recipient) for cost in stage} == {
             (j, (j - turn) % DEVICES) for j in range(DEVICES) for turn in range(1, alpha)
         }
@@ -137,9 +135,9 @@ class TestCosts:
         links = {"links.loss": 0.0, "links.overhead": 0.5, "links.up_rate": 2e3, "links.down_rate": 8e3}
         fleet = [{"count": DEVICES, "mac_rate": 1e3, "setup_ratio": 0.0, "setup_seconds": 0.0}]
         chosen = padded(4, links | {"links.d2d_rate": 4e3, "fleet.devices": fleet}, sharing=sharing)
-        ((_, stage),) = trained(shared(), chosen).history.stages
+        ((_, stage),) = trained(shared(), chosen).history.stages_after(0)
         delays = DelayModel.create(chosen.fleet, chosen.links)
-        found = float(stage_seconds(delays, 0, stage, seed=0, first=0, draws=1)[0])
+        found = float(Draws(delays, seed=0).stage(0, stage).seconds[0])
         bits, numbers = 1.5 * (self.PART + self.OWNER), self.PART // 48
         sending = 3 * bits / 2e3 + bits / 8e3 if sharing == "relay" else 3 * bits / 4e3
         padding, adding = 2 * numbers / 1e3, 3 * numbers / 1e3
@@ -241,27 +239,3 @@ def test_data_that_the_server_cannot_tell_apart() -> None:
     code: Any = schemes.create(padded(4), shared()).code  # type: ignore[attr-defined]
     for row in code.matrix:
         assert sum(row[j] * change for j, change in zip((0, 1, 2, 3), (1, -3, 3, -1), strict=True)) % code.prime == 0
-
-
-@pytest.mark.parametrize("alpha", [1, 2, 4, 6])
-def test_the_best_guess_of_the_server_is_what_the_code_lets_it_see(alpha: int) -> None:
-    """Weights by the pseudo-inverse of the signed coefficients: all on one device, or evenly on all at the ends.
-
-    The weights are right to 1e-12 for so few and small coefficients; sums of 6 * 8 products round to 2^-52 of them.
-    """
-    seen = [entry for entry in exposures(padded(alpha), shared(), EPOCHS) if isinstance(entry.view, RepliesView)]
-    (guess,) = (
-        entry for entry in seen if entry.assumption in (("",), ("all coded replies together, at best",))[alpha > 1]
-    )
-    scheme: Any = schemes.create(padded(alpha), shared())
-    signed = np.array(
-        [[b - (b > scheme.code.prime // 2) * scheme.code.prime for b in row] for row in scheme.code.matrix]
-    )
-    weights = (np.linalg.pinv(signed.astype(float)) @ signed)[0]
-    if alpha in (1, DEVICES):
-        np.testing.assert_allclose(weights, np.eye(DEVICES)[0] if alpha == 1 else 1 / DEVICES, atol=1e-12)
-    step = scheme.formats.gram.data_step
-    rounded = [np.rint(shard.gram / step) * step for shard in shared().shards]
-    expected = sum(weight * matrix for weight, matrix in zip(weights, rounded, strict=True)) @ guess.view.models
-    size = sum(abs(matrix) for matrix in rounded) @ abs(guess.view.models)
-    assert np.all(abs(guess.view.replies - expected) <= (1e-12 + 48 * 2**-52) * size)

@@ -11,11 +11,11 @@ import pytest
 
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
-from codedfl.errors import ScenarioError
+from codedfl.errors import EngineError, ScenarioError
 from codedfl.network import DelayModel
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import PlacingServer, Work, message_bits
+from codedfl.schemes import Work, message_bits
 from codedfl.schemes.coded.parity import Parity
 from codedfl.schemes.coded.parity_device import Batch, ParityDevice, Secrets
 from codedfl.task import Problem, Shard
@@ -46,7 +46,7 @@ def test_replies_cost_what_the_allocation_assumes() -> None:
     server, devices = placed(scheme, given.shards)
     assert scheme.allocations[0].loads.min() < scheme.allocations[0].loads.max()
     for epoch in (1, 2):
-        question = server.broadcast(epoch, np.ones(given.shape))
+        question = server.ask(epoch, np.ones(given.shape))
         allocation = scheme.allocations[(epoch - 1) % 2]
         assert question.deadline == allocation.deadline
         assert set(question.requests) == set(np.flatnonzero(allocation.loads).tolist())
@@ -89,8 +89,8 @@ def test_what_is_certain_is_not_in_the_parity_data() -> None:
     assert [batch.weighted for batch in batches] == [0, 0, 18]
     assert [batch.mass for batch in batches] == [0.0, 0.0, 18.0]
     server = scheme.server()
-    assert isinstance(server, PlacingServer)
-    assert [transfer.sender for (stage,) in [server.stages()] for transfer in stage] == [2]
+    (stage,) = server.set_up()
+    assert [transfer.sender for transfer in stage.transfers] == [2]
 
 
 def generators(batches: Sequence[Batch], seed: int, index: int, dtype: str) -> list[np.ndarray]:
@@ -204,7 +204,7 @@ def test_nobody_waits_longer_than_the_deadline() -> None:
     seconds = np.diff(history.columns["time"])
     delays = DelayModel.create(chosen.fleet, chosen.links)
     for epoch, lasted in enumerate(seconds.tolist(), start=2):
-        server = delays.server_seconds(history.rounds[history.round_of_epoch[epoch - 1]].server_macs)
+        server = history.rounds[history.round_of_epoch[epoch - 1]].server_macs / delays.server_mac_rate
         deadline = scheme.allocations[(epoch - 1) % 2].deadline + server
         asked = len(history.rounds[history.round_of_epoch[epoch - 1]].asked)
         if history.columns["replies"][epoch - 1] < asked:
@@ -217,7 +217,7 @@ def test_parity_data_alone_make_a_gradient() -> None:
     """If nobody is in time: that of the parity data; the server's work is counted."""
     given = problem(SIZES)
     server, _ = placed(created(wanted(), given), given.shards)
-    server.broadcast(1, np.ones(given.shape))
+    server.ask(1, np.ones(given.shape))
     work = Work()
     alone = server.combine(1, {}, work)
     assert np.linalg.norm(alone) > 0
@@ -281,8 +281,8 @@ def test_the_set_up_is_charged() -> None:
     devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
     engine = VirtualEngine(devices, DelayModel.create(chosen.fleet, chosen.links), seed=0, draw=0)
     state = train(given, chosen, scheme, engine, State.fresh(given))
-    ((when, stage),) = state.history.stages
-    assert when == 0
+    ((number, stage),) = state.history.stages_after(0)
+    assert number == 0
     batches = {(number, device): b for number, each in enumerate(scheme.batches) for device, b in enumerate(each)}
     weighted = {key: batch for key, batch in batches.items() if batch.weighted}
     assert len(stage) == len(weighted)
@@ -309,7 +309,7 @@ def test_a_fleet_of_unknown_delays_is_refused() -> None:
     known = created(wanted(), problem(SIZES))
     unknown = type(known.public)(known.public.samples, 6, 3, known.public.dtype)
     with pytest.raises(ScenarioError, match="delays") as error:
-        Parity(unknown, known.options)
+        Parity(unknown, known.options).check()
     assert is_one_sentence(str(error.value))
 
 
@@ -317,5 +317,5 @@ def test_devices_take_no_parcels() -> None:
     given = problem(SIZES)
     device = created(wanted(), given).device(0, given.shards[0])
     assert isinstance(device, ParityDevice)
-    with pytest.raises(RuntimeError, match="device 0"):
+    with pytest.raises(EngineError, match="takes no parcels"):
         device.absorb({}, Work())

@@ -5,6 +5,7 @@ gradients the chance to reject a right mean is ALARM; by the central limit theor
 Seeds are fixed, so the outcome is always the same.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -56,11 +57,11 @@ def gradients(scheme: Parity, batches: Sequence[Batch], draws: int, given: Probl
     for seed in range(draws):
         devices = [ParityDevice(i, shard, [batches[i]], seed) for i, shard in enumerate(given.shards)]
         server = ParityServer(scheme.public, scheme.allocations, [batches])
-        for stage in server.stages():
-            for transfer in stage:
+        for stage in server.set_up():
+            for transfer in stage.transfers:
                 move(devices, transfer, server.receive)
         engine = VirtualEngine(devices, delays, seed=0, draw=seed)
-        answer = engine.ask(server.broadcast(2, MODEL), server.enough, offline=False, least=0)
+        answer = engine.ask(dataclasses.replace(server.ask(2, MODEL), least=0), offline=False)
         found.append(server.combine(2, {reply.device: reply.message for reply in answer.replies}, Work()).ravel())
     return np.stack(found)
 
@@ -118,8 +119,8 @@ def test_the_variance_of_the_parity_gradient(rows: str) -> None:
     for seed in range(DRAWS):
         devices = [ParityDevice(i, shard, [batches[i]], seed) for i, shard in enumerate(given.shards)]
         server = ParityServer(scheme.public, scheme.allocations, [batches])
-        server.broadcast(1, MODEL)
-        for transfer in server.stages()[0]:
+        server.ask(1, MODEL)
+        for transfer in server.set_up()[0].transfers:
             move(devices, transfer, server.receive)
         away = server.combine(1, {}, Work()).ravel() - EXPECTED
         found.append(np.sum(away**2) * points**2)

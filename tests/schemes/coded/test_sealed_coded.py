@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
-from codedfl.errors import LostDevicesError, ScenarioError
+from codedfl.errors import LostDevicesError, ScenarioError, TrainingError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Fleet
-from codedfl.schemes import Transfer, Work
+from codedfl.schemes import Stage, Work
 from codedfl.schemes.coded.sealed_coded import SealedCodedServer
 from codedfl.training import State
 from rundirs import files, small
@@ -42,7 +42,7 @@ def test_the_set_up_sends_each_word_of_a_triangle_once() -> None:
     """Stage 1: N (N - 1) pieces, the own one stays, of d (d + 1)/2 + d c words together; then blocks and parts."""
     given = problem([4] * 6, features=12, outputs=2)
     chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
-    stages = [costs for _, costs in trained(given, chosen).history.stages]
+    stages = [stage.costs for stage in trained(given, chosen).history.stages]
     assert [len(stage) for stage in stages] == [6 * 5, 6 * 5 // 2, 4 * 5]
     names = 8  # bits that say the kind of a parcel; 32 more say the band it belongs to
     words = [(sum(cost.parcel_bits for cost in stages[0]) - 30 * names) // 32]
@@ -123,20 +123,30 @@ def test_a_repair_that_asks_for_a_lost_device_again_stops_the_run(monkeypatch: p
     order = schemes.create(chosen, given).workers.order  # type: ignore[attr-defined]
     told: list[list[int]] = []
 
-    def stubborn(self: SealedCodedServer, lost: Sequence[int]) -> Sequence[Transfer]:
+    def stubborn(self: SealedCodedServer, epoch: int, seconds: Any, lost: Sequence[int]) -> Stage | None:
         told.append(list(lost))
-        assert len(told) < 5, "it would go on for ever"
-        return self._rebuild(order[4], order[1:4])
+        assert len(told) < 8, "it would go on for ever"
+        return self._rebuild(order[4], order[1:4]) if epoch == 3 else None
 
-    monkeypatch.setattr(SealedCodedServer, "repair", stubborn)
+    monkeypatch.setattr(SealedCodedServer, "after_epoch", stubborn)
     state = State.fresh(given)
     with pytest.raises(
         LostDevicesError, match=f"after epoch 3 asks again for device {order[4]}, which is lost"
     ) as error:
         trained(given, chosen, state, last_epochs={order[0]: 2, order[4]: 1})
     assert is_one_sentence(str(error.value))
-    assert told == [[order[0]], [order[4]]]
+    assert told == [[], [], [order[0]], [order[4]]]
     assert state.epoch == 3
+
+
+def test_repairs_without_an_end_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = problem([4] * 6)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
+    order = schemes.create(chosen, given).workers.order  # type: ignore[attr-defined]
+    monkeypatch.setattr(SealedCodedServer, "after_epoch", lambda self, *_: self._rebuild(order[4], order[:3]))
+    with pytest.raises(TrainingError, match="stage after stage sent after epoch 1 without an end") as error:
+        trained(given, chosen)
+    assert is_one_sentence(str(error.value))
 
 
 def test_a_device_that_is_no_worker_cannot_be_asked_and_none_seals_twice() -> None:

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from codedfl import schemes
 from codedfl.errors import ScenarioError, TrainingError
-from codedfl.network import DelayModel
+from codedfl.network import DelayModel, Draws
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, Work
 from codedfl.schemes.plain.asynchronous import AsynchronousServer
+from codedfl.training import History
 from codedfl.training.timeline import timeline
-from codedfl.training.timing import cumulative_seconds, standing_seconds
+from codedfl.training.timing import epoch_ends, replay
 from rundirs import Stopped, results, small_run, stop_at
 from tiny import gamma, is_one_sentence, plain_gradient, problem, scenario, spied, trained
 
@@ -129,13 +130,18 @@ def test_a_draw_is_the_run_that_lives_in_it(
         chosen = wanted({"buffer": buffer}, {**changes, "timing.draw": draw})
         history = trained(made, chosen).history
         delays = DelayModel.create(chosen.fleet, chosen.links)
-        ends, asked = standing_seconds(history, delays, seed=0, draws=4)
+        (ends,) = epoch_ends([history], delays, epochs=len(history), seed=0, draws=4)
         assert ends[draw].tolist() == history.columns["time"]
-        assert np.array_equal(cumulative_seconds(history, delays, seed=0, draws=4), ends)
         questions = np.zeros(8, int)
         for number in history.round_of_epoch[1:]:
             questions[history.rounds[number].asked] += 1
-        assert asked[draw].tolist() == questions.tolist()
+        assert times_asked(history, delays, 4)[draw].tolist() == questions.tolist()
+
+
+def times_asked(history: History, delays: DelayModel, draws: int) -> np.ndarray:
+    """How often each device is asked in standing rounds, by draw."""
+    epochs = replay(history, Draws(delays, seed=0, count=draws))
+    return sum(who.astype(int) for epoch in epochs for _, who in epoch.rounds if who is not None)
 
 
 def test_nobody_waits_for_the_slow_and_the_slow_are_heard() -> None:
@@ -144,7 +150,7 @@ def test_nobody_waits_for_the_slow_and_the_slow_are_heard() -> None:
     history = trained(made, chosen).history
     conventional = trained(made, chosen.with_settings({"scheme": "conventional"})).history
     assert history.columns["time"][-1] < conventional.columns["time"][-1]
-    _, asked = standing_seconds(history, DelayModel.create(chosen.fleet, chosen.links), seed=0, draws=1)
+    asked = times_asked(history, DelayModel.create(chosen.fleet, chosen.links), 1)
     assert asked.min() > 1, "everyone has replied at least once"
     assert asked[0, :3].min() > asked[0, 6:].max(), "the fast most often"
 
@@ -176,9 +182,7 @@ def test_the_buffer_unless_given(devices: int, buffer: int) -> None:
     chosen = wanted({}, {"fleet.devices": [{"count": devices, "mac_rate": 1e3}]})
     scheme = schemes.create(chosen, problem([4] * devices))
     server = scheme.server()
-    assert server.quorum == devices
-    server.broadcast(2, np.zeros((6, 3)))
-    assert server.quorum == buffer
+    assert [server.ask(epoch, np.zeros((6, 3))).quorum for epoch in (1, 2)] == [devices, buffer]
     assert scheme.survives_losses == devices - buffer
 
 
@@ -222,7 +226,7 @@ def test_models_are_remembered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = spied(monkeypatch, chosen)
     made = problem(SIZES, dtype="float32")
     memories = [dict[str, np.ndarray]()]
-    trained(made, chosen, after_epoch=lambda state: memories.append(dict(state.memory)))
+    trained(made, chosen, after_epoch=lambda state: memories.append(dict(state.server)))
     for epoch in range(1, EPOCHS + 1):
         still: dict[int, int] = {}
         for entry in seen[:epoch]:
@@ -231,7 +235,7 @@ def test_models_are_remembered_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 del still[device]
         server = schemes.create(chosen, made).server()
         assert isinstance(server, AsynchronousServer)
-        rounds = server.reopen(memories[epoch])
+        rounds = server.restore(memories[epoch]).rounds
         assert [question.epoch for question in rounds] == sorted(set(still.values()))
         assert len(memories[epoch]["models"]) == len(rounds)
         assert {d: question.epoch for question in rounds for d in question.requests} == still

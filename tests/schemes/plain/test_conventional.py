@@ -18,7 +18,7 @@ def test_each_sample_counts_once_whatever_the_sizes(sizes: list[int], seed: int)
     chosen = scenario({"scheme": "conventional", "fleet.devices": [{"count": len(sizes), "mac_rate": 1.0}]})
     scheme = schemes.create(chosen, made)
     model = np.random.default_rng(seed).standard_normal(made.shape)
-    requests = scheme.server().broadcast(1, model).requests
+    requests = scheme.server().ask(1, model).requests
     replies = {i: scheme.device(i, made.shards[i]).reply(1, request, Work()) for i, request in requests.items()}
     expected, bound = plain_gradient(made.shards, model)
     assert np.all(abs(scheme.server().combine(1, replies, Work()) - expected) <= bound)
@@ -35,7 +35,7 @@ def test_multiplications_are_those_of_the_cheaper_product() -> None:
 def test_the_order_of_arrival_does_not_change_a_bit() -> None:
     """In this order 1 is lost beside 1e16 and the sum is 0; in two other orders it would not be."""
     public = schemes.Public((1, 1, 2), 1, 1, np.dtype("float64"))
-    server = AveragingServer(public, 3, lambda epoch: public.samples)
+    server = AveragingServer(public)
     values = {0: 1.0, 1: 1e16, 2: -1e16}
     for order in itertools.permutations(values):
         replies = {device: {"gradient": np.array([[values[device]]])} for device in order}
@@ -45,8 +45,7 @@ def test_the_order_of_arrival_does_not_change_a_bit() -> None:
 def test_the_average_is_over_the_samples_of_those_who_replied() -> None:
     """(3 + 5) / (1 + 3) = 2, without device 1."""
     public = schemes.Public((1, 2, 3), 1, 1, np.dtype("float64"))
-    server = AveragingServer(public, 2, lambda epoch: public.samples)
+    server = AveragingServer(public, quorum=2)
     replies = {2: {"gradient": np.array([[5.0]])}, 0: {"gradient": np.array([[3.0]])}}
-    assert server.enough([2]) is False
-    assert server.enough([2, 0]) is True
+    assert server.ask(1, np.zeros((1, 1))).quorum == 2
     assert server.combine(1, replies, Work()).tolist() == [[2.0]]

@@ -15,7 +15,7 @@ from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work
 from codedfl.schemes.plain.deadline import Deadline, deadline_for
-from codedfl.training.timing import cumulative_seconds
+from codedfl.training.timing import epoch_ends
 from tiny import gamma, is_one_sentence, plain_gradient, problem, scenario, spied, trained
 
 RATES = np.repeat([1e4, 1e3, 1e2], [3, 3, 2])
@@ -115,11 +115,11 @@ def test_the_share_of_replies_that_is_there_at_the_deadline(share: float, loss: 
 
 def test_a_chosen_deadline_grows_with_the_share_and_not_with_the_seed() -> None:
     made = problem(SIZES)
-    seconds = [schemes.create(wanted({"share": share}), made).server().broadcast(2, np.zeros(made.shape)).deadline
+    seconds = [schemes.create(wanted({"share": share}), made).server().ask(2, np.zeros(made.shape)).deadline
                for share in (0.1, 0.5, 0.9)]  # fmt: skip
     assert seconds == sorted(set(seconds))
     other = schemes.create(wanted({"share": 0.5}, {"timing.seed": 5, "timing.draw": 3}), made)
-    assert other.server().broadcast(1, np.zeros(made.shape)).deadline == seconds[1]
+    assert other.server().ask(1, np.zeros(made.shape)).deadline == seconds[1]
 
 
 def test_the_choice_counts_what_replies_really_cost() -> None:
@@ -141,7 +141,7 @@ def test_nothing_is_known_of_the_fleet() -> None:
     scheme = schemes.create(wanted({}), problem(SIZES))
     strangers = dataclasses.replace(scheme.public, delays=None)
     with pytest.raises(ScenarioError, match=r"schemes\.deadline\.seconds") as error:
-        Deadline(strangers, scheme.options)
+        Deadline(strangers, scheme.options).check()
     assert is_one_sentence(str(error.value))
     given_ = wanted({"seconds": 2.0}).options()
     assert Deadline(strangers, given_).seconds == 2.0
@@ -170,7 +170,7 @@ def test_draws_of_a_training_are_timed_with_the_deadline() -> None:
     chosen = wanted({"seconds": 0.2}, {"training.epochs": 10})
     history = trained(problem(SIZES), chosen).history
     delays = DelayModel.create(chosen.fleet, chosen.links)
-    ends = cumulative_seconds(history, delays, seed=0, draws=20)
+    (ends,) = epoch_ends([history], delays, epochs=10, seed=0, draws=20)
     for draw in range(20):
         times = [reply_times(wanted({}, {"timing.draw": draw}), epoch) for epoch in range(1, 11)]
         expected = np.cumsum([min(each.max(), max(0.2, each.min())) for each in times])

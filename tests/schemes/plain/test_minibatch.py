@@ -24,7 +24,7 @@ def wanted(devices: int, parts: int, changes: dict[str, Any] | None = None) -> S
 def gradient(scheme: Scheme[Any], made: Problem, epoch: int, model: np.ndarray) -> np.ndarray:
     """The server's gradient of an epoch when everybody replies."""
     server = scheme.server()
-    requests = server.broadcast(epoch, model).requests
+    requests = server.ask(epoch, model).requests
     replies = {
         device: scheme.device(device, made.shards[device]).reply(epoch, request, Work())
         for device, request in requests.items()

@@ -22,7 +22,7 @@ from codedfl.schemes.sharing.code_based import CodeBased, CodeBasedDevice
 from codedfl.task import Problem
 from codedfl.training import State, train
 from rundirs import FINISHED, Stopped, bits, files, results, stop_at, summary
-from tiny import gamma, is_one_sentence, plain_gradient, scenario, spied, trained
+from tiny import gamma, is_one_sentence, moved, plain_gradient, scenario, spied, trained
 
 D, C, N, T, T_TOT, M, BETA = 40, 10, 80, 4, 12, 4, 2
 EPOCHS = 20
@@ -72,10 +72,17 @@ def watched(problem: Problem, chosen: Scenario, watch: Watch) -> State:
     return train(problem, chosen, scheme, engine, State.fresh(problem), lambda now: watch(now, devices, scheme))
 
 
+def granted(server: Any, sender: int, recipient: int, support: int) -> Transfer:
+    """The transfer of a hand-over, as a resumed server repeats it."""
+    (stage,) = server.restore({"moved": np.array([(2, sender, recipient, support)])}).stages
+    (transfer,) = stage.transfers
+    return transfer  # type: ignore[no-any-return]
+
+
 def holdings(state: State) -> dict[int, tuple[frozenset[int], frozenset[int]]]:
     """Whose data and which supports lie on each active device, from the record of hand-overs alone."""
     found = {device: (frozenset({device}), frozenset[int]()) for device in range(DEVICES)}
-    for sender, recipient, support in state.history.moved:
+    for sender, recipient, support in moved(state):
         data, supports = found.pop(sender)
         fresh = frozenset() if support is None else frozenset({support})
         found[recipient] = found[recipient][0] | data, found[recipient][1] | supports | fresh
@@ -83,7 +90,7 @@ def holdings(state: State) -> dict[int, tuple[frozenset[int], frozenset[int]]]:
 
 
 def shares_and_forwards(state: State) -> bool:
-    supports = [support for _, _, support in state.history.moved]
+    supports = [support for _, _, support in moved(state)]
     return None in supports and supports.count(None) < len(supports)
 
 
@@ -158,7 +165,7 @@ def test_errors_stay_on_the_granted_supports_inside_the_erasure_set(precision: s
 
 
 def scheme_active(state: State) -> list[int]:
-    return sorted(set(range(DEVICES)) - {sender for sender, _, _ in state.history.moved})
+    return sorted(set(range(DEVICES)) - {sender for sender, _, _ in moved(state)})
 
 
 def test_all_devices_are_asked_until_they_leave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +173,9 @@ def test_all_devices_are_asked_until_they_leave(monkeypatch: pytest.MonkeyPatch)
     seen = spied(monkeypatch, chosen)
     state = trained(digits(), chosen)
     for epoch in seen:
-        gone = {costs.sender for when, _, costs in state.history.transfers if when < epoch.epoch}
+        gone = {costs.sender for when, costs in state.history.handovers if when < epoch.epoch}
         assert set(epoch.round.requests) == set(epoch.replies) == set(range(DEVICES)) - gone
-    assert min(when for when, _, _ in state.history.transfers) == 2, "the first epoch tells nothing about speed"
+    assert min(when for when, _ in state.history.handovers) == 2, "the first epoch tells nothing about speed"
 
 
 def test_a_device_that_has_left_does_not_reply() -> None:
@@ -180,7 +187,7 @@ def test_a_device_that_has_left_does_not_reply() -> None:
 
     state = watched(digits(), wanted(supply="reissued"), watch)
     request = {"model": np.zeros((D, C), np.float32)}
-    gone = {sender for sender, _, _ in state.history.moved}
+    gone = {sender for sender, _, _ in moved(state)}
     assert gone
     for device in gone:
         with pytest.raises(RuntimeError, match=f"device {device} has handed over its data and left"):
@@ -201,7 +208,7 @@ def test_what_travels_differs_from_the_encoded_data_on_the_support_and_nowhere_e
     for number in range(M):
         device = scheme.device(number, problem.shards[number])
         plain = device.held.words.copy()
-        (transfer,) = scheme.server().resume([(number, 9, number)], {})
+        transfer = granted(scheme.server(), number, 9, number)
         parcel = device.export(transfer.grant, Work())
         assert set(parcel) == {"words"}
         assert parcel["words"].dtype == np.dtype(precision)
@@ -219,7 +226,7 @@ def test_two_devices_with_one_support_add_different_errors() -> None:
     for index in (0, 1):
         device = scheme.device(index, problem.shards[0])
         plain = device.held.words.copy()
-        (transfer,) = scheme.server().resume([(index, 9, 0)], {})
+        transfer = granted(scheme.server(), index, 9, 0)
         errors.append(device.export(transfer.grant, Work())["words"] - plain)
     assert not np.array_equal(*errors)
 
@@ -245,32 +252,33 @@ def test_costs_are_those_of_the_arrays(precision: str, width: int) -> None:
     assert (first.down_bits.tolist(), first.macs.tolist()) == ([0] * DEVICES, [0] * DEVICES)
     assert first.up_bits.tolist() == [D * C * width] * DEVICES
     for epoch, costs in enumerate(others, start=2):
-        active = DEVICES - sum(when < epoch for when, _, _ in history.transfers)
+        active = DEVICES - sum(when < epoch for when, _ in history.handovers)
         assert len(costs.asked) == costs.quorum == active
         assert costs.down_bits.tolist() == [D * C * width] * active
         assert costs.up_bits.tolist() == [C * N * width] * active
         assert costs.macs.tolist() == [C * D * N] * active
         assert costs.server_macs == C * (T_TOT * (N - T_TOT) + D * D)
     assert shares_and_forwards(state)
-    for _, support, costs in history.transfers:
+    supported = list(zip(moved(state), history.handovers, strict=True))
+    for (_, _, support), (_, costs) in supported:
         assert costs.parcel_bits == D * N * width
         assert costs.absorb_macs == D * N
         assert costs.grant_bits == (0 if support is None else 32 * (1 + T))
         assert costs.export_macs == (0 if support is None else D * T * BETA + D * T)
     for row, epoch in enumerate(history.columns["epoch"]):
-        moved = [(support, costs) for when, support, costs in history.transfers if when == epoch]
-        fresh = sum(support is not None for support, _ in moved)
+        sent = [support for (_, _, support), (when, _) in supported if when == epoch]
+        fresh = sum(support is not None for support in sent)
         round_ = history.rounds[history.round_of_epoch[row]]
-        assert history.columns["d2d_bits"][row] == len(moved) * D * N * width
+        assert history.columns["d2d_bits"][row] == len(sent) * D * N * width
         assert history.columns["down_bits"][row] == round_.down_bits.sum() + fresh * 32 * (1 + T)
-        macs = round_.macs.sum() + fresh * D * T * (BETA + 1) + len(moved) * D * N
+        macs = round_.macs.sum() + fresh * D * T * (BETA + 1) + len(sent) * D * N
         assert history.columns["device_macs"][row] == macs
 
 
 def test_the_grant_names_the_support_and_the_parcel_does_not() -> None:
     scheme = created(digits(), wanted())
-    (transfer,) = scheme.server().resume([(3, 1, 2)], {})
-    assert transfer == Transfer(3, 1, 2, transfer.grant)
+    transfer = granted(scheme.server(), 3, 1, 2)
+    assert transfer == Transfer(3, 1, transfer.grant)
     assert transfer.grant["positions"].tolist() == scheme.keys.private.support(2).positions.tolist()
     assert int(transfer.grant["index"]) == 2
     assert message_bits(transfer.grant) == 32 * (1 + T)
@@ -299,7 +307,7 @@ def test_resumed_after_any_epoch_it_ends_with_the_same_bits(supply: str, epoch: 
     assert shares_and_forwards(whole)
     state = trained(digits(), wanted(supply=supply), State.from_arrays(snapshots(supply)[epoch - 1]))
     assert everything(state) == everything(whole)
-    assert state.history.transfers == whole.history.transfers
+    assert state.history.stages == whole.history.stages
 
 
 @pytest.fixture(scope="module")
@@ -335,8 +343,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
 def test_the_summary_tells_of_hand_overs_and_the_verdict(tmp_path: Path) -> None:
     run = runs.execute(wanted(supply="reissued"), tmp_path / "run", problem=digits)
     state = trained(digits(), wanted(supply="reissued"))
-    assert run.summary["handovers"] == len(state.history.transfers)
-    assert run.summary["bits_sent"]["d2d"] == len(state.history.transfers) * D * N * 32
+    assert run.summary["handovers"] == len(state.history.handovers)
+    assert run.summary["bits_sent"]["d2d"] == len(state.history.handovers) * D * N * 32
     assert run.summary["verdict"] == "broken"
     assert run.summary["gradient_error"] <= LIMIT["float32"]
     assert run.summary["survives_losses"] == 0
@@ -352,7 +360,7 @@ def test_another_key_seed_gives_other_keys_but_the_same_way() -> None:
     here, there = (trained(digits("float64"), chosen) for chosen in (wanted64(), wanted64(key_seed=1)))
     keys = [created(digits("float64"), chosen).keys for chosen in (wanted64(), wanted64(key_seed=1))]
     assert keys[0].public.fingerprint != keys[1].public.fingerprint
-    assert here.history.moved == there.history.moved
+    assert moved(here) == moved(there)
     assert np.linalg.norm(here.model - there.model) <= apart(digits("float64"), EPOCHS)
 
 
@@ -373,7 +381,7 @@ def test_an_infinite_patience_is_plain_gradient_descent_in_time_too() -> None:
     """With a Delta that nobody exceeds, nothing moves: the times are those of rounds in which all are awaited."""
     chosen = wanted(delta=1e9)
     state = trained(digits(), chosen)
-    assert state.history.transfers == []
+    assert state.history.handovers == []
     delays = DelayModel.create(chosen.fleet, chosen.links)
     ends, now = [], 0.0
     for epoch in range(1, EPOCHS + 1):

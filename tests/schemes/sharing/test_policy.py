@@ -4,8 +4,8 @@ import doctest
 
 import pytest
 
-from codedfl.schemes import Decision, Handover, SharingPolicy
 from codedfl.schemes.sharing import policy as sharing
+from codedfl.schemes.sharing.policy import Decision, Handover, SharingPolicy
 
 
 def policy(devices: int, supports: int = 100, *, delta: float = 1.0, supply: str = "once") -> SharingPolicy:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.pictures import membership_picture, save
+from benchmarks.reconstruction import Ranked, Rebuilt, Unexplained, figure, ranking, reconstruct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import check_grad
@@ -13,8 +15,6 @@ from sklearn.datasets import load_digits
 
 from codedfl.data import FeatureMap
 from codedfl.errors import MissingExtraError
-from codedfl.report.pictures import membership_picture, save
-from codedfl.security.attacks.reconstruction import Ranked, Rebuilt, Unexplained, figure, ranking, reconstruct
 
 IMAGES = np.random.default_rng(0).permutation(load_digits().data / 16)
 

@@ -6,14 +6,16 @@ from fractions import Fraction
 from itertools import combinations, product
 
 import pytest
+from benchmarks.level_formulas import PAPER_92, PAPER_128
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.cipher.mceliece import parameters
 from codedfl.errors import CipherError
-from codedfl.security import DecodingProblem, Estimate, claimed_level, estimates, one_out_of_many, prange_bits
-from codedfl.security.estimates import ELIMINATIONS, to_bit_operations
+from codedfl.scenario import load
+from codedfl.security.estimates.claimed import claimed_level, prange_bits
+from codedfl.security.estimates.counting import ELIMINATIONS
 from codedfl.security.estimates.error_code import any_light_word, any_light_word_work, brute_force
+from codedfl.security.estimates.estimate import Estimate
 from codedfl.security.estimates.lee_brickell import (
     Counting,
     best_lee_brickell,
@@ -21,24 +23,24 @@ from codedfl.security.estimates.lee_brickell import (
     lee_brickell_codeword,
     lee_brickell_work,
 )
-from codedfl.security.estimates.parameters import DISTANCES, PAPER_92, PAPER_128
+from codedfl.security.estimates.many_instances import one_out_of_many
+from codedfl.security.estimates.parameters import DISTANCES, DecodingProblem, problem_of
 from codedfl.security.estimates.prange import prange, prange_work
 from codedfl.security.estimates.stern import best_stern, stern, stern_work
+from codedfl.security.estimates.suite import estimates
 from security.estimates.exact_fractions import NEAR, log2, sets_needed
 from tiny import is_one_sentence
 
 # --- the problem ---------------------------------------------------------------------------------------------------
 
 
-def test_the_two_settings_are_those_of_the_cipher_and_of_table_one() -> None:
-    assert DecodingProblem.of_cipher(parameters.PAPER_92) == PAPER_92
-    assert DecodingProblem.of_cipher(parameters.PAPER_128) == PAPER_128
-    assert (PAPER_92.w, PAPER_128.w) == (60, 124)  # d(C_E) in Table I
-    assert replace(PAPER_92, distance="mds").w == 61
-    assert PAPER_92.q == 4_294_967_296
-    assert DecodingProblem.of_cipher(parameters.PAPER_92, q_bits=64, distance="mds") == DecodingProblem(
-        4000, 2000, 64, 4, 64, "mds"
-    )
+@pytest.mark.parametrize(("preset", "problem"), [("paper-92", PAPER_92), ("paper-128", PAPER_128)])
+def test_the_two_settings_are_those_of_the_presets_and_of_table_one(preset: str, problem: DecodingProblem) -> None:
+    assert problem_of(load(preset)) == problem
+    assert problem.w == {"paper-92": 60, "paper-128": 124}[preset]  # d(C_E) in Table I
+    assert replace(problem, distance="mds").w == problem.w + 1
+    assert problem.q == 4_294_967_296
+    assert problem_of(load(preset).with_settings({"scheme": "sealed"})) is None
 
 
 def test_a_problem_does_not_change() -> None:
@@ -133,13 +135,6 @@ def test_one_out_of_many_saves_the_root_of_the_instances() -> None:
     assert saved.bits == plain.bits - 1  # sqrt(4)
     assert saved.choices["instances"] == 4
     assert one_out_of_many(plain, PAPER_92, 1 << 20).bits == plain.bits - 10
-
-
-def test_bit_operations() -> None:
-    """32-bit symbols: 2^5 bit operations for each operation in the field."""
-    assert to_bit_operations(10.0, 32) == 15
-    assert Estimate("a", 10.0).bit_operations(32) == 15
-    assert Estimate("a", None, reason="b").bit_operations(32) is None
 
 
 def test_the_claimed_level_is_the_least_that_the_paper_looks_at() -> None:
@@ -332,15 +327,6 @@ def test_an_estimate_without_bits_needs_a_reason() -> None:
 def test_an_unknown_elimination_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="no elimination is counted as 'k'"):
         prange(PAPER_92, elimination="k")
-
-
-def test_an_estimate_as_a_table() -> None:
-    assert stern(PAPER_128).to_table() == {
-        "name": "Stern",
-        "bits": stern(PAPER_128).bits,
-        "choices": {"p": 1, "l": 2},
-        "reason": "",
-    }
 
 
 # --- laws ------------------------------------------------------------------------------------------------------------

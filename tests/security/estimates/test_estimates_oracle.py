@@ -6,11 +6,11 @@ The numbers are those of the package ``cryptographic_estimators`` 2.1.1. Where i
 import math
 
 import pytest
+from benchmarks.level_formulas import PAPER_92
 
-from codedfl.security.estimates import Reconstruction, reconstructions
-from codedfl.security.estimates.differences import reconstruct
-from codedfl.security.estimates.parameters import PAPER_92, DecodingProblem
+from codedfl.security.estimates.parameters import DecodingProblem
 from codedfl.security.estimates.stern import best_stern
+from security.estimates.differences import Reconstruction, reconstruct, reconstructions
 
 PRINTED = {
     60: {"Prange": 99.55, "Stern": 99.13, "Lee-Brickell": 93.60},

@@ -4,9 +4,9 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
+from benchmarks.level_formulas import fits
 
-from codedfl.security import fits
-from codedfl.security.estimates import ELIMINATIONS
+from codedfl.security.estimates.counting import ELIMINATIONS
 from security.estimates.exact_fractions import NEAR, log2, sets_needed
 
 

@@ -22,7 +22,7 @@ from codedfl.studies.compare.measuring import Percentage, stored
 from codedfl.studies.compare.rows import strongest
 from codedfl.task import Problem
 from rundirs import Stopped, files, small, small_problem, stop_at, strict_json, tree
-from tiny import is_one_sentence
+from tiny import is_one_sentence, known
 
 OPTIONS = {
     "schemes.code-based": {"n": 60, "degree": 3, "t_tot": 12, "t": 6, "M": 4, "beta": 2, "delta": 1e-3},
@@ -157,7 +157,7 @@ class TestRows:
             assert (plain["attack"], plain["holder"]) == ("server-replies", "the server")
 
 
-@pytest.mark.parametrize("name", [n for n in SCHEMES if SCHEMES[n].exact and not SCHEMES[n].follows_timing])
+@pytest.mark.parametrize("name", [n for n in SCHEMES if known(n).exact and not known(n).follows_timing])
 def test_predicted_rows_equal_a_run_on_that_fleet(name: str, everything: Any, tmp_path: Path) -> None:
     _, rows = everything
     row = of(rows, "six", name)

@@ -1,10 +1,10 @@
 """CKKS keys, encryption and decryption through TenSEAL's bindings of Microsoft SEAL (``pip install 'codedfl[he]'``).
 
-The server draws a :class:`SecretKey` and sends its public words to devices, which make a :class:`PublicKey` of them.
+The server draws a ``CkksSecretKey`` and sends its public words to devices, which make a ``CkksPublicKey`` of them.
 Ciphertexts are arrays of words (``codedfl.cipher.ckks.lattice``); randomness is SEAL's own, from the operating system.
 
-    secret = SecretKey(Lattice.holding(2000))                       # server
-    public = PublicKey(secret.lattice, secret.public_words)        # device
+    secret = CkksSecretKey(Lattice.holding(2000))                   # server
+    public = CkksPublicKey(secret.lattice, secret.public_words)     # device
     C = public.encrypt(rows)                                        # device: 1000 ciphertexts of 2000 rows
     reply = public.multiply(theta, C)                               # another device, on encrypted rows
     secret.decrypt(reply)[:, 0]                                     # server: theta @ rows, exactly
@@ -27,7 +27,7 @@ from jaxtyping import Complex128, Int64, UInt64
 from codedfl.cipher.ckks.lattice import KEY_PEAK, LIMIT, PRIME_BITS, SCALE, SECOND_PRIME_BITS, Lattice
 from codedfl.errors import CipherError, MissingExtraError
 
-__all__ = ["PublicKey", "SecretKey", "installed"]
+__all__ = ["CkksPublicKey", "CkksSecretKey", "installed"]
 
 _HEADER = 16
 _COMPRESSION = 5
@@ -36,7 +36,7 @@ _MOST_KEYS = 100
 
 
 def installed() -> bool:
-    """Tell whether TenSEAL is there."""
+    """Tell whether TenSEAL is installed."""
     return importlib.util.find_spec("tenseal") is not None
 
 
@@ -61,14 +61,14 @@ def _read(saved: bytes) -> bytes:
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A file of this call alone: SEAL reads and writes through files. No secret is ever written."""
+    """Yield a temporary file, because SEAL reads and writes through files; no secret is ever written."""
     with tempfile.TemporaryDirectory(prefix="codedfl-ckks-") as folder:
         yield Path(folder) / "words"
 
 
 @final
 class _Form:
-    """How SEAL writes an object down: some fixed bytes, then its words."""
+    """How SEAL serialises an object: some fixed bytes, then its words."""
 
     def __init__(self, example: Any, words: int, path: Path) -> None:
         self._bytes = 8 * words
@@ -79,7 +79,7 @@ class _Form:
         self._header = saved[:_COMPRESSION] + b"\0" + saved[_COMPRESSION + 1 : 8] + struct.pack("<Q", size)
 
     def words(self, thing: Any, path: Path) -> UInt64[np.ndarray, "words"]:
-        """Take the words out of an object."""
+        """Return the words of an object."""
         thing.save(str(path))
         body = _read(path.read_bytes())
         if body[: -self._bytes] != self._before:
@@ -87,7 +87,7 @@ class _Form:
         return np.frombuffer(body[-self._bytes :], "<u8").astype(np.uint64)
 
     def fill(self, thing: Any, context: Any, words: UInt64[np.ndarray, "words"], path: Path) -> Any:
-        """Let an object read words; SEAL refuses what is no residue."""
+        """Load words into an object; SEAL refuses words that are no residues."""
         path.write_bytes(self._header + self._before + words.astype("<u8").tobytes())
         try:
             thing.load(context, str(path))
@@ -98,7 +98,7 @@ class _Form:
 
 @final
 class _Tools:
-    """What SEAL needs for a degree: everything public but the key."""
+    """SEAL's objects for a degree, all of them public."""
 
     def __init__(self, degree: int) -> None:
         self.seal = seal = _seal()
@@ -114,7 +114,7 @@ class _Tools:
         self.q = int(primes[0].value())
         self.encoder = seal.CKKSEncoder(self.context)
         self.iota: Complex128[np.ndarray, "slots"] = 1j * (-1.0) ** np.arange(degree // 2)
-        # a key that nobody uses, to see how SEAL writes keys and ciphertexts down
+        # an unused key shows how SEAL serialises keys and ciphertexts
         public = seal.PublicKey()
         seal.KeyGenerator(self.context).create_public_key(public)
         sample = seal.Ciphertext()
@@ -141,8 +141,8 @@ def _tools(degree: int) -> _Tools:
 
 
 @final
-class PublicKey:
-    """What devices have: it encrypts, and computes on ciphertexts."""
+class CkksPublicKey:
+    """The devices' key: it encrypts, and computes on ciphertexts."""
 
     def __init__(self, lattice: Lattice, words: UInt64[np.ndarray, "words"]) -> None:
         if words.shape != (lattice.key_words,):
@@ -177,19 +177,19 @@ class PublicKey:
     def add(
         self, left: UInt64[np.ndarray, "count words"], right: UInt64[np.ndarray, "count words"]
     ) -> UInt64[np.ndarray, "count words"]:
-        """Ciphertexts of the sums."""
+        """Return the ciphertexts of the sums."""
         return self._lattice.add(left, right, self.q)
 
     def multiply(
         self, left: Int64[np.ndarray, "outputs rows"], ciphertexts: UInt64[np.ndarray, "count words"]
     ) -> UInt64[np.ndarray, "outputs words"]:
-        """Ciphertexts of left @ rows, in the first part of what is decrypted."""
+        """Return the ciphertexts of left @ rows, in the first part of what is decrypted."""
         return self._lattice.multiply(left, ciphertexts, self._tools.unit, self.q)
 
 
 @final
-class SecretKey:
-    """What the server has, and nobody else."""
+class CkksSecretKey:
+    """The server's key."""
 
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice

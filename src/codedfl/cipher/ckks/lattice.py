@@ -69,7 +69,7 @@ class Lattice:
 
     @classmethod
     def holding(cls, entries: int) -> "Lattice":
-        """The smallest N of the table whose N/2 slots hold a row of so many entries."""
+        """Return the smallest lattice of the table whose N/2 slots hold a row of so many entries."""
         for degree in STANDARD_BITS:
             if 1 <= entries <= degree // 2:
                 return cls(degree)
@@ -94,19 +94,19 @@ class Lattice:
         return 2 * self.words
 
     def count(self, rows: int) -> int:
-        """How many ciphertexts so many rows take."""
+        """Return the number of ciphertexts that hold so many rows."""
         return -(-rows // 2)
 
     def product_macs(self, outputs: int, rows: int) -> int:
-        """Modular multiplications of a product: one for each word, ciphertext and output."""
+        """Return the modular multiplications of a product: one for each word, ciphertext and output."""
         return outputs * self.count(rows) * self.words
 
     def encryption_macs(self, count: int) -> int:
-        """Modular multiplications of encrypting: 11 number-theoretic transforms and 4 products of polynomials."""
+        """Return the modular multiplications of encrypting: 11 number-theoretic transforms, 4 polynomial products."""
         return count * (11 * self._transform_macs + 4 * self.degree)
 
     def decryption_macs(self, count: int) -> int:
-        """Modular multiplications of decrypting: a product of polynomials and a transform."""
+        """Return the modular multiplications of decrypting: a product of polynomials and a transform."""
         return count * (self._transform_macs + self.degree)
 
     @property
@@ -119,13 +119,13 @@ class Lattice:
         return math.sqrt(self.degree / 2 * (2 + KEY_PEAK * 2 * self.degree / 3) / 12)
 
     def longest(self, summands: int) -> float:
-        """The largest Euclidean length of integers that sums of so many ciphertexts may be multiplied by."""
+        """Return the largest Euclidean length of integers that sums of so many ciphertexts may be multiplied by."""
         return (SCALE / 2 - _DECODING_ERROR) / (TAIL * self.largest_noise * math.sqrt(summands))
 
     def add(
         self, left: UInt64[np.ndarray, "count words"], right: UInt64[np.ndarray, "count words"], q: int
     ) -> UInt64[np.ndarray, "count words"]:
-        """Ciphertexts of the sums."""
+        """Return the ciphertexts of the sums."""
         total = left + right
         return np.asarray(np.minimum(total, total - np.uint64(q)))  # what is below q wraps around to a huge number
 
@@ -136,7 +136,7 @@ class Lattice:
         unit: UInt64[np.ndarray, "degree"],
         q: int,
     ) -> UInt64[np.ndarray, "outputs words"]:
-        """Ciphertexts of left @ rows (in the first part of the slots); ``unit`` are the words of X^(N/2).
+        """Return the ciphertexts of left @ rows (in the first part of the slots); ``unit`` are the words of X^(N/2).
 
         Words are cut in halves of 30 bits, whose products with small integers float64 adds up exactly.
         """
@@ -178,14 +178,14 @@ class Lattice:
 
 
 def _shifted(numbers: Any, q: int) -> Any:
-    """numbers * 2^30 modulo q, not fully reduced; q is so close to 2^60 that what is above folds into few bits."""
+    """Return numbers * 2^30 modulo q, not fully reduced; q is close to 2^60, so that the rest folds into few bits."""
     return (numbers >> _HALF) * ((1 << 2 * _HALF) - q) + ((numbers & _MASK) << _HALF)
 
 
 def _modular_product(
     left: UInt64[np.ndarray, "rows n"], right: UInt64[np.ndarray, "n"], q: int
 ) -> UInt64[np.ndarray, "rows n"]:
-    """left * right modulo q, by halves of 30 bits."""
+    """Return left * right modulo q, by halves of 30 bits."""
     one, other = left.astype(np.int64), right.astype(np.int64)
     one_high, one_low, other_high, other_low = one >> _HALF, one & _MASK, other >> _HALF, other & _MASK
     total = one_high * other_high % q

@@ -1,12 +1,11 @@
 """Masks that cancel in a sum (Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning",
-CCS 2017): pairs of devices agree on seeds, one adds the pad of a seed and the other takes it away.
+CCS 2017): two devices agree on a seed; one adds its pad, the other subtracts it.
 
-Two devices agree by X25519 (RFC 7748) on a secret that nobody else can work out from the two public keys;
-HKDF-SHA256 makes of it a seed for one purpose, bound to both keys. Shares of secrets travel in envelopes: AES-256-GCM
-under a key agreed on in the same way, with a random nonce in front.
+Two devices agree by X25519 (RFC 7748) on a secret; HKDF-SHA256 derives a seed for one purpose from it, bound to both
+public keys. Shares of secrets are sent in envelopes: AES-256-GCM under a key agreed on in the same way, with a random
+nonce in front.
 
-Keys serve one sum and are drawn from the operating system. Whoever learns a device's mask key can work out all its
-pairwise masks, so a key that was given away must not have hidden anything else: never use one for two sums.
+A key serves one sum, because who learns a device's mask key can compute all its pairwise masks.
 """
 
 import secrets as system
@@ -38,22 +37,22 @@ __all__ = [
 KEY_BYTES = 32
 NONCE_BYTES = 12
 ENVELOPE_BYTES = NONCE_BYTES + 16
-"""What an envelope is longer than its contents: a nonce and a tag."""
+"""Bytes of an envelope beyond its contents: a nonce and a tag."""
 _FIELD_PRODUCTS = 255 * 10 + 265
 """Of one X25519: a ladder of 255 steps (5 products, 4 squares, 1 product with a constant), and Fermat's inversion."""
 _WORDS = 256 // 32
 AGREEMENT_OPERATIONS = _FIELD_PRODUCTS * _WORDS**2
-"""What one X25519 takes, in products of 32-bit words: what it is charged with as work."""
+"""Multiplications of 32-bit words that one X25519 is charged with as work."""
 
 
 @final
 class AgreementKey:
-    """A private key of X25519; it is never shown, and compares by identity."""
+    """A private key of X25519; its repr hides it."""
 
     __slots__ = ("_key", "public")
 
     def __init__(self, secret: bytes | None = None) -> None:
-        """Draw from the operating system; only tests and shares that were joined give the bytes."""
+        """Draw from the operating system, unless the bytes are given by a test or by joined shares."""
         given = system.token_bytes(KEY_BYTES) if secret is None else secret
         if len(given) != KEY_BYTES:
             raise CipherError(f"A private key of {len(given)} bytes does not fit: give {KEY_BYTES} bytes or none.")
@@ -66,7 +65,7 @@ class AgreementKey:
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes, purpose: str) -> bytes:
-        """256 bits that only the owners of the two keys know. Law: a.agree(b.public, p) = b.agree(a.public, p)."""
+        """Return 256 bits that both key owners alone know. Law: a.agree(b.public, p) = b.agree(a.public, p)."""
         try:
             point = self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
@@ -79,13 +78,13 @@ class AgreementKey:
 
 
 def close_envelope(key: bytes, contents: bytes, address: bytes) -> bytes:
-    """Encrypt contents for who agreed on the key; they open at the same address only."""
+    """Encrypt contents under an agreed key; they open at the same address only."""
     nonce = system.token_bytes(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, contents, address)
 
 
 def open_envelope(key: bytes, envelope: bytes, address: bytes) -> bytes:
-    """The contents. Law: open_envelope(k, close_envelope(k, x, a), a) = x, and every other k or a is refused."""
+    """Return the contents. Law: open_envelope(k, close_envelope(k, x, a), a) = x, and every other k or a is refused."""
     try:
         return AESGCM(key).decrypt(envelope[:NONCE_BYTES], envelope[NONCE_BYTES:], address)
     except (InvalidTag, ValueError):
@@ -97,7 +96,7 @@ def open_envelope(key: bytes, envelope: bytes, address: bytes) -> bytes:
 def add_mask(
     ring: Ring, secret: bytes, domain: Domain, residues: UInt[np.ndarray, "count"], *, minus: bool = False
 ) -> None:
-    """Add the pad of a secret in place, or take it away. Law: once plus and once minus changes nothing."""
+    """Add the pad of a secret in place, or subtract it. Law: the two cancel."""
     pad = Pad(ring, Seed(secret), domain)
     change: Callable[[UInt[np.ndarray, "count"]], None] = pad.take_from if minus else pad.add_to
     change(residues)

@@ -1,4 +1,4 @@
-"""Secrets in shares: any t of them give a 256-bit secret back, fewer say nothing (Shamir, "How to share a secret").
+"""Secret sharing: any t shares give a 256-bit secret back, fewer say nothing (Shamir, "How to share a secret", 1979).
 
 A secret is cut into limbs of 30 bits, each less than p = 2^31 - 1. For every limb a polynomial over GF(p) is drawn
 whose constant term is the limb and whose t - 1 other coefficients are uniform, from the operating system. The share
@@ -33,7 +33,7 @@ _PRIME = FIELD_31.modulus
 @final
 @dataclass(frozen=True)
 class SecretSharing:
-    """Sharing with a threshold: so many shares give a secret back."""
+    """Sharing with a threshold t: any t shares give a secret back."""
 
     threshold: int
 
@@ -42,7 +42,7 @@ class SecretSharing:
             raise CipherError(f"A threshold of {self.threshold} shares hides nothing: give at least 1.")
 
     def split(self, secrets: Sequence[bytes], numbers: Sequence[int]) -> UInt32[np.ndarray, "n s limbs"]:
-        """The shares of several secrets, one for each number."""
+        """Return the shares of several secrets, one for each number."""
         _check_numbers(numbers)
         if len(numbers) < self.threshold:
             raise CipherError(
@@ -55,7 +55,7 @@ class SecretSharing:
         return values_at(numbers, coefficients).reshape(len(numbers), *limbs.shape)
 
     def join(self, numbers: Sequence[int], shares: UInt32[np.ndarray, "n s limbs"]) -> list[bytes]:
-        """The secrets, from the shares with these numbers; the first t of them are used."""
+        """Return the secrets of the shares with these numbers; the first t are used."""
         _check_numbers(numbers)
         FIELD_31.check(shares)
         if len(numbers) < self.threshold:
@@ -70,7 +70,7 @@ class SecretSharing:
 
 
 def uniform_residues(count: int) -> UInt32[np.ndarray, "count"]:
-    """Uniform residues of the field, from the operating system; the one word of 31 bits that is none is drawn again."""
+    """Draw uniform residues from the operating system; the one 31-bit word that is no residue is drawn again."""
     words = np.frombuffer(system.token_bytes(4 * count), "<u4").astype(np.uint32) & np.uint32(_PRIME)
     outside = np.flatnonzero(words == _PRIME)
     if outside.size:
@@ -79,7 +79,7 @@ def uniform_residues(count: int) -> UInt32[np.ndarray, "count"]:
 
 
 def values_at(numbers: Sequence[int], coefficients: UInt32[np.ndarray, "t m"]) -> UInt32[np.ndarray, "n m"]:
-    """The values of m polynomials at the numbers; row j holds the coefficients of x^j."""
+    """Return the values of m polynomials at the numbers; row j of ``coefficients`` belongs to x^j."""
     return FIELD_31.product(_powers(tuple(numbers), len(coefficients)), coefficients)
 
 
@@ -94,7 +94,7 @@ def _powers(numbers: tuple[int, ...], count: int) -> UInt32[np.ndarray, "n t"]:
 
 @lru_cache(maxsize=64)
 def _weights(numbers: tuple[int, ...]) -> UInt32[np.ndarray, "1 t"]:
-    """Lagrange's weights for the value at zero: the product of x_j / (x_j - x_i) over all other j."""
+    """Return Lagrange's weights for the value at zero: the product of x_j / (x_j - x_i) over all other j."""
     weights = []
     for own in numbers:
         above, below = 1, 1

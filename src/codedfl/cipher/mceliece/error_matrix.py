@@ -4,22 +4,18 @@ The nonzero columns of E (size ``rows x n``, support of size ``t``) form
 
     E' = [G'_E ; S_1 G'_E ; S_2 G'_E ; ...]          (``ceil(rows / beta)`` blocks, the last one cut to fit)
 
-with G'_E a generator of a real [t, beta] code and S_j full-rank ``beta x beta`` matrices. What is chosen
-here:
+with G'_E a generator of a real [t, beta] code and S_j full-rank ``beta x beta`` matrices. The paper leaves open:
 
-*G'_E*: columns uniform on the unit sphere of R^beta. Any beta of them are independent with probability one,
-so the code is maximum distance separable: its distance is t - beta + 1 (the paper's table counts t - beta).
-A Vandermonde or Chebyshev generator has the same distance, but it is one known code where this one is
-secret, and its neighbouring columns are nearly parallel. Unit columns see to it that no position of the
-support is left almost free of error.
+*G'_E*: columns uniform on the unit sphere of R^beta. Any beta of them are independent with probability one, so the code
+is maximum distance separable: its distance is t - beta + 1 (the paper's table counts t - beta). A Vandermonde or
+Chebyshev generator has the same distance, but it is one known code, and its neighbouring columns are nearly parallel.
+Unit columns leave no position of the support almost free of error.
 
-*S_j*: uniformly random orthogonal matrices. Full rank with condition number 1, so every block of rows is
-disturbed equally strongly and none is lost in rounding.
+*S_j*: uniformly random orthogonal matrices. Their condition number is 1, so every block of rows is disturbed equally
+and none is lost in rounding.
 
-*Scale*: column z of E gets root mean square ``noise`` times that of column z of A G. No scale hides both
-ways: where the error is large against its column, the column norm gives the support away; where it is
-small, ignoring the error costs an attacker little. Matching each column keeps a single entry from being an
-outlier.
+*Scale*: column z of E gets root mean square ``noise`` times that of column z of A G. A larger error shows the support
+by column norms; a smaller one can be ignored by an attacker at little cost.
 
 Law: rank E = min(beta, rows), the row span of E' is the row span of G'_E, and E is zero off the support.
 """
@@ -44,7 +40,7 @@ class ErrorMatrix:
     generator: Float64[np.ndarray, "beta t"]
 
     def dense(self) -> Float64[np.ndarray, "rows t"]:
-        """E' = blocks @ generator."""
+        """Return E' = blocks @ generator."""
         return np.asarray(self.blocks @ self.generator)
 
 
@@ -59,7 +55,7 @@ def draw_error_matrix(rows: int, beta: int, column_scale: Float64[np.ndarray, "t
 
 
 def _stacked_blocks(rows: int, beta: int, seed: bytes) -> Float64[np.ndarray, "rows beta"]:
-    """[I ; S_1 ; S_2 ; ...] cut to ``rows`` rows, S_j uniform on the orthogonal group."""
+    """Return [I ; S_1 ; S_2 ; ...] cut to ``rows`` rows, S_j uniform on the orthogonal group."""
     count = -(-rows // beta) - 1
     gaussian = Stream(seed, "error-blocks").normals(count * beta * beta).reshape(count, beta, beta)
     orthogonal, triangular = np.linalg.qr(gaussian)

@@ -1,4 +1,4 @@
-"""What travels: encoded data, ciphertexts and encrypted replies, kept apart as types.
+"""Messages, each kind a type of its own: encoded data, ciphertexts and encrypted replies.
 
     Encoded         A G            codewords without error; as readable as A itself
     Ciphertext      A G + E        what a device hands to another device
@@ -9,8 +9,8 @@ Laws (``dec`` = ``PrivateKey.decrypt``, up to rounding):
     dec(C1 + C2)     = dec(C1) + dec(C2)          dec(C + Encoded(B)) = dec(C) + B
     dec(theta_T @ C) = theta_T @ dec(C)
 
-Each object carries the fingerprint of the key it was made under and no trace of its error support; operands
-made under different keys, of different shape or precision are refused.
+Each object carries the fingerprint of its key and nothing of its error support; operands of different keys, shapes or
+precisions are refused.
 """
 
 from abc import ABC, abstractmethod
@@ -87,13 +87,13 @@ def _no_sum(left: Words, right: object) -> CipherError:
 
 
 def capital(thing: object) -> str:
-    """The same at the beginning of a sentence."""
+    """Return ``named`` for the beginning of a sentence."""
     words = named(thing)
     return words[:1].upper() + words[1:]
 
 
 def named(thing: object) -> str:
-    """The type of a thing with its article, for error sentences."""
+    """Return the type of a thing with its article, for error messages."""
     name = "array" if isinstance(thing, np.ndarray) else type(thing).__name__
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 

@@ -6,7 +6,7 @@ from typing import Any, final
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
 from codedfl.errors import CipherError
 
-__all__ = ["FAMILIES", "PAPER_92", "PAPER_128", "Parameters"]
+__all__ = ["FAMILIES", "PAPER_92", "PAPER_128", "Parameters", "at_least_one", "at_most"]
 
 FAMILIES = ("auto", "partition", "affine", "greedy")
 """Layouts of supports: smallest overlap found, disjoint blocks, hyperplanes of AG(m, q), greedy drawing."""
@@ -41,13 +41,13 @@ class Parameters:
 
     def __post_init__(self) -> None:
         for name in ("n", "k", "degree", "t_tot", "t", "M", "beta"):
-            _at_least_one(name, getattr(self, name))
-        _ordered("k", self.k, "n - 1", self.n - 1)
-        _ordered("degree", self.degree, "n - k", self.n - self.k)
-        _ordered("t_tot", self.t_tot, "n - k", self.n - self.k)
-        _ordered("t", self.t, "t_tot", self.t_tot)
-        _ordered("beta", self.beta, "t", self.t)
-        _ordered("beta", self.beta, "k", self.k)
+            at_least_one(name, getattr(self, name))
+        at_most("k", self.k, "n - 1", self.n - 1)
+        at_most("degree", self.degree, "n - k", self.n - self.k)
+        at_most("t_tot", self.t_tot, "n - k", self.n - self.k)
+        at_most("t", self.t, "t_tot", self.t_tot)
+        at_most("beta", self.beta, "t", self.t)
+        at_most("beta", self.beta, "k", self.k)
         for name, choices in (("weights", WEIGHTS), ("construction", CONSTRUCTIONS), ("family", FAMILIES)):
             if getattr(self, name) not in choices:
                 raise CipherError(f"{name} is {getattr(self, name)!r}: choose from {', '.join(choices)}.")
@@ -68,12 +68,14 @@ class Parameters:
         return cls(**values)
 
 
-def _at_least_one(name: str, value: object) -> None:
+def at_least_one(name: str, value: object) -> None:
+    """Refuse a value that is no whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise CipherError(f"{name} is {value!r} and must be a whole number of at least 1.")
 
 
-def _ordered(small: str, value: int, large: str, limit: int) -> None:
+def at_most(small: str, value: int, large: str, limit: int) -> None:
+    """Refuse a value above its limit."""
     if value > limit:
         raise CipherError(f"{small} is {value} and must not exceed {large} = {limit}.")
 

@@ -14,7 +14,8 @@ from codedfl.cipher.mceliece.supports import Support
 from codedfl.cipher.randomness import Stream, fresh_seed
 from codedfl.codes.bounds import least_overlap
 from codedfl.codes.constant_weight import Family, affine_hyperplanes, family, greedy_random, partition_family
-from codedfl.codes.erasure import DECODERS, ErasureDecoder, Plan
+from codedfl.codes.erasure import DECODERS
+from codedfl.codes.erasure.contract import ErasureDecoder, ErasurePlan
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CipherError, CodeError, UndecodableError
 
@@ -38,7 +39,7 @@ class PrivateKey:
     code: MdpcCode
     erasures: Int64[np.ndarray, "t_tot"]
     family: Int64[np.ndarray, "M t"]
-    _plans: dict[tuple[str, str], Plan] = field(default_factory=dict, init=False)
+    _plans: dict[tuple[str, str], ErasurePlan] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         p = self.parameters
@@ -61,7 +62,7 @@ class PrivateKey:
             )
         return Support(self.key, index, np.sort(self.erasures[self.family[index]]))
 
-    def plan(self, decoder: str, dtype: str) -> Plan:
+    def plan(self, decoder: str, dtype: str) -> ErasurePlan:
         """The decoder prepared for the erasure set; made on first use and kept."""
         if (decoder, dtype) not in self._plans:
             chosen = _decoder(decoder)

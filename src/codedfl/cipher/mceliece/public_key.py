@@ -1,8 +1,8 @@
-"""What every device holds: the dense generator matrix G, and with it encoding and encryption."""
+"""The devices' key: the dense generator matrix G, with encoding and encryption."""
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import final
 
 import numpy as np
@@ -47,46 +47,21 @@ class PublicKey:
         """The precision of every message under this key."""
         return self.G.dtype
 
-    def encode(self, A: Float[np.ndarray, "d k"], *, out: Float[np.ndarray, "d n"] | None = None) -> Encoded:
-        """A G, which every device prepares before training; written into ``out`` if given.
-
-        Law: encode(A) + encode(B) = encode(A + B) up to rounding.
-        """
+    def encode(self, A: Float[np.ndarray, "d k"]) -> Encoded:
+        """Return A G, which every device prepares before training. Law: encode(A) + encode(B) = encode(A + B)."""
         self._check_plaintext(A)
-        if out is not None and (out.shape != (A.shape[0], self.parameters.n) or out.dtype != self.dtype):
-            raise CipherError(
-                f"The output is {out.dtype} of shape {out.shape} and must be {self.dtype} "
-                f"of shape {(A.shape[0], self.parameters.n)}."
-            )
-        return Encoded(self.fingerprint, np.matmul(A, self.G, out=out))
+        return Encoded(self.fingerprint, np.matmul(A, self.G))
 
-    def add_error(
-        self,
-        message: Encoded | Ciphertext,
-        support: Support,
-        *,
-        seed: bytes | None = None,
-        out: Float[np.ndarray, "d n"] | None = None,
-    ) -> Ciphertext:
+    def add_error(self, message: Encoded | Ciphertext, support: Support, *, seed: bytes | None = None) -> Ciphertext:
         """Add a fresh error matrix on ``support``; on a ciphertext, as for data that is handed on once more.
 
-        Only the t columns of the support are computed: beside the copy of the message, the cost is d * t *
-        beta multiplications. With ``out`` the result is written there; ``out`` may be the very array that
-        was given to ``encode(A, out=...)``, and then nothing is copied and the encoded message is used up.
+        Beside the copy of the message the cost is d * t * beta multiplications: only the columns of the support change.
         """
         self._check_message(message)
         self._check_support(support)
-        if out is None:
-            out = message.words.copy()
-        elif out.shape != message.words.shape or out.dtype != self.dtype:
-            raise CipherError(
-                f"The output is {out.dtype} of shape {out.shape} and must be {self.dtype} "
-                f"of shape {message.words.shape}."
-            )
-        elif out.ctypes.data != message.words.ctypes.data or out.strides != message.words.strides:
-            np.copyto(out, message.words)
-        self._disturb(out, support, fresh_seed(seed))
-        return Ciphertext(self.fingerprint, out)
+        words = message.words.copy()
+        self._disturb(words, support, fresh_seed(seed))
+        return Ciphertext(self.fingerprint, words)
 
     def _disturb(self, words: Float[np.ndarray, "d n"], support: Support, seed: bytes) -> None:
         columns = words[:, support.positions]
@@ -136,28 +111,23 @@ class PublicKey:
 
 
 def encrypt(
-    public: PublicKey,
-    A: Float[np.ndarray, "d k"],
-    support: Support,
-    *,
-    seed: bytes | None = None,
-    out: Float[np.ndarray, "d n"] | None = None,
+    public: PublicKey, A: Float[np.ndarray, "d k"], support: Support, *, seed: bytes | None = None
 ) -> Ciphertext:
-    """A G + E with E nonzero exactly on ``support``, drawn by the operating system unless a test seeds it.
+    """Return A G + E with E nonzero exactly on ``support``; the operating system draws E unless a test seeds it.
 
-    Law: decrypt(encrypt(A)) = A up to rounding. The product A G is the whole cost; the error is added in
-    its memory.
+    Law: decrypt(encrypt(A)) = A up to rounding. The error is added in the memory of the product A G.
     """
     if not isinstance(public, PublicKey):
         raise CipherError(f"Encryption takes a PublicKey, not {named(public)}: give the public key.")
     public._check_support(support)
-    if out is None and isinstance(A, np.ndarray) and A.ndim == 2:
-        out = np.empty((A.shape[0], public.parameters.n), dtype=public.dtype)
-    return public.add_error(public.encode(A, out=out), support, seed=seed, out=out)
+    public._check_plaintext(A)
+    words = np.matmul(A, public.G)
+    public._disturb(words, support, fresh_seed(seed))
+    return Ciphertext(public.fingerprint, words)
 
 
 def _column_scale(columns: Float[np.ndarray, "d t"]) -> Float64[np.ndarray, "t"]:
-    """Root mean square of each column; columns without data borrow the mean of the others, or 1."""
+    """Return the root mean square of each column; columns without data get the mean of the others, or 1."""
     squares = np.einsum("ij,ij->j", columns, columns, dtype=np.float64)
     scale = np.sqrt(squares / columns.shape[0])
     typical = float(scale.mean()) or 1.0
@@ -165,7 +135,7 @@ def _column_scale(columns: Float[np.ndarray, "d t"]) -> Float64[np.ndarray, "t"]
 
 
 def _fingerprint(parameters: Parameters, G: Float[np.ndarray, "k n"]) -> str:
-    public = json.dumps({"parameters": parameters.to_dict(), "dtype": G.dtype.name}, sort_keys=True)
+    public = json.dumps({"parameters": asdict(parameters), "dtype": G.dtype.name}, sort_keys=True)
     digest = hashlib.sha256(public.encode())
     digest.update(np.ascontiguousarray(G, dtype=G.dtype.newbyteorder("<")).data)
     return digest.hexdigest()

@@ -7,33 +7,32 @@ the data,
 
     |theta_k^T sum A| <= sum_j |round(theta_jk 2^g_k)| * S <= (15/16) modulus / 2        (Hoelder's inequality).
 
-Results beyond the middle expression cannot occur; decoding raises on them instead of wrapping silently. A result that
-wrapped is as good as uniform, so an entry falls in the band with probability 1/16 or more, and c d of them escape
-together with probability (15/16)^(c d).
+Results beyond the middle expression cannot occur; decoding raises on them. A result that wrapped is nearly uniform, so
+an entry falls in the band with probability 1/16 or more, and c d of them escape with probability (15/16)^(c d).
 
 Laws, with [x] for the rounded matrices:
 
     decode_sum(encode(A) + encode(B)) = [A] + [B]
     decode_product(encode_model(T) @ encode(A), T) = [T]^T [A]
-    |[a] - a| <= step / 2 rounding to nearest, <= step rounding stochastically (and then [a] is a on average)
+    |[a] - a| <= step / 2
 
 The first two are exact; only where a result of Z_2^64 has more than 2^53 steps is it rounded once, to float64.
 
-Errors of the model need not add up over epochs: multiply the *difference* to the models sent before, as rounded
-(``EncodedModel.value``). It shrinks as training converges, its scale follows, and so does the error.
+Errors of the model do not add up over epochs if the *difference* to the rounded models sent before is multiplied
+(``EncodedModel.value``): it shrinks as training converges, and so does the error.
 """
 
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import final
 
 import numpy as np
 from jaxtyping import Float, Float64, Int64, UInt
 
-from codedfl.cipher.seals import kernels
 from codedfl.cipher.seals.rings import PrimeField, Ring
-from codedfl.cipher.seals.triangles import pack_upper, packed_size
+from codedfl.cipher.seals.triangles import packed_size
 from codedfl.errors import CipherError
 
 __all__ = ["EncodedModel", "FixedPoint"]
@@ -92,7 +91,7 @@ class FixedPoint:
         sum_bound: float | None = None,
         model_steps: float | None = None,
     ) -> "FixedPoint":
-        """The most data bits that leave room for models whose entries measure ``model_steps`` steps on average.
+        """Return the format of most data bits that leaves room for models of ``model_steps`` steps an entry on average.
 
         Data of largest size n steps and a model of s steps on average need room for n s d N (N devices, d rows). The
         worst relative errors of the product are 1/(2n) from the data and 1/(2s) from the model; by default n = s, which
@@ -123,40 +122,31 @@ class FixedPoint:
         """The distance of neighbouring data values."""
         return math.ldexp(1.0, -self.data_bits)
 
-    @property
+    @cached_property
     def sum_limit(self) -> int:
         """The largest magnitude, in steps, of an entry of the sum of rounded data."""
         return _sum_limit(self.sum_bound, self.data_bits, self.summands)
 
-    @property
+    @cached_property
     def model_budget(self) -> int:
         """The largest sum of magnitudes, in steps, that a class of a model may have."""
         return self.ring.largest * SAFE_SHARE[0] // SAFE_SHARE[1] // self.sum_limit
 
-    def encode(
-        self, A: Float[np.ndarray, "..."], rng: np.random.Generator | None = None, *, bound: float | None = None
-    ) -> UInt[np.ndarray, "..."]:
-        """Residues of the data of one device; rounds to nearest, or stochastically with ``rng``.
-
-        ``bound`` is this device's own share of ``sum_bound`` where devices differ.
-        """
+    def encode(self, A: Float[np.ndarray, "..."], *, bound: float | None = None) -> UInt[np.ndarray, "..."]:
+        """Return the residues of one device's data; ``bound`` is its share of ``sum_bound`` where devices differ."""
         allowed = self.entry_bound if bound is None else bound
         self._check_entries(bool(np.all(np.abs(A) <= allowed)), allowed)
-        return self.ring.residues(_rounded(np.ldexp(A.astype(np.float64), self.data_bits), rng))
+        return self.ring.residues(_rounded(np.ldexp(A.astype(np.float64), self.data_bits)))
 
-    def encode_symmetric(
-        self, A: Float[np.ndarray, "d d"], rng: np.random.Generator | None = None, *, bound: float | None = None
-    ) -> UInt[np.ndarray, "entries"]:
-        """The upper triangle of ``encode``, in one pass over it. The lower triangle of A is not looked at."""
-        if rng is not None:
-            return self.encode(pack_upper(A), rng, bound=bound)
-        allowed = self.entry_bound if bound is None else bound
+    def encode_symmetric(self, A: Float[np.ndarray, "d d"]) -> UInt[np.ndarray, "entries"]:
+        """Return the upper triangle of ``encode``, in one pass over it; the lower triangle of A is not read."""
+        from codedfl.cipher.seals import kernels  # numba is slow to import
+
         rows, scale = np.ascontiguousarray(A), math.ldexp(1.0, self.data_bits)
         packed = np.empty(packed_size(len(A)), self.ring.dtype)
         wrap = self.ring.dtype.type(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
         encode = kernels.encode_upper_wide if self.ring.dtype.itemsize > 4 else kernels.encode_upper_narrow
-        sound = encode(rows, scale, allowed, wrap, packed)
-        self._check_entries(sound, allowed)
+        self._check_entries(encode(rows, scale, self.entry_bound, wrap, packed), self.entry_bound)
         return packed
 
     def _check_entries(self, sound: bool, allowed: float) -> None:
@@ -167,15 +157,13 @@ class FixedPoint:
             )
 
     def decode_sum(self, residues: UInt[np.ndarray, "..."]) -> Float64[np.ndarray, "..."]:
-        """The sum of the rounded data of up to ``summands`` devices; raises on what no such sum can be."""
+        """Return the sum of the rounded data of up to ``summands`` devices; raise beyond the bound of such a sum."""
         integers = self.ring.centred(residues)
         _check_band(integers, self.sum_limit)
         return np.ldexp(integers.astype(np.float64), -self.data_bits)
 
-    def encode_model(
-        self, theta: Float[np.ndarray, "d c"], rng: np.random.Generator | None = None, *, longest: float = math.inf
-    ) -> EncodedModel:
-        """theta^T with the most bits for each class whose products with the data are sure to fit.
+    def encode_model(self, theta: Float[np.ndarray, "d c"], *, longest: float = math.inf) -> EncodedModel:
+        """Return theta^T with the most bits for each class whose products with the data are sure to fit.
 
         ``longest`` bounds the Euclidean length of a class in steps beside that.
         """
@@ -187,7 +175,7 @@ class FixedPoint:
         known = norms > 0
         bits[known] = np.minimum(np.floor(np.log2(budget) - np.log2(norms[known])) + 1, LARGEST_BITS)
         while True:
-            integers = _rounded(np.ldexp(columns, bits[:, None]), rng)
+            integers = _rounded(np.ldexp(columns, bits[:, None]))
             sizes = np.abs(integers).sum(axis=1)
             large = (sizes > budget) | (np.linalg.norm(integers.astype(np.float64), axis=1) > longest)
             if not np.any(large):
@@ -197,37 +185,25 @@ class FixedPoint:
         return EncodedModel(self.ring.residues(integers), bits, sizes * self.sum_limit, value)
 
     def decode_product(self, residues: UInt[np.ndarray, "c b"], model: EncodedModel) -> Float64[np.ndarray, "c b"]:
-        """theta^T sum A of the rounded matrices; raises on what no such product can be."""
+        """Return theta^T sum A of the rounded matrices; raise beyond the bound of such a product."""
         integers = self.ring.centred(residues)
         _check_band(integers, model.limits[:, None])
         return np.asarray(np.ldexp(integers.astype(np.float64), -(model.bits + self.data_bits)[:, None]))
 
-    def product_error(self, model: EncodedModel, *, stochastic: bool = False) -> Float64[np.ndarray, "c"]:
-        """A bound on |decode_product - theta^T sum A| for each class, from both roundings of theta and A.
-
-        |[theta]^T [A] - theta^T A| <= |[theta]|_1 max |[A] - A| + |[theta] - theta|_1 max |A|. Against
-        ``model.value`` in place of theta the second term falls away.
-        """
-        share = 1.0 if stochastic else 0.5
-        data = np.abs(model.value).sum(axis=0) * (self.summands * self.data_step * share)
-        return np.asarray(data + np.ldexp(share * len(model.value) * self.sum_bound, -model.bits))
-
 
 def _at_least(bound: float, count: int) -> float:
-    """bound * count as a float that is not below it."""
+    """Return bound * count, rounded up."""
     total = bound * count
     return total if Fraction(total) >= Fraction(bound) * count else math.nextafter(total, math.inf)
 
 
 def _sum_limit(bound: float, bits: int, summands: int) -> int:
-    """The sum in steps; each summand may have been rounded up by one."""
+    """Return the sum in steps; each summand may have been rounded up by one."""
     return math.floor(math.ldexp(bound, bits)) + summands
 
 
-def _rounded(steps: Float64[np.ndarray, "..."], rng: np.random.Generator | None) -> Int64[np.ndarray, "..."]:
-    """To the nearest integer, or to one of the two neighbours so that the mean is right."""
-    rounded = np.rint(steps) if rng is None else np.floor(steps + rng.random(steps.shape))
-    return np.asarray(rounded).astype(np.int64)
+def _rounded(steps: Float64[np.ndarray, "..."]) -> Int64[np.ndarray, "..."]:
+    return np.asarray(np.rint(steps)).astype(np.int64)
 
 
 def _check_band(integers: Int64[np.ndarray, "..."], limit: int | Int64[np.ndarray, "..."]) -> None:

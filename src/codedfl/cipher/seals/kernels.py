@@ -7,7 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["encode_upper_narrow", "encode_upper_wide", "pack_upper", "unpack_rows", "unpack_upper"]
+__all__ = ["encode_upper_narrow", "encode_upper_wide", "pack_upper", "unpack_upper"]
 
 BLOCK = 32
 
@@ -38,19 +38,6 @@ def unpack_upper(packed: NDArray[np.generic], matrix: NDArray[np.generic]) -> No
 
 
 @njit(cache=True, nogil=True)
-def unpack_rows(packed: NDArray[np.generic], strip: NDArray[np.generic]) -> None:
-    """Rows of an upper triangle, the first of them as long as the strip is wide, with their square mirrored."""
-    rows, width = strip.shape
-    at = 0
-    for i in range(rows):
-        strip[i, i:] = packed[at : at + width - i]
-        at += width - i
-    for j in range(rows):
-        for i in range(j):
-            strip[j, i] = strip[i, j]
-
-
-@njit(cache=True, nogil=True)
 def encode_upper_narrow(
     matrix: NDArray[np.floating], scale: float, bound: float, wrap: np.uint32, packed: NDArray[np.uint32]
 ) -> bool:
@@ -74,7 +61,7 @@ def encode_upper_narrow(
 def encode_upper_wide(
     matrix: NDArray[np.floating], scale: float, bound: float, wrap: np.uint64, packed: NDArray[np.uint64]
 ) -> bool:
-    """The same for words of 64 bits: negative integers wrap modulo 2^64 before ``wrap`` is added to them."""
+    """Do the same for words of 64 bits: negative integers wrap modulo 2^64 before ``wrap`` is added to them."""
     at, sound = 0, True
     for i in range(matrix.shape[0]):
         row, width, outside = matrix[i, i:], matrix.shape[0] - i, 0

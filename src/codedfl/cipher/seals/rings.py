@@ -9,16 +9,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Int64, UInt
 
-from codedfl.codes.modular import field_48_kernels as kernels_48
-from codedfl.codes.modular import kernels as kernels
-from codedfl.codes.modular.wrapping_64_kernels import product_64
+from codedfl.codes.modular import PRIME_31, PRIME_48
 from codedfl.errors import CipherError
 
 __all__ = ["FIELD_31", "FIELD_48", "RINGS", "Z_32", "Z_64", "PowerOfTwoRing", "PrimeField", "Ring"]
@@ -44,29 +41,25 @@ class Ring(ABC):
         return (self.modulus - 1) // 2
 
     def residues(self, integers: Int64[np.ndarray, "..."]) -> Residues:
-        """The residues of signed integers."""
+        """Return the residues of signed integers."""
         return np.asarray(np.mod(integers, self.modulus)).astype(self.dtype)
 
     @abstractmethod
     def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
-        """The signed integers of least magnitude. Law: centred(residues(x)) = x for |x| <= largest."""
+        """Return the signed integers of least magnitude. Law: centred(residues(x)) = x for |x| <= largest."""
 
     @abstractmethod
     def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """left + right, into ``out`` if given, which may be ``left`` or ``right``."""
+        """Return left + right, in ``out`` if given, which may be ``left`` or ``right``."""
 
     @abstractmethod
     def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """left - right, into ``out`` if given, which may be ``left`` or ``right``."""
-
-    def negate(self, residues: Residues, out: Residues | None = None) -> Residues:
-        """Minus the residues."""
-        return self.subtract(np.zeros_like(residues), residues, out)
+        """Return left - right, in ``out`` if given, which may be ``left`` or ``right``."""
 
     def product(
         self, left: UInt[np.ndarray, "c d"], right: UInt[np.ndarray, "d b"], *, workers: int | None = None
     ) -> UInt[np.ndarray, "c b"]:
-        """left @ right in the ring, on all cores unless ``workers`` says otherwise."""
+        """Return left @ right in the ring, on ``workers`` threads (default: all cores)."""
         self.check(left, right)
         out = np.empty((left.shape[0], right.shape[1]), self.dtype)
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
@@ -77,15 +70,15 @@ class Ring(ABC):
 
     @abstractmethod
     def _kernel(self) -> Kernel:
-        """The compiled product on a range of columns."""
+        """Return the compiled product on a range of columns."""
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
-        """The words that are sent. Law: from_wire(to_wire(x)) = x."""
+        """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""
         self.check(residues)
         return residues
 
     def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
-        """The residues of words that were sent."""
+        """Return the residues of words that were sent."""
         self.check(words)
         return words
 
@@ -113,61 +106,41 @@ class PowerOfTwoRing(Ring):
         self._signed = np.int32 if bits == 32 else np.int64
 
     def residues(self, integers: Int64[np.ndarray, "..."]) -> Residues:
-        """The residues of signed integers."""
+        """Return the residues of signed integers."""
         return integers.astype(self.dtype)
 
     def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
-        """The signed integers of least magnitude; of +-modulus/2, the negative one."""
+        """Return the signed integers of least magnitude; of +-modulus/2, the negative one."""
         self.check(residues)
         return residues.view(self._signed).astype(np.int64)
 
     def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """left + right, into ``out`` if given, which may be ``left`` or ``right``."""
+        """Return left + right, in ``out`` if given, which may be ``left`` or ``right``."""
         self.check(left, right)
         return np.asarray(np.add(left, right, out=out))
 
     def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """left - right, into ``out`` if given, which may be ``left`` or ``right``."""
+        """Return left - right, in ``out`` if given, which may be ``left`` or ``right``."""
         self.check(left, right)
         return np.asarray(np.subtract(left, right, out=out))
 
     def _kernel(self) -> Kernel:
-        return kernels.product_wrapping if self.bits == 32 else product_64
+        from codedfl.codes.modular import kernels, wrapping_64_kernels
+
+        return kernels.product_wrapping if self.bits == 32 else wrapping_64_kernels.product_64
 
 
-@dataclass(frozen=True)
-class _Arithmetic:
-    """The compiled arithmetic of a prime field."""
-
-    prime: int
-    name: str
-    product: Kernel
-    add: Callable[..., None]
-    subtract: Callable[..., None]
-    add_multiple: Callable[..., None]
-    reduce: Callable[..., int]
+_PRIMES = {31: (PRIME_31, "GF(2^31-1)"), 48: (PRIME_48, "GF(2^48-59)")}
 
 
-_FIELDS = {
-    31: _Arithmetic(
-        kernels.PRIME,
-        "GF(2^31-1)",
-        kernels.product_31,
-        kernels.add_31,
-        kernels.subtract_31,
-        kernels.add_multiple_31,
-        kernels.reduce_31,
-    ),
-    48: _Arithmetic(
-        kernels_48.PRIME_48,
-        "GF(2^48-59)",
-        kernels_48.product_48,
-        kernels_48.add_48,
-        kernels_48.subtract_48,
-        kernels_48.add_multiple_48,
-        kernels_48.reduce_48,
-    ),
-}
+@cache
+def _arithmetic(bits: int) -> dict[str, Callable[..., Any]]:
+    """Return the compiled functions of a prime field; imported on first use, because numba is slow to import."""
+    from codedfl.codes.modular import field_48_kernels, kernels
+
+    module = kernels if bits == 31 else field_48_kernels
+    names = ("product", "add", "subtract", "add_multiple", "reduce")
+    return {name: getattr(module, f"{name}_{bits}") for name in names}
 
 
 @final
@@ -179,26 +152,25 @@ class PrimeField(Ring):
     """
 
     def __init__(self, bits: int) -> None:
-        if bits not in _FIELDS:
+        if bits not in _PRIMES:
             raise ValueError(f"no prime field of {bits} bits is built: choose 31 or 48 bits")
-        self._arithmetic = _FIELDS[bits]
-        self.modulus, self.bits, self.name = self._arithmetic.prime, bits, self._arithmetic.name
+        (self.modulus, self.name), self.bits = _PRIMES[bits], bits
         self.dtype = np.dtype(np.uint32 if bits == 31 else np.uint64)
 
     def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
-        """The signed integers of least magnitude."""
+        """Return the signed integers of least magnitude."""
         self.check(residues)
         signed = residues.astype(np.int64)
         signed[signed > self.largest] -= self.modulus
         return signed
 
     def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """left + right, into ``out`` if given, which may be ``left`` or ``right``."""
-        return self._elementwise(self._arithmetic.add, left, right, out)
+        """Return left + right, in ``out`` if given, which may be ``left`` or ``right``."""
+        return self._elementwise("add", left, right, out)
 
     def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """left - right, into ``out`` if given, which may be ``left`` or ``right``."""
-        return self._elementwise(self._arithmetic.subtract, left, right, out)
+        """Return left - right, in ``out`` if given, which may be ``left`` or ``right``."""
+        return self._elementwise("subtract", left, right, out)
 
     def add_multiple(self, total: Residues, factor: int, block: Residues) -> None:
         """Add factor * block to ``total``, in place."""
@@ -209,38 +181,30 @@ class PrimeField(Ring):
                 "in one piece of memory."
             )
         residue = self.dtype.type(factor % self.modulus)
-        self._arithmetic.add_multiple(total.reshape(-1), residue, np.ascontiguousarray(block).reshape(-1))
-
-    def inverse(self, residues: Residues) -> Residues:
-        """1 / residue for each residue, which must not be zero."""
-        self.check(residues)
-        if not np.all(residues):
-            raise CipherError("Zero has no inverse in a field: give residues that are not zero.")
-        inverses = [pow(int(residue), -1, self.modulus) for residue in residues.reshape(-1)]
-        return np.array(inverses, self.dtype).reshape(residues.shape)
+        _arithmetic(self.bits)["add_multiple"](total.reshape(-1), residue, np.ascontiguousarray(block).reshape(-1))
 
     def cut(self, words: UInt[np.ndarray, "count"]) -> int:
-        """Keep the low ``bits`` bits of every word, in place; the number of words that then are no residues."""
+        """Keep the low ``bits`` bits of every word, in place; return the number of words that are then no residues."""
         self.check(words)
-        return self._arithmetic.reduce(words)
+        return int(_arithmetic(self.bits)["reduce"](words))
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
-        """The words that are sent. Law: from_wire(to_wire(x)) = x."""
-        self.check(residues)
+        """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""
         if self.bits != 48:
-            return residues
+            return super().to_wire(residues)
+        self.check(residues)
+        from codedfl.codes.modular import field_48_kernels as kernels_48
+
         words = np.empty((*residues.shape, 3), np.uint16)
         kernels_48.pack_48(np.ascontiguousarray(residues).reshape(-1), words.reshape(-1))
         return words
 
     def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
-        """The residues of words that were sent; refuses words that are none."""
+        """Return the residues of words that were sent; refuse words that are none."""
         if self.bits != 48:
-            self.check(words)
-            return words
-        return self._unpacked(words)
+            return super().from_wire(words)
+        from codedfl.codes.modular import field_48_kernels as kernels_48
 
-    def _unpacked(self, words: UInt[np.ndarray, "..."]) -> Residues:
         if words.dtype != np.uint16 or words.shape[-1:] != (3,):
             raise CipherError(
                 f"Residues of {self.name} are sent as three words of 16 bits each, and these are {words.dtype} of "
@@ -252,9 +216,8 @@ class PrimeField(Ring):
             raise CipherError(f"{outside} of {residues.size} numbers that were sent are no residues of {self.name}.")
         return residues
 
-    def _elementwise(
-        self, kernel: Callable[..., None], left: Residues, right: Residues, out: Residues | None
-    ) -> Residues:
+    def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
+        kernel = _arithmetic(self.bits)[name]
         self.check(left, right)
         if left.shape != right.shape:
             raise CipherError(f"Residues of shapes {left.shape} and {right.shape} do not fit: give equal shapes.")
@@ -268,7 +231,7 @@ class PrimeField(Ring):
         return result
 
     def _kernel(self) -> Kernel:
-        return self._arithmetic.product
+        return _arithmetic(self.bits)["product"]
 
 
 def _cores() -> int:

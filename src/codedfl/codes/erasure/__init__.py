@@ -3,23 +3,12 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from codedfl.codes.erasure.contract import ErasureDecoder, Plan
-from codedfl.codes.erasure.diagnosis import Diagnosis, decodable, draw_support
+from codedfl.codes.erasure.contract import ErasureDecoder
 from codedfl.codes.erasure.inactivation import Inactivation
 from codedfl.codes.erasure.least_squares import LeastSquares
 from codedfl.codes.erasure.peeling import Peeling
 
-__all__ = [
-    "DECODERS",
-    "Diagnosis",
-    "ErasureDecoder",
-    "Inactivation",
-    "LeastSquares",
-    "Peeling",
-    "Plan",
-    "decodable",
-    "draw_support",
-]
+__all__ = ["DECODERS"]
 
 DECODERS: Mapping[str, ErasureDecoder] = MappingProxyType(
     {decoder.name: decoder for decoder in (Peeling(), Inactivation(), LeastSquares())}

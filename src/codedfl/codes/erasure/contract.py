@@ -1,7 +1,7 @@
 """The contract of every erasure decoder: prepare once for a set of erased positions, decode often.
 
-A plan is a linear map from the known symbols to the erased ones. Its law: for every codeword c, and whatever
-stands at the erased positions, decode(c) = c up to ``error_bound`` times the largest symbol.
+A plan is a linear map from the known symbols to the erased ones. Law: decode(c) = c for every codeword c, whatever the
+values at the erased positions, up to ``error_bound`` times the largest symbol.
 """
 
 from abc import ABC, abstractmethod
@@ -15,12 +15,12 @@ from numpy.typing import ArrayLike, DTypeLike
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError, UndecodableError
 
-__all__ = ["ErasureDecoder", "Plan", "checked_positions", "describe"]
+__all__ = ["ErasureDecoder", "ErasurePlan", "checked_positions", "describe"]
 
 SHOWN = 8
 
 
-class Plan(ABC):
+class ErasurePlan(ABC):
     """A prepared erasure pattern of one code in one precision."""
 
     def __init__(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any]) -> None:
@@ -44,7 +44,7 @@ class Plan(ABC):
 
     @final
     def decode(self, words: Float[np.ndarray, "r n"]) -> Float[np.ndarray, "r n"]:
-        """Codewords, one a row, with the erased positions restored; what stood there is not read."""
+        """Return the codewords, one a row, with the erased positions restored; their old values are not read."""
         if words.ndim != 2 or words.shape[1] != self.code.n:
             raise CodeError(f"Words of shape {words.shape} do not fit: this code needs rows of {self.code.n}.")
         restored = np.array(words, dtype=self.dtype, order="C")
@@ -55,7 +55,7 @@ class Plan(ABC):
 
     @final
     def message(self, words: Float[np.ndarray, "r n"]) -> Float[np.ndarray, "r k"]:
-        """Messages x of the codewords x G that ``words`` are outside the erased positions."""
+        """Return the messages x whose codewords x G agree with ``words`` outside the erased positions."""
         symbols = self.decode(words)[:, self.code.information]
         return np.asarray(symbols @ self.code.unscrambler(self.dtype))
 
@@ -66,10 +66,36 @@ class ErasureDecoder(ABC):
     name: str
 
     @final
-    def prepare(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: DTypeLike = np.float64) -> Plan:
-        """Plan for these erased positions; UndecodableError says which of them cannot be restored, and why.
+    def prepare(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: DTypeLike = np.float64) -> ErasurePlan:
+        """Prepare a plan for a set of erased positions.
 
-        All decompositions are in float64, whatever ``dtype`` the plan then works in.
+        Parameters
+        ----------
+        code : MdpcCode
+            The code.
+        erased : array of int
+            Erased positions, at most n - k of them.
+        dtype : dtype
+            Precision of the plan, float32 or float64; all decompositions are in float64.
+
+        Returns
+        -------
+        ErasurePlan
+            ``plan.decode(words)`` restores words that are erased at these positions.
+
+        Raises
+        ------
+        UndecodableError
+            The decoder cannot restore these positions.
+
+        Examples
+        --------
+        >>> from codedfl.codes.erasure import DECODERS
+        >>> code = MdpcCode.build(24, 12, 3, seed=1)
+        >>> words = code.encode(np.ones((1, 12)))
+        >>> plan = DECODERS["least-squares"].prepare(code, np.array([2, 5]))
+        >>> bool(np.allclose(plan.decode(words), words))
+        True
         """
         precision = np.dtype(dtype)
         if precision not in (np.dtype(np.float32), np.dtype(np.float64)):
@@ -83,12 +109,12 @@ class ErasureDecoder(ABC):
         return self._plan(code, positions, precision)
 
     @abstractmethod
-    def _plan(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any]) -> Plan:
-        """The plan for sorted, distinct positions, or UndecodableError."""
+    def _plan(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any]) -> ErasurePlan:
+        """Return the plan for sorted, distinct positions, or raise UndecodableError."""
 
 
 def checked_positions(code: MdpcCode, erased: ArrayLike) -> Int[np.ndarray, "e"]:
-    """The positions sorted, or CodeError if one is repeated or outside the code."""
+    """Return the positions sorted; raise CodeError if one is repeated or outside the code."""
     positions = np.atleast_1d(np.asarray(erased))
     if positions.size and not np.issubdtype(positions.dtype, np.integer):
         raise CodeError(f"Erased positions of type {positions.dtype} are no indices: give whole numbers.")
@@ -105,6 +131,6 @@ def checked_positions(code: MdpcCode, erased: ArrayLike) -> Int[np.ndarray, "e"]
 
 
 def describe(positions: Sequence[int] | Int[np.ndarray, "p"]) -> str:
-    """A few positions in words, for error sentences."""
+    """List the first positions for an error message."""
     shown = ", ".join(str(int(p)) for p in positions[:SHOWN])
     return shown if len(positions) <= SHOWN else f"{shown} and {len(positions) - SHOWN} more"

@@ -1,14 +1,13 @@
-"""Inactivation: peel, set a symbol aside whenever peeling stalls, and solve for those few at the end."""
+"""Inactivation decoding: peel, declare a symbol inactive whenever peeling stalls, solve for those few at the end."""
 
 from typing import Any, final
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 
-from codedfl.codes.erasure.contract import ErasureDecoder, Plan
+from codedfl.codes.erasure.contract import ErasureDecoder, ErasurePlan
 from codedfl.codes.erasure.diagnosis import decodable, require_decodable
-from codedfl.codes.erasure.schedule import Round, Schedule, growths, run, run_adjoint, schedule
+from codedfl.codes.erasure.schedule import PeelingRound, Schedule, growths, run, run_adjoint, schedule
 from codedfl.codes.mdpc import MdpcCode
 
 __all__ = ["Inactivation", "InactivationPlan"]
@@ -17,8 +16,8 @@ UNIT = float(np.finfo(np.float64).eps)
 
 
 @final
-class InactivationPlan(Plan):
-    """A small product gives the symbols set aside, rounds of sparse products the others."""
+class InactivationPlan(ErasurePlan):
+    """A small product gives the inactive symbols, rounds of sparse products the others."""
 
     def __init__(
         self,
@@ -30,7 +29,7 @@ class InactivationPlan(Plan):
         super().__init__(code, erased, dtype)
         self.inactive = found.inactive
         solution, self._condition = _small_solve(code, erased, found)
-        self.rounds: list[Round] = [step.cast(dtype) for step in found.rounds]
+        self.rounds: list[PeelingRound] = [step.cast(dtype) for step in found.rounds]
         self.solution = solution.astype(dtype)
 
     def _growths(self, extra: float) -> Float[np.ndarray, "n"]:
@@ -48,8 +47,8 @@ class InactivationPlan(Plan):
     def error_bound(self) -> float:
         """Bound on the error rounding leaves, relative to the largest symbol.
 
-        As for peeling, but a symbol set aside sums n terms, and its coefficients carry the error of their
-        float64 solve: condition of the small system times the growth of the rounds that made it.
+        As for peeling, but an inactive symbol sums n terms, and its coefficients carry the error of their float64
+        solve: the condition of the small system times the growth of the rounds that made it.
         """
         unit = float(np.finfo(self.dtype).eps)
         if not self.inactive.size:
@@ -70,9 +69,9 @@ class InactivationPlan(Plan):
 def _small_solve(
     code: MdpcCode, erased: Int[np.ndarray, "e"], found: Schedule
 ) -> tuple[Float[np.ndarray, "n q"], float]:
-    """Map from known symbols to those set aside, and the condition of the small system.
+    """Return the map from known symbols to the inactive ones, and the condition of the small system.
 
-    Filling with the symbols set aside at 0 leaves the unused checks unsatisfied by r; a unit in each of them
+    Peeling with the inactive symbols at 0 leaves the unused checks unsatisfied by r; a unit in each inactive symbol
     changes those checks by the columns of A. So they are -A^+ r, and r is linear in the known symbols.
     """
     q = found.inactive.size
@@ -84,6 +83,8 @@ def _small_solve(
     units[found.inactive, np.arange(q)] = 1
     run(found.rounds, units)
     A = unused @ units
+    import scipy.linalg
+
     Q, R = scipy.linalg.qr(A, mode="economic")
     values = scipy.linalg.svdvals(R)
     solution = -(unused.T @ scipy.linalg.solve_triangular(R, Q.T).T)
@@ -94,7 +95,7 @@ def _small_solve(
 
 @final
 class Inactivation(ErasureDecoder):
-    """Restores every set that can be restored, with dense work only for the symbols set aside."""
+    """Restores every set that can be restored, with dense work only for the inactive symbols."""
 
     name = "inactivation"
 

@@ -3,10 +3,9 @@
 from typing import Any, final
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 
-from codedfl.codes.erasure.contract import ErasureDecoder, Plan
+from codedfl.codes.erasure.contract import ErasureDecoder, ErasurePlan
 from codedfl.codes.erasure.diagnosis import decodable, require_decodable
 from codedfl.codes.mdpc import MdpcCode
 
@@ -14,7 +13,7 @@ __all__ = ["LeastSquares", "LeastSquaresPlan"]
 
 
 @final
-class LeastSquaresPlan(Plan):
+class LeastSquaresPlan(ErasurePlan):
     """Erased symbols are the known ones times ``solution`` = -(H_E^+ H)^T, with zero rows at the erased."""
 
     def __init__(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any], condition: float) -> None:
@@ -31,9 +30,8 @@ class LeastSquaresPlan(Plan):
     def error_bound(self) -> float:
         """Bound on the error rounding leaves, relative to the largest symbol.
 
-        A sum of n products has n + 1 roundings a term, one more for the cast of its coefficient; the
-        coefficients themselves carry the error of a backward stable QR in float64, (n-k) * e * eps *
-        condition.
+        A sum of n products has n + 1 roundings a term, one more for the cast of its coefficient; the coefficients
+        themselves carry the error of a backward stable QR in float64, (n-k) * e * eps * condition.
         """
         unit = float(np.finfo(self.dtype).eps)
         solve = self.code.m * self.erased.size * float(np.finfo(np.float64).eps) * self.condition
@@ -46,6 +44,8 @@ class LeastSquaresPlan(Plan):
 def _solution(code: MdpcCode, erased: Int[np.ndarray, "e"]) -> Float[np.ndarray, "n e"]:
     if not erased.size:
         return np.zeros((code.n, 0))
+    import scipy.linalg
+
     Q, R = scipy.linalg.qr(code.H[:, erased].toarray(), mode="economic")
     solution = np.asarray(-scipy.linalg.solve_triangular(R, (code.H.T @ Q).T).T, order="C")
     solution[erased] = 0

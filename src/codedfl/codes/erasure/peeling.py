@@ -1,12 +1,12 @@
-"""Round-scheduled peeling: every check that misses one symbol restores it, round after round."""
+"""PeelingRound-scheduled peeling: every check that misses one symbol restores it, round after round."""
 
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from codedfl.codes.erasure.contract import ErasureDecoder, Plan, describe
-from codedfl.codes.erasure.schedule import Round, growths, run, schedule
+from codedfl.codes.erasure.contract import ErasureDecoder, ErasurePlan, describe
+from codedfl.codes.erasure.schedule import PeelingRound, growths, run, schedule
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import UndecodableError
 
@@ -14,10 +14,12 @@ __all__ = ["Peeling", "PeelingPlan"]
 
 
 @final
-class PeelingPlan(Plan):
+class PeelingPlan(ErasurePlan):
     """Rounds of sparse products. Fewest operations, but errors grow from round to round."""
 
-    def __init__(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any], rounds: list[Round]) -> None:
+    def __init__(
+        self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any], rounds: list[PeelingRound]
+    ) -> None:
         super().__init__(code, erased, dtype)
         self.rounds = [step.cast(dtype) for step in rounds]
 
@@ -51,10 +53,8 @@ class Peeling(ErasureDecoder):
         found = schedule(code.H, erased, inactivate=False)
         if found.stuck.size:
             raise UndecodableError(
-                f"Peeling stalls with {found.stuck.size} of {erased.size} erased positions left, a "
-                "stopping set "
-                f"(positions {describe(found.stuck)}): use the inactivation or least-squares "
-                "decoder, or draw "
-                "another set."
+                f"Peeling stalls with {found.stuck.size} of {erased.size} erased positions left, a stopping set "
+                f"(positions {describe(found.stuck)}): use the inactivation or least-squares decoder, or draw another "
+                "set."
             )
         return PeelingPlan(code, erased, dtype, found.rounds)

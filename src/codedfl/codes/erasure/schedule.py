@@ -1,41 +1,43 @@
 """The order in which peeling restores symbols: rounds of checks that each miss a single symbol."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-import scipy
 from jaxtyping import Bool, Float, Int
 
-__all__ = ["Round", "Schedule", "growths", "run", "run_adjoint", "schedule"]
+if TYPE_CHECKING:
+    import scipy.sparse
+
+__all__ = ["PeelingRound", "Schedule", "growths", "run", "run_adjoint", "schedule"]
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Round:
+class PeelingRound:
     """One round: symbols[targets] = rows @ symbols; checks[i] gave row i."""
 
     targets: Int[np.ndarray, "t"]
     checks: Int[np.ndarray, "t"]
-    rows: scipy.sparse.csr_matrix
+    rows: "scipy.sparse.csr_matrix"
 
-    def cast(self, dtype: np.dtype[Any]) -> "Round":
-        """The same round in another precision."""
-        return Round(self.targets, self.checks, self.rows.astype(dtype))
+    def cast(self, dtype: np.dtype[Any]) -> "PeelingRound":
+        """Return the round in another precision."""
+        return PeelingRound(self.targets, self.checks, self.rows.astype(dtype))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Schedule:
-    """Rounds in order, the symbols set aside on the way, and those that no round restores."""
+    """Rounds in order, the symbols declared inactive on the way, and those that no round restores."""
 
-    rounds: list[Round]
+    rounds: list[PeelingRound]
     inactive: Int[np.ndarray, "q"]
     stuck: Int[np.ndarray, "s"]
 
 
-def schedule(H: scipy.sparse.csr_matrix, erased: Int[np.ndarray, "e"], *, inactivate: bool) -> Schedule:
-    """Peel the erased columns of H; when that stalls, set a symbol aside as if known (or stop)."""
+def schedule(H: "scipy.sparse.csr_matrix", erased: Int[np.ndarray, "e"], *, inactivate: bool) -> Schedule:
+    """Peel the erased columns of H; when that stalls, declare a symbol inactive, as if known, or stop."""
     n = H.shape[1]
     unknown = np.zeros(n, dtype=bool)
     unknown[erased] = True
@@ -44,7 +46,7 @@ def schedule(H: scipy.sparse.csr_matrix, erased: Int[np.ndarray, "e"], *, inacti
     small = H[:, erased].tocsr()
     pattern = small.copy()
     pattern.data = np.ones_like(pattern.data)
-    rounds: list[Round] = []
+    rounds: list[PeelingRound] = []
     inactive: list[int] = []
     while unknown.any():
         missing = pattern @ unknown[erased].astype(np.float64)
@@ -61,15 +63,17 @@ def schedule(H: scipy.sparse.csr_matrix, erased: Int[np.ndarray, "e"], *, inacti
 
 
 def _round(
-    H: scipy.sparse.csr_matrix,
-    small: scipy.sparse.csr_matrix,
-    magnitude: scipy.sparse.csr_matrix,
+    H: "scipy.sparse.csr_matrix",
+    small: "scipy.sparse.csr_matrix",
+    magnitude: "scipy.sparse.csr_matrix",
     erased: Int[np.ndarray, "e"],
     unknown: Bool[np.ndarray, "n"],
     growth: Float[np.ndarray, "n"],
     ready: Int[np.ndarray, "c"],
-) -> Round:
-    """One round, which marks its targets known; of several checks for a symbol, the least amplifying."""
+) -> PeelingRound:
+    """Return one round and mark its targets known; of several checks for a symbol, take the least amplifying."""
+    import scipy.sparse
+
     entries = small[ready].tocoo()
     last = unknown[erased[entries.col]]
     targets = np.empty(ready.size, dtype=np.int64)
@@ -85,29 +89,29 @@ def _round(
     rows.eliminate_zeros()
     unknown[targets[best]] = False
     growth[targets[best]] = 1 + cost[best]
-    return Round(targets[best], ready[best], rows)
+    return PeelingRound(targets[best], ready[best], rows)
 
 
 def _busiest(
-    pattern: scipy.sparse.csr_matrix,
+    pattern: "scipy.sparse.csr_matrix",
     erased: Int[np.ndarray, "e"],
     unknown: Bool[np.ndarray, "n"],
     missing: Float[np.ndarray, "m"],
 ) -> int:
-    """The unknown symbol in most of the checks nearest to being ready: setting it aside frees most."""
+    """Return the unknown symbol in most of the checks with fewest unknowns."""
     open_checks = missing > 0
     nearest = missing == missing[open_checks].min() if open_checks.any() else open_checks
     uses = pattern.T @ nearest.astype(np.float64)
     return int(erased[np.argmax(np.where(unknown[erased], uses + 1, 0))])
 
 
-def run(rounds: list[Round], symbols: Float[np.ndarray, "n r"]) -> None:
+def run(rounds: list[PeelingRound], symbols: Float[np.ndarray, "n r"]) -> None:
     """Apply the rounds in place to symbols (one word a column) whose targets are zero."""
     for step in rounds:
         symbols[step.targets] = step.rows @ symbols
 
 
-def run_adjoint(rounds: list[Round], covectors: Float[np.ndarray, "n r"]) -> None:
+def run_adjoint(rounds: list[PeelingRound], covectors: Float[np.ndarray, "n r"]) -> None:
     """Apply the transpose of ``run`` in place: <u, run(x)> = <run_adjoint(u), x>."""
     for step in reversed(rounds):
         moved = covectors[step.targets].copy()
@@ -115,13 +119,12 @@ def run_adjoint(rounds: list[Round], covectors: Float[np.ndarray, "n r"]) -> Non
         covectors += step.rows.T @ moved
 
 
-def growths(rounds: list[Round], growth: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """How rounding errors grow along the rounds, from ``growth`` (1 at known symbols, 0 at targets).
+def growths(rounds: list[PeelingRound], growth: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
+    """Return how rounding errors grow along the rounds, from ``growth`` (1 at known symbols, 0 at targets).
 
-    A restored symbol is sum_j rho_j c_j with rho_j = -w_j / w. With rounding unit u, q terms and |c_j| <= 1
-    its error is at most sum_j |rho_j| (e_j + q u), e_j the errors of its terms (u for a known symbol). With a
-    = sum over known |rho_j| + sum over restored |rho_j| (1 + a_j), induction gives an error of at most (q +
-    1) u a. Entries are 1 + a.
+    A restored symbol is sum_j rho_j c_j with rho_j = -w_j / w. With rounding unit u, q terms and |c_j| <= 1 its error
+    is at most sum_j |rho_j| (e_j + q u), e_j the errors of its terms (u for a known symbol). With a = sum over known
+    |rho_j| + sum over restored |rho_j| (1 + a_j), induction gives an error of at most (q + 1) u a. Entries are 1 + a.
     """
     result = growth.copy()
     for step in rounds:

@@ -1,1 +1,6 @@
-"""Compiled arithmetic modulo 2^32, 2^64, 2^31 - 1 and 2^48 - 59."""
+"""Compiled modular arithmetic on arrays of residues."""
+
+__all__ = ["PRIME_31", "PRIME_48"]
+
+PRIME_31 = 2**31 - 1
+PRIME_48 = 2**48 - 59

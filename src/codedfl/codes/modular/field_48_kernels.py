@@ -21,10 +21,10 @@ from numba import njit
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from codedfl.codes.modular import PRIME_48
 from codedfl.codes.modular.vector_kernels import LANES, WORDS, accumulation, constant, load, repeat
 
 __all__ = [
-    "PRIME_48",
     "add_48",
     "add_multiple_48",
     "pack_48",
@@ -34,7 +34,6 @@ __all__ = [
     "unpack_48",
 ]
 
-PRIME_48 = 2**48 - 59
 P = np.uint64(PRIME_48)
 MASK = np.uint64(2**48 - 1)
 BITS = np.uint64(48)

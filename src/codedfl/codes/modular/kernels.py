@@ -15,8 +15,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from codedfl.codes.modular import PRIME_31
+
 __all__ = [
-    "PRIME",
     "add_31",
     "add_multiple_31",
     "product_31",
@@ -25,9 +26,8 @@ __all__ = [
     "subtract_31",
 ]
 
-PRIME = 2**31 - 1
-P = np.uint64(PRIME)
-P_32 = np.uint32(PRIME)
+P = np.uint64(PRIME_31)
+P_32 = np.uint32(PRIME_31)
 BITS = np.uint64(31)
 TILE = 1024
 

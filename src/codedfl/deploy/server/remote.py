@@ -1,7 +1,7 @@
 """The engine of deployments: real sites behind a carrier, real time."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -11,10 +11,10 @@ from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
 from codedfl.deploy.server.stages import Stages
 from codedfl.deploy.site.emulation import TransferEvent
-from codedfl.engines.contract import Answer, Engine, Placed, Receive, Reply
+from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError
-from codedfl.network import RoundCosts, TransferCosts
-from codedfl.schemes.contract import Message, Round, Transfer, message_bits
+from codedfl.network import RoundCosts
+from codedfl.schemes.contract import Round, Stage, message_bits
 
 __all__ = ["RECORDS", "RemoteEngine"]
 
@@ -71,7 +71,7 @@ class RemoteEngine(Engine):
         """The columns of ``RECORDS``."""
         return {name: np.array(self._records[name], dtype) for name, dtype in RECORDS.items()}
 
-    def ask(self, question: Round, enough: Callable[[Sequence[int]], bool], *, offline: bool, least: int = 0) -> Answer:
+    def ask(self, question: Round, *, offline: bool) -> Answer:
         """Ask all reachable devices and collect valid replies until they are enough or the deadline passes."""
         channel = self._channel
         self._question = self._question + 1 if question.epoch == self._epoch else 0
@@ -82,9 +82,9 @@ class RemoteEngine(Engine):
         limit = None if question.deadline is None else self._channel.clock() + question.deadline * self._scale
         costs = {device: [bits, 0, 0] for device, bits in self._send(question, self._question, 0.0, offline).items()}
         replies: dict[int, Reply] = {}
-        while not enough(list(replies)):
+        while len(replies) < question.quorum:
             overdue = limit is not None and self._channel.clock() >= limit
-            if overdue and len(replies) >= least:
+            if overdue and len(replies) >= question.least:
                 break
             reply = channel.receive(_soon(channel.clock(), None if overdue else limit))
             self._board.lost(channel.lost)
@@ -130,39 +130,33 @@ class RemoteEngine(Engine):
         self._board.replied(reply.device, int(self._records["epoch"][row]), *values.values())
         return Reply(reply.device, reply.frame.arrays, seconds)
 
-    def hand_over(self, epoch: int, transfers: Sequence[Transfer], *, parallel: bool) -> list[TransferCosts]:
-        """Carry out hand-overs; a lost device loses data, so the run stops."""
-        event = TransferEvent(epoch=epoch, parcels=len(transfers))
-        placed = self._stages.carry(transfers, _nobody, event, parallel=parallel)
-        if placed.lost:
+    def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
+        """Carry out a stage; a device lost in a hand-over loses data, so the run stops."""
+        which = {"epoch": number} if stage.retires else {"stage": number}
+        outcome = self._stages.carry(stage, receive, TransferEvent(**which, parcels=len(stage.transfers)))
+        if outcome.lost and stage.retires:
             raise LostDevicesError(
-                f"{self._names(placed.lost)} got lost in a hand-over after epoch {epoch}; resume the run when all "
+                f"{self._names(outcome.lost)} got lost in a hand-over after epoch {number}; resume the run when all "
                 "sites are back"
             )
-        self._note(transfers, handed_over=True)
-        return placed.costs
+        self._note(stage, done=not outcome.lost)
+        return outcome
 
-    def place(self, stage: int, transfers: Sequence[Transfer], receive: Receive) -> Placed:
-        """Carry out a stage of transfers; if a device is lost, no parcel is absorbed."""
-        placed = self._stages.carry(transfers, receive, TransferEvent(stage=stage, parcels=len(transfers)))
-        self._note(() if placed.lost else transfers, handed_over=False)
-        return placed
-
-    def replay(self, transfers: Sequence[Transfer], receive: Receive | None = None) -> None:
-        """Repeat transfers of an interrupted run."""
-        placed = self._stages.carry(transfers, receive or _nobody)
-        if placed.lost:
+    def replay(self, stage: Stage, receive: Receive) -> None:
+        """Repeat a stage of an interrupted run."""
+        outcome = self._stages.carry(stage, receive)
+        if outcome.lost:
             raise LostDevicesError(
-                f"{self._names(placed.lost)} cannot be reached, and a resumed run needs the parcels they had sent; "
+                f"{self._names(outcome.lost)} cannot be reached, and a resumed run needs the parcels they had sent; "
                 "start them and rerun the same command"
             )
-        self._note(transfers, handed_over=receive is None)
+        self._note(stage, done=True)
 
-    def _note(self, transfers: Sequence[Transfer], *, handed_over: bool) -> None:
+    def _note(self, stage: Stage, *, done: bool) -> None:
         """Show transfers on the board."""
         self._board.lost(self._channel.lost)
-        note = self._board.handed_over if handed_over else self._board.sent
-        for transfer in transfers:
+        note = self._board.handed_over if stage.retires else self._board.sent
+        for transfer in stage.transfers if done else ():
             note(transfer.sender, transfer.recipient)
 
     def charge_server(self, macs: int) -> None:
@@ -175,10 +169,6 @@ class RemoteEngine(Engine):
 def _soon(now: float, limit: float | None) -> float:
     """Return until when to wait before the board is updated."""
     return now + _LOOK if limit is None else min(now + _LOOK, limit)
-
-
-def _nobody(sender: int, parcel: Message) -> None:
-    raise TypeError(f"device {sender} sends to a server that takes no parcels")
 
 
 def _round_costs(question: Round, costs: Mapping[int, Sequence[int]]) -> RoundCosts:

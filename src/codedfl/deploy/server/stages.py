@@ -11,10 +11,10 @@ from codedfl.deploy.protocol.fields import one_line
 from codedfl.deploy.protocol.wire import pack_messages, unpack_messages
 from codedfl.deploy.server.channel import Channel, SiteRequest
 from codedfl.deploy.site.emulation import TransferEvent
-from codedfl.engines.contract import Placed, Receive
+from codedfl.engines.contract import Receive, StageOutcome
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.network import TransferCosts
-from codedfl.schemes.contract import SERVER, Message, Transfer, message_bits
+from codedfl.schemes.contract import SERVER, Message, Stage, Transfer, message_bits
 
 __all__ = ["Stages"]
 
@@ -27,29 +27,23 @@ class Stages:
         self._channel = channel
         self._number = 0
 
-    def carry(
-        self,
-        transfers: Sequence[Transfer],
-        receive: Receive,
-        event: TransferEvent | None = None,
-        *,
-        parallel: bool = False,
-    ) -> Placed:
+    def carry(self, stage: Stage, receive: Receive, event: TransferEvent | None = None) -> StageOutcome:
         """Carry out a stage; return its costs, or the lost devices if nothing was absorbed.
 
-        Without an ``event`` sites emulate no delays; with ``parallel`` emulated recipients receive parcels at once.
+        Without an ``event`` sites emulate no delays.
         """
         self._number += 1
-        stage = _Stage(self._channel, self._number, transfers, event, parallel=parallel)
-        if stage.missing or not stage.export():
-            stage.forget()
-            return Placed([], stage.missing)
-        if not stage.absorb():
-            return Placed([], stage.missing)
+        transfers = stage.transfers
+        under_way = _Stage(self._channel, self._number, transfers, event, parallel=stage.parallel)
+        if under_way.missing or not under_way.export():
+            under_way.forget()
+            return StageOutcome([], under_way.missing)
+        if not under_way.absorb():
+            return StageOutcome([], under_way.missing)
         for number, transfer in enumerate(transfers):
             if transfer.recipient == SERVER:
-                self._receive(transfer.sender, stage.uploads[number], receive)
-        return Placed([stage.costs(number) for number in range(len(transfers))])
+                self._receive(transfer.sender, under_way.uploads[number], receive)
+        return StageOutcome([under_way.costs(number) for number in range(len(transfers))])
 
     def _receive(self, sender: int, parcel: Message, receive: Receive) -> None:
         """Pass a parcel to the server; if it is malformed, its sender is lost."""

@@ -209,7 +209,7 @@ class DeviceHost(Host):
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         rows = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
         wanted = [_ParcelOrder(*row) for row in rows]
-        event, device = _event(frame), run.sharing
+        event, device = _event(frame), run.device
         delays = run.transfer_delays(event)
         if not run.uploads and any(each.site is None for each in wanted):
             raise EngineError("devices of this scheme send parcels to each other only; check the server")
@@ -248,7 +248,7 @@ class DeviceHost(Host):
         transit, bits = parcel.transit, message_bits(parcel.contents)
         if transit is None or run.slow is None:
             return
-        delays = run.slow.transfer_delays(transit.event)
+        delays = run.slow.transfers(transit.event)
         if transit.relayed:
             seconds = delays.download(bits, parcel.number)
         else:
@@ -269,7 +269,7 @@ class DeviceHost(Host):
             began = time.perf_counter()
             for message in messages:
                 work = Work()
-                run.sharing.absorb(message, work)
+                run.device.absorb(message, work)
                 macs.append(work.macs)
             if delays is not None:  # absorbing starts with this site's last parcel
                 seconds = run.reception.over(stage) + delays.absorb(sum(macs)) - time.monotonic()

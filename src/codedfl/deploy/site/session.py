@@ -16,7 +16,7 @@ from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
 from codedfl.errors import DataError, EngineError, UsageError
 from codedfl.scenario import Scenario
-from codedfl.schemes import Device, Public, Scheme, SharingDevice
+from codedfl.schemes import Device, Public, Scheme
 from codedfl.task import Shard
 
 __all__ = ["Emulate", "LocalData", "Session", "Site"]
@@ -85,13 +85,6 @@ class Session:
         return self._device
 
     @property
-    def sharing(self) -> SharingDevice:
-        """The device, if it exchanges parcels."""
-        if not isinstance(self.device, SharingDevice):
-            raise EngineError("the devices of this scheme exchange no parcels; choose another scheme")
-        return self.device
-
-    @property
     def envelopes(self) -> Envelopes:
         """The encryption of parcels."""
         if self._envelopes is None:
@@ -145,7 +138,7 @@ class Session:
 
     def transfer_delays(self, event: TransferEvent | None) -> TransferDelays | None:
         """Return the emulated delays of a transfer, if any."""
-        return None if self.slow is None or event is None else self.slow.transfer_delays(event)
+        return None if self.slow is None or event is None else self.slow.transfers(event)
 
     def close(self) -> None:
         """Cancel all work."""

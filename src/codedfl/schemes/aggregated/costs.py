@@ -1,7 +1,7 @@
 """What the questions of a secure sum cost, for who predicts times: a sum of nothing, gone through for real."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +10,7 @@ from codedfl.cipher.seals import Z_32, Z_64
 from codedfl.network import RoundCosts
 from codedfl.schemes.aggregated.device import Masker
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.messages import Message, Work, message_bits
+from codedfl.schemes.contract import Message, Round, Work, message_bits
 
 __all__ = ["question_costs"]
 
@@ -49,11 +49,11 @@ def _measured(
     zeros = {name: np.zeros(size, ring.dtype) for name, size in sizes}
     maskers = [Masker(index, threshold) for index in range(devices)]
     total = MaskedSum(1, {index: {} for index in range(devices)}, threshold, ring, awaited=devices, needed=devices)
-    question: Mapping[int, Message] | None = total.begin()
+    question: Round | None = total.begin()
     counted: list[Each] = []
     replies: dict[int, Message] = {}
     while question is not None:
-        for index, request in question.items():
+        for index, request in question.requests.items():
             work = Work()
             if "envelopes" in request:
                 replies[index] = maskers[index].mask(1, request, zeros, ring, work)

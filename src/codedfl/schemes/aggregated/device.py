@@ -1,25 +1,24 @@
 """Secure aggregation, the device's side: keys, shares, masks, and what it refuses to give away."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import UInt, UInt8, UInt32
 
-from codedfl.cipher.masks import AgreementKey, SecretSharing, add_mask, close_envelope, open_envelope
-from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS
+from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, AgreementKey, add_mask, close_envelope, open_envelope
+from codedfl.cipher.masks.shamir import SecretSharing
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Z_64, Domain, FixedPoint, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.server import MASK, Threshold, number_of
-from codedfl.schemes.contract import Device, Message, SharingDevice, Work
+from codedfl.schemes.contract import Device, Message, ReplySum, Work
 
 __all__ = [
     "SUM_BITS",
     "MaskedDevice",
     "Masker",
-    "SharingMaskedDevice",
     "form_message",
     "number_form",
     "proper_form",
@@ -35,9 +34,6 @@ _OWN = ("senders", "envelopes", FORM)
 _QUESTIONS = ("asked", "keys", "envelopes", "survivors")
 """What tells the four questions of a sum, in their order."""
 _SHARE = "<u4"
-
-ReplySum = Callable[[int, Message], Ring | float]
-"""Says for an epoch and a question what ring the replies are residues of, or how large their sum can get."""
 
 
 def form_message(bits: int) -> dict[str, Any]:
@@ -203,18 +199,37 @@ def _words(text: bytes) -> UInt[np.ndarray, "bytes"]:
 
 
 @final
-class _Replies:
-    """Turns another device's replies into masked residues."""
+class MaskedDevice(Device):
+    """A device whose replies leave it under masks only; what it sends to other devices is as the inner scheme seals it.
 
-    def __init__(self, index: int, inner: Device, reply_sum: ReplySum, share: float, threshold: Threshold) -> None:
+    Where the inner scheme shares data, a request to a device ``alone`` is answered as it is: the sum over one device
+    is its reply. Else a request that would be answered in clear is refused.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        inner: Device,
+        reply_sum: ReplySum,
+        share: float,
+        threshold: Threshold,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """``share`` is the device's share of all data points."""
         self._index = index
         self._inner = inner
         self._reply_sum = reply_sum
         self._share = share
+        self._alone = alone
         self._masker = Masker(index, threshold)
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Answer a question of the protocol; the third with the inner reply under masks."""
+        if not any(name in request for name in _QUESTIONS):
+            if not self._alone:
+                raise CipherError(f"Device {self._index} was asked for a reply without masks, and gives none.")
+            return self._inner.reply(epoch, request, work)
         if "envelopes" not in request:
             return self._masker.answer(epoch, request, work)
         inner = proper_request(request)
@@ -228,48 +243,8 @@ class _Replies:
         rounded = {name: form.encode(array, bound=bound) for name, array in reply.items()}
         return self._masker.mask(epoch, request, rounded, Z_64, work)
 
-
-def _is_protocol(request: Message) -> bool:
-    return any(name in request for name in _QUESTIONS)
-
-
-@final
-class MaskedDevice(Device):
-    """A device whose replies leave it under masks only."""
-
-    def __init__(self, index: int, inner: Device, reply_sum: ReplySum, share: float, threshold: Threshold) -> None:
-        """``share`` is the device's share of all data points."""
-        self._index = index
-        self._replies = _Replies(index, inner, reply_sum, share, threshold)
-
-    def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer a question of the protocol; one that would be answered in clear is refused."""
-        if not _is_protocol(request):
-            raise CipherError(f"Device {self._index} was asked for a reply without masks, and gives none.")
-        return self._replies.reply(epoch, request, work)
-
-
-@final
-class SharingMaskedDevice(SharingDevice):
-    """The same for a device that shares data; what it sends to other devices is as the inner scheme seals it.
-
-    A question to it alone is answered as it is: the sum over one device is its reply.
-    """
-
-    def __init__(
-        self, index: int, inner: SharingDevice, reply_sum: ReplySum, share: float, threshold: Threshold
-    ) -> None:
-        self._inner = inner
-        self._replies = _Replies(index, inner, reply_sum, share, threshold)
-
-    def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer a question of the protocol, or one that is put to this device alone."""
-        if not _is_protocol(request):
-            return self._inner.reply(epoch, request, work)
-        return self._replies.reply(epoch, request, work)
-
     def export(self, grant: Message, work: Work) -> Message:
-        """Hand over as the inner scheme does."""
+        """Send as the inner scheme does."""
         return self._inner.export(grant, work)
 
     def absorb(self, parcel: Message, work: Work) -> None:

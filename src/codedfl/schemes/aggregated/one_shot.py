@@ -19,22 +19,16 @@ from codedfl.schemes.aggregated.secagg import SECAGG_REASON, check_threshold, se
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import (
     Device,
-    Exposure,
     Leakage,
     Message,
     Public,
+    Restored,
     Round,
     Scheme,
     Server,
-    StandingServer,
-    SummedServer,
-    Transcript,
     Work,
 )
 from codedfl.schemes.sealing import Formats, check_bounds
-from codedfl.security.views.kinds import SummedRepliesView
-from codedfl.security.views.sealed import as_seen, sealed_exposures, sealed_pair
-from codedfl.security.views.secagg import replayed
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -80,7 +74,7 @@ class GramDevice(Device):
 
 
 @final
-class OneShotServer(SummedServer, StandingServer):
+class OneShotServer(Server):
     """Opens the sums once, and computes every gradient from them."""
 
     def __init__(self, public: Public, formats: Formats, threshold: Threshold) -> None:
@@ -92,7 +86,7 @@ class OneShotServer(SummedServer, StandingServer):
         self._known: dict[str, Float[np.ndarray, "..."]] = {}
         self._gram = np.zeros((0, 0))
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Begin the sums if they are not known; else ask nobody."""
         self._model = model.astype(self._public.dtype).astype(np.float64)
         self._sum = None
@@ -106,24 +100,11 @@ class OneShotServer(SummedServer, StandingServer):
         }
         proper = dict.fromkeys(requests, reply)
         self._sum = MaskedSum(epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper)
-        return Round(epoch, self._sum.begin(), expected=self._sum.expected)
-
-    @property
-    def quorum(self) -> int:
-        """All devices, as long as the sums are not known."""
-        return 0 if self._sum is None else self._sum.quorum
-
-    @property
-    def least(self) -> int:
-        """As many as the threshold says."""
-        return 0 if self._sum is None else self._sum.least
+        return self._sum.begin()
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
         """Go on with the sums."""
-        requests = None if self._sum is None else self._sum.follow_up(replies)
-        if self._sum is None or requests is None:
-            return None
-        return Round(epoch, requests, expected=self._sum.expected)
+        return None if self._sum is None else self._sum.follow_up(replies)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Open the sums if they are not known, and return the gradient that they give."""
@@ -150,15 +131,15 @@ class OneShotServer(SummedServer, StandingServer):
         """Return the sums; where devices were lost, the sums over the others, scaled to all data points."""
         return self._gram, self._known["moments"]
 
-    def memory(self) -> Message:
+    def state(self) -> Message:
         """Return the sums: no device is asked for them again."""
         return self._known
 
-    def reopen(self, memory: Message) -> Sequence[Round]:
-        """Take the sums back; no question is open."""
-        if memory:
-            self._know(memory)
-        return ()
+    def restore(self, state: Message) -> Restored:
+        """Take the sums back; no round is open."""
+        if state:
+            self._know(state)
+        return Restored()
 
 
 @final
@@ -168,17 +149,20 @@ class OneShot(Scheme[OneShotOptions]):
     name = "one-shot"
     options_type = OneShotOptions
     exact = True
-    follows_timing = False
     sums = True
     solver = "closed-form"
     verdict = "holds"
-    because = SECAGG_REASON
+    verdict_reason = SECAGG_REASON
 
     def check(self) -> None:
         """Refuse a fleet that is too small, and data that the ring cannot hold."""
         check_threshold(self.name, None, self.public.devices)
-        self.threshold = Threshold(self.options.threshold)
         _ = self.formats
+
+    @property
+    def threshold(self) -> Threshold:
+        """How many devices' shares open the sums."""
+        return Threshold(self.options.threshold)
 
     @cached_property
     def formats(self) -> Formats:
@@ -206,18 +190,3 @@ class OneShot(Scheme[OneShotOptions]):
     def leakage(self) -> Leakage:
         """Two sums."""
         return secagg_leakage(self.public, self.threshold, "Gram matrices and moments")
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return two devices' masked matrices as the server sees them, and the sum that it opens."""
-        form = self.formats.gram
-        masked = {entry.device: entry.reply["gram"] for entry in transcript.asked if "envelopes" in entry.request}
-        words = [as_seen(form.ring, unpack_upper(masked[device])) for device in (0, 1)]
-        survivors, opened = replayed(transcript, self.threshold, form.ring)
-        share = shards[0].samples / sum(shards[device].samples for device in survivors)
-        total = share * unpack_upper(form.decode_sum(opened["gram"]))
-        view = SummedRepliesView(np.eye(len(total))[None], total[None])
-        return [
-            *sealed_exposures(form, words[0], 0, shards[0].gram),
-            sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram)),
-            Exposure(view, 0, shards[0].gram),
-        ]

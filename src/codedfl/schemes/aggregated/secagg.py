@@ -1,7 +1,7 @@
 """Secure aggregation round another scheme: the server is given the sum of all replies, and none of its own.
 
-Any scheme whose gradient depends on who replied and on the sum of the replies can stand inside (``AddingScheme``). Its
-replies, numbers rounded to fixed point in Z_2^64 or residues as they are, travel under the masks of
+Any scheme whose gradient depends on who replied and on the sum of the replies can stand inside: ``Scheme.reply_sum`` is
+not None. Its replies, numbers rounded to fixed point in Z_2^64 or residues as they are, travel under the masks of
 ``schemes.aggregated.server``; what opens is the exact sum. To the inner server it is passed as the reply of the first
 device that is in it, beside zeros from all others.
 
@@ -10,8 +10,8 @@ The inner scheme's own options are those of its own table in the scenario, ``[sc
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any, ClassVar, final
+from dataclasses import replace
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
@@ -21,51 +21,28 @@ from codedfl.errors import ScenarioError, TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.aggregated.costs import question_costs
-from codedfl.schemes.aggregated.device import (
-    SUM_BITS,
-    MaskedDevice,
-    SharingMaskedDevice,
-    form_message,
-    number_form,
-)
+from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import (
-    AddingScheme,
     Device,
-    Exposure,
     Layout,
     Leakage,
     Message,
-    PlacingServer,
     Public,
+    ReplySum,
+    Restored,
     Round,
     Scheme,
     Server,
-    SharingDevice,
-    SharingScheme,
-    SharingServer,
-    Transcript,
-    Transfer,
+    Sharing,
+    Stage,
     Work,
 )
-from codedfl.schemes.plain.conventional import Conventional
 from codedfl.schemes.sealing import check_bounds
-from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.security.views.secagg import masked_exposures, summed_exposures
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-__all__ = [
-    "SECAGG_REASON",
-    "SecAgg",
-    "SecAggOptions",
-    "SecAggSettings",
-    "SharingSecAgg",
-    "Wrapper",
-    "around",
-    "check_threshold",
-    "secagg_leakage",
-]
+__all__ = ["SECAGG_REASON", "SecAgg", "SecAggOptions", "check_threshold", "secagg_leakage"]
 
 SECAGG_REASON = (
     "The server opens sums only: masks that devices agree on (X25519, AES-256) hide every single reply as long as the "
@@ -118,75 +95,44 @@ class SecAggOptions(SchemeOptions):
         check_threshold("secagg", self.threshold, devices)
 
 
-class SecAggSettings(SchemeOptions):
-    """The options of the wrapper and of the scheme inside, from their tables in the scenario."""
-
-    own: SecAggOptions = setting()
-    inside: SchemeOptions = setting()
-
-
+@final
 class SecAggServer(Server):
     """Asks for masked replies, opens their sum, and lets the inner server combine it."""
 
-    def __init__(self, scheme: AddingScheme[Any], threshold: Threshold, inner: Server) -> None:
-        self._scheme = scheme
+    def __init__(self, reply_sum: ReplySum, threshold: Threshold, inner: Server, *, averages: bool) -> None:
+        """``averages``: the inner server can do with any replies."""
+        self._reply_sum = reply_sum
+        self._averages = averages
         self._threshold = threshold
         self._inner = inner
-        self._round = Round(0, {})
         self._sum: MaskedSum | None = None
         self._form: FixedPoint | None = None
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Let the inner server say who is asked what, and begin a sum over these; one alone is asked as it is."""
-        self._round = self._inner.broadcast(epoch, model)
-        requests = self._round.requests
+        question = self._inner.ask(epoch, model)
+        requests = question.requests
         if len(requests) < 2:
             self._sum = None
-            return self._round
+            return question
         kinds = {id(request): request for request in requests.values()}.values()
-        ring, self._form = self._format([self._scheme.reply_sum(epoch, request) for request in kinds])
+        ring, self._form = _format([self._reply_sum(epoch, request) for request in kinds], len(requests))
         told = {} if self._form is None else form_message(self._form.data_bits)
         self._sum = MaskedSum(
             epoch,
             {device: {**request, **told} for device, request in requests.items()},
             self._threshold,
             ring,
-            awaited=self._inner.quorum,
-            needed=0 if self._scheme.averages else self._inner.least,
-            proper=_masked(self._round.expected, ring),
+            awaited=question.quorum,
+            needed=0 if self._averages else question.least,
+            proper=_masked(question.expected, ring),
+            deadline=question.deadline,
         )
-        return Round(epoch, self._sum.begin(), self._round.point, expected=self._sum.expected)
-
-    def _format(self, kinds: Sequence[Ring | float]) -> tuple[Ring, FixedPoint | None]:
-        """Return the ring to add in; where replies are numbers, with steps so fine that their sum is sure to fit."""
-        if isinstance(kinds[0], Ring):
-            return kinds[0], None
-        bound = max(float(kind) for kind in kinds if not isinstance(kind, Ring))
-        if not bound <= LARGEST:
-            raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
-        _, exponent = math.frexp(max(bound, 1 / LARGEST))  # the bound is below 2^exponent
-        return Z_64, number_form(SUM_BITS - exponent, len(self._round.requests))
-
-    @property
-    def quorum(self) -> int:
-        """How many replies to the newest question are awaited."""
-        return self._inner.quorum if self._sum is None else self._sum.quorum
-
-    @property
-    def least(self) -> int:
-        """How many will do when no more come."""
-        return self._inner.least if self._sum is None else self._sum.least
+        return replace(self._sum.begin(), point=question.point)
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
         """Go on with the protocol; the third question is the inner one, with its deadline."""
-        if self._sum is None:
-            return None
-        requests = self._sum.follow_up(replies)
-        if requests is None:
-            return None
-        proper = any("envelopes" in request for request in requests.values())
-        deadline = self._round.deadline if proper else None
-        return Round(epoch, requests, deadline=deadline, expected=self._sum.expected)
+        return None if self._sum is None else self._sum.follow_up(replies)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Open the sum, and let the inner server combine it as one device's reply beside zeros."""
@@ -200,9 +146,44 @@ class SecAggServer(Server):
         first, *others = self._sum.survivors
         return self._inner.combine(epoch, {first: total, **dict.fromkeys(others, nothing)}, work)
 
+    def set_up(self) -> Sequence[Stage]:
+        """Set up as the inner server does."""
+        return self._inner.set_up()
+
+    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
+        """Decide as the inner server does."""
+        return self._inner.after_epoch(epoch, reply_seconds, lost)
+
+    def receive(self, sender: int, parcel: Message) -> None:
+        """Take in for the inner server."""
+        self._inner.receive(sender, parcel)
+
+    def state(self) -> Message:
+        """Return the inner server's state; sums are begun and ended within an epoch."""
+        return self._inner.state()
+
+    def restore(self, state: Message) -> Restored:
+        """Restore the inner server."""
+        return self._inner.restore(state)
+
+    def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]] | None:
+        """Return what the inner server knows."""
+        return self._inner.totals()
+
+
+def _format(kinds: Sequence[Ring | float], summands: int) -> tuple[Ring, FixedPoint | None]:
+    """Return the ring to add in; where replies are numbers, with steps so fine that their sum is sure to fit."""
+    if isinstance(kinds[0], Ring):
+        return kinds[0], None
+    bound = max(float(kind) for kind in kinds if not isinstance(kind, Ring))
+    if not bound <= LARGEST:
+        raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
+    _, exponent = math.frexp(max(bound, 1 / LARGEST))  # the bound is below 2^exponent
+    return Z_64, number_form(SUM_BITS - exponent, summands)
+
 
 def _masked(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layout] | None:
-    """Return what replies look like under masks: residues of the ring, in the same shapes."""
+    """Return the layouts of replies under masks: residues of the ring, in the same shapes."""
     if expected is None:
         return None
     return {
@@ -210,71 +191,39 @@ def _masked(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layo
     }
 
 
-class SharingSecAggServer(SecAggServer, SharingServer):
-    """The same round a server that moves data between epochs."""
-
-    _inner: SharingServer
-
-    def after_epoch(self, reply_seconds: Mapping[int, float]) -> Sequence[Transfer]:
-        """Decide as the inner server does."""
-        return self._inner.after_epoch(reply_seconds)
-
-    def memory(self) -> Message:
-        """Remember what the inner server must; sums are begun and ended within an epoch."""
-        return self._inner.memory()
-
-    def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
-        """Take over as the inner server does."""
-        return self._inner.resume(moved, memory)
-
-
 @final
-class PlacingSecAggServer(SharingSecAggServer, PlacingServer):
-    """The same round a server that also has devices send to each other before the first epoch."""
-
-    def __init__(self, scheme: AddingScheme[Any], threshold: Threshold, inner: SharingServer) -> None:
-        super().__init__(scheme, threshold, inner)
-        if not isinstance(inner, PlacingServer):
-            raise TypeError(f"{type(inner).__name__} places nothing")
-        self._placing: PlacingServer = inner
-
-    def stages(self) -> Sequence[Sequence[Transfer]]:
-        """Set up as the inner server does."""
-        return self._placing.stages()
-
-    def receive(self, sender: int, parcel: Message) -> None:
-        """Take in for the inner server."""
-        self._placing.receive(sender, parcel)
-
-    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
-        """Repair as the inner server does."""
-        return self._placing.repair(lost)
-
-    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
-        """Take back what the inner server had remembered."""
-        return self._placing.recall(memory)
-
-
-class Wrapper(Scheme[SecAggSettings]):
-    """What the wrapper is and promises, whatever stands inside; ``around`` makes its class for an inner scheme."""
+class SecAgg(Scheme[SecAggOptions]):
+    """The inner scheme with every reply under masks that cancel in the sum; it promises what that one promises."""
 
     name = "secagg"
     options_type = SecAggOptions
-    exact = Conventional.exact
-    follows_timing = Conventional.follows_timing
     verdict = "holds"
-    because = SECAGG_REASON
-    inside: ClassVar[type[AddingScheme[Any]]] = Conventional
+    verdict_reason = SECAGG_REASON
+
+    @property
+    def inner(self) -> Scheme[Any]:
+        """The inner scheme."""
+        return self.wrapped[0]
 
     def check(self) -> None:
-        """Make the scheme inside; it refuses what does not fit it."""
+        """Refuse what does not fit the scheme inside."""
         check_threshold(self.name, None, self.public.devices)
-        self.inner = self.inside(self.public, self.options.inside)
-        self.threshold = Threshold(self.options.own.threshold)
+        self.inner.check()
 
-    def masked(self, index: int) -> tuple[Any, float, Threshold]:
-        """Return what a device must know to mask: how large sums get, its share of all data points, the threshold."""
-        return self.inner.reply_sum, self.public.samples[index] / sum(self.public.samples), self.threshold
+    @property
+    def threshold(self) -> Threshold:
+        """How many devices' shares open a sum."""
+        return Threshold(self.options.threshold)
+
+    @property
+    def exact(self) -> bool:
+        """As the inner scheme."""
+        return self.inner.exact
+
+    @property
+    def follows_timing(self) -> bool:
+        """As the inner scheme."""
+        return self.inner.follows_timing
 
     @property
     def survives_losses(self) -> int:
@@ -282,75 +231,42 @@ class Wrapper(Scheme[SecAggSettings]):
         spare = self.public.devices - self.threshold.of(self.public.devices)
         return spare if self.inner.averages else min(self.inner.survives_losses, spare)
 
-    def leakage(self) -> Leakage:
-        """Sums only; what devices and eavesdroppers see of parcels is as in the inner scheme."""
-        found = secagg_leakage(self.public, self.threshold, "replies")
-        if not issubclass(self.inside, SharingScheme):
-            return found
-        inner = self.inner.leakage()
-        return Leakage(server=found.server, devices=inner.devices, eavesdropper=inner.eavesdropper)
+    @property
+    def uploads(self) -> bool:
+        """As the inner scheme."""
+        return self.inner.uploads
 
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Masked replies as the server sees them, in every view of the inner scheme, and the sums that it opens."""
-        found = masked_exposures(self.inner, transcript, shards)
-        return [*found, *summed_exposures(self.inner, self.threshold, transcript, shards)]
+    @property
+    def sharing(self) -> Sharing | None:
+        """As the inner scheme, in four rounds an epoch."""
+        inner = self.inner.sharing
+        return None if inner is None else replace(inner, rounds=self._rounds)
 
+    def _rounds(self, active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
+        """Return four rounds, whose sizes grow with the number of active devices; one device alone is asked once."""
+        return (alone,) if active < 2 else question_costs(active, self.threshold, alone, reply)
 
-class SecAgg(Wrapper):
-    """The inner scheme with every reply under masks that cancel in the sum."""
+    @property
+    def _reply_sum(self) -> ReplySum:
+        if self.inner.reply_sum is None:
+            raise TypeError(f"replies of '{self.inner.name}' do not add up")
+        return self.inner.reply_sum
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device of the inner scheme, behind masks; data beyond the agreed bounds is refused."""
         check_bounds(self.public, shard)
-        return MaskedDevice(index, self.inner.device(index, shard), *self.masked(index))
+        share = self.public.samples[index] / sum(self.public.samples)
+        inner, alone = self.inner.device(index, shard), self.inner.sharing is not None
+        return MaskedDevice(index, inner, self._reply_sum, share, self.threshold, alone=alone)
 
     def server(self) -> Server:
         """Prepare the server round that of the inner scheme."""
-        return SecAggServer(self.inner, self.threshold, self.inner.server())
+        return SecAggServer(self._reply_sum, self.threshold, self.inner.server(), averages=self.inner.averages)
 
-
-class SharingSecAgg(Wrapper, SharingScheme[SecAggSettings]):
-    """The same where the inner scheme moves data between devices."""
-
-    def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device of the inner scheme, behind masks."""
-        inner = self.inner.device(index, shard)
-        if not isinstance(inner, SharingDevice):
-            raise TypeError(f"{type(inner).__name__} does not share")
-        return SharingMaskedDevice(index, inner, *self.masked(index))
-
-    def server(self) -> Server:
-        """Prepare the server round that of the inner scheme."""
-        inner = self.inner.server()
-        if not isinstance(inner, SharingServer):
-            raise TypeError(f"{type(inner).__name__} does not share")
-        kind = PlacingSecAggServer if isinstance(inner, PlacingServer) else SharingSecAggServer
-        return kind(self.inner, self.threshold, inner)
-
-    @property
-    def _sharing(self) -> SharingScheme[Any]:
-        inner: Any = self.inner
-        return inner  # type: ignore[no-any-return]
-
-    def policy(self) -> SharingPolicy:
-        """Return the sharing policy of the inner scheme."""
-        return self._sharing.policy()
-
-    @property
-    def parallel_reception(self) -> bool:
-        """As the inner scheme has it."""
-        return self._sharing.parallel_reception
-
-    def questions(self, active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
-        """Four questions, whose sizes grow with the number of active devices; one device alone is asked once."""
-        if active < 2:
-            return (alone,)
-        return question_costs(active, self.threshold, alone, reply)
-
-
-@cache
-def around(inside: type[AddingScheme[Any]]) -> type[Wrapper]:
-    """Return the class of the wrapper round a scheme: it promises what that one promises."""
-    base: type[Wrapper] = SharingSecAgg if issubclass(inside, SharingScheme) else SecAgg
-    facts = {"inside": inside, "exact": inside.exact, "follows_timing": inside.follows_timing}
-    return type(base.__name__, (base,), {**facts, "__doc__": base.__doc__, "__module__": base.__module__})
+    def leakage(self) -> Leakage:
+        """Sums only; what devices and eavesdroppers see of parcels is as in the inner scheme."""
+        found = secagg_leakage(self.public, self.threshold, "replies")
+        if self.inner.sharing is None:
+            return found
+        inner = self.inner.leakage()
+        return Leakage(server=found.server, devices=inner.devices, eavesdropper=inner.eavesdropper)

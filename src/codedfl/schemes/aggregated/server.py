@@ -22,12 +22,11 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt, UInt8
 
-from codedfl.cipher.masks import AgreementKey, SecretSharing, add_mask
-from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES
-from codedfl.cipher.masks.shamir import LIMBS
+from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES, AgreementKey, add_mask
+from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
 from codedfl.cipher.seals import Domain, Ring
 from codedfl.errors import CipherError
-from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.contract import Layout, Message, Round, Work
 
 __all__ = ["MASK", "MaskedSum", "Threshold", "number_of"]
 
@@ -64,8 +63,8 @@ def number_of(device: int) -> int:
 class MaskedSum:
     """One sum, from the first question to the result.
 
-    ``requests`` are the questions proper. Of the masked replies ``awaited`` are waited for, and ``needed`` will do when
-    no more come; t at least. ``proper`` says what they look like.
+    ``requests`` are the questions proper. Of the masked replies ``awaited`` are waited for until the ``deadline``, and
+    ``needed`` suffice when no more come; t at least. ``proper`` gives their layouts.
     """
 
     def __init__(
@@ -78,9 +77,11 @@ class MaskedSum:
         awaited: int,
         needed: int,
         proper: Mapping[int, Layout] | None = None,
+        deadline: float | None = None,
     ) -> None:
         self._epoch = epoch
         self._proper = proper
+        self._deadline = deadline
         self._requests = requests
         self._ring = ring
         self._t = threshold.of(len(requests))
@@ -93,29 +94,12 @@ class MaskedSum:
         self._masked: Mapping[int, Message] = {}
 
     @property
-    def quorum(self) -> int:
-        """How many replies to the newest question are awaited: all, but for the third and, if devices may go, the last.
-
-        Any t shares open a sum; where all devices are needed anyway, all are awaited to the end.
-        """
-        asked = len(self._asked)
-        if self._stage == 2:
-            return min(self._awaited, asked)
-        return self._t if self._stage == 3 and self._needed < len(self._requests) else asked
-
-    @property
-    def least(self) -> int:
-        """How many will do when no more come."""
-        return self._t if self._stage == 3 else self._needed
-
-    @property
     def survivors(self) -> tuple[int, ...]:
         """The devices whose replies are in the sum."""
         return tuple(sorted(self._masked))
 
-    @property
-    def expected(self) -> dict[int, Layout] | None:
-        """What replies to the newest question look like; None if nobody said so of the masked ones."""
+    def _expected(self) -> dict[int, Layout] | None:
+        """Return the layout of the replies to the newest question; None if that of the masked ones is not given."""
         if self._stage == 2:
             return None if self._proper is None else {device: self._proper[device] for device in self._asked}
         others, members = len(self._asked) - 1, len(self._members)
@@ -124,18 +108,34 @@ class MaskedSum:
         shares = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
         return dict.fromkeys(self._asked, (keys, envelopes, {}, shares)[self._stage])
 
-    def begin(self) -> dict[int, Message]:
+    def begin(self) -> Round:
         """Ask for keys; how many are asked tells the threshold."""
         message = {"asked": np.array(len(self._asked), np.int32)}
-        return dict.fromkeys(self._asked, message)
+        return self._round(dict.fromkeys(self._asked, message))
 
-    def follow_up(self, replies: Mapping[int, Message]) -> dict[int, Message] | None:
-        """Return the next question, given the replies to the one before; None when the sum can be opened."""
+    def follow_up(self, replies: Mapping[int, Message]) -> Round | None:
+        """Return the next round, given the replies to the one before; None when the sum can be opened.
+
+        The third round asks for the replies proper; the last has its survivors' shares.
+        """
         if self._stage == 3:
             return None
         self._asked = tuple(sorted(replies))
         self._stage += 1
-        return (self._pass_keys, self._pass_envelopes, self._ask_shares)[self._stage - 1](replies)
+        return self._round((self._pass_keys, self._pass_envelopes, self._ask_shares)[self._stage - 1](replies))
+
+    def _round(self, requests: Mapping[int, Message]) -> Round:
+        """Await all replies, but for the third round and, if devices may go, the last.
+
+        Any t shares open a sum; where all devices are needed anyway, all are awaited to the end.
+        """
+        quorum, least = len(requests), self._needed
+        if self._stage == 2:
+            quorum = min(self._awaited, quorum)
+        elif self._stage == 3:
+            quorum, least = self._t if self._needed < len(self._requests) else quorum, self._t
+        deadline = self._deadline if self._stage == 2 else None
+        return Round(self._epoch, requests, quorum=quorum, least=least, deadline=deadline, expected=self._expected())
 
     def _pass_keys(self, replies: Mapping[int, Message]) -> dict[int, Message]:
         self._keys = {device: replies[device]["keys"] for device in self._asked}

@@ -6,9 +6,9 @@ import numpy as np
 from jaxtyping import UInt64
 
 from codedfl.cipher.seals import FIELD_48, PadLedger, packed_size, seal, unpack_upper
-from codedfl.codes import GradientCode
-from codedfl.schemes.contract import Message, SharingDevice, Work
-from codedfl.schemes.sealing import Formats, product
+from codedfl.codes.gradient_code import GradientCode
+from codedfl.schemes.contract import Device, Message, Work
+from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.task import Shard
 
@@ -27,7 +27,7 @@ def split(
 
 
 @final
-class CodedPaddedDevice(SharingDevice):
+class CodedPaddedDevice(Device):
     """Owner of one part, and holder of one combination of the parts of its window."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, code: GradientCode) -> None:
@@ -52,7 +52,9 @@ class CodedPaddedDevice(SharingDevice):
             return {"moments": FIELD_48.to_wire(moments)}
         if self._held is None:
             self._held = unpack_upper(triangle)
-        return {"product": FIELD_48.to_wire(product(FIELD_48, FIELD_48.from_wire(request["model"]), self._held, work))}
+        model = FIELD_48.from_wire(request["model"])
+        work.macs += model.size * self._held.shape[1]
+        return {"product": FIELD_48.to_wire(FIELD_48.product(model, self._held))}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return the padded data, the same for every recipient; the first grant holds the seed of the pad."""

@@ -37,28 +37,25 @@ from jaxtyping import Float
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.coded.parity_device import Batch, ParityDevice, Secrets
+from codedfl.schemes.coded.parity_device import Batch, ParityDevice
 from codedfl.schemes.contract import (
     SERVER,
     Device,
-    Exposure,
     Leakage,
     Message,
-    PlacingServer,
     Public,
+    Restored,
     Round,
     Scheme,
     Server,
-    Transcript,
+    Stage,
     Transfer,
     Work,
     message_bits,
 )
 from codedfl.schemes.plain.minibatch import batch_rows
-from codedfl.security.transcript import reply_series
-from codedfl.security.views.kinds import ParityView
 from codedfl.settings import setting
-from codedfl.task import Shard, gram
+from codedfl.task import Shard
 
 __all__ = ["Parity"]
 
@@ -89,7 +86,7 @@ class ParityOptions(SchemeOptions):
 
 
 @final
-class ParityServer(PlacingServer):
+class ParityServer(Server):
     """Adds up parity data, waits until the deadline, and fills in for the rest."""
 
     def __init__(self, public: Public, allocations: Sequence[Allocation], batches: Sequence[Sequence[Batch]]) -> None:
@@ -97,7 +94,6 @@ class ParityServer(PlacingServer):
         self._allocations = allocations
         self._batches = batches
         self._gone: set[int] = set()
-        self._asked = self._workers(1)
         self._model = np.zeros((public.features, public.outputs), public.dtype)
         self._parity = [self._empty(max(batch.parity.stop for batch in each)) for each in batches]
 
@@ -107,16 +103,15 @@ class ParityServer(PlacingServer):
         )
         return features, targets
 
-    def stages(self) -> Sequence[Sequence[Transfer]]:
+    def set_up(self) -> Sequence[Stage]:
         """Let every device upload parity data of every batch in which one of its points has a weight."""
-        return [
-            [
-                Transfer(device, SERVER, None, {"batch": np.array(number, np.int32)})
-                for number, each in enumerate(self._batches)
-                for device, batch in enumerate(each)
-                if batch.weighted > 0
-            ]
+        transfers = [
+            Transfer(device, SERVER, {"batch": np.array(number, np.int32)})
+            for number, each in enumerate(self._batches)
+            for device, batch in enumerate(each)
+            if batch.weighted > 0
         ]
+        return [Stage(transfers)]
 
     def receive(self, sender: int, parcel: Message) -> None:
         """Add to the parity data of a batch."""
@@ -125,29 +120,14 @@ class ParityServer(PlacingServer):
         for total, more in zip(self._parity[number], (parcel["features"], parcel["targets"]), strict=True):
             total[rows] += more
 
-    def _workers(self, epoch: int) -> list[int]:
-        """Return who has a load in an epoch and is still there."""
-        loads = self._allocations[(epoch - 1) % len(self._allocations)].loads
-        return [int(device) for device in np.flatnonzero(loads) if int(device) not in self._gone]
-
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask everyone who has a load, until the deadline of this batch."""
-        self._asked, self._model = self._workers(epoch), model.astype(self._public.dtype)
-        deadline = self._allocations[(epoch - 1) % len(self._allocations)].deadline
-        message = {"model": self._model}
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask everyone who has a load and is still there, until the deadline of this batch."""
+        self._model = model.astype(self._public.dtype)
+        allocation = self._allocations[(epoch - 1) % len(self._allocations)]
+        asked = [device for device in np.flatnonzero(allocation.loads).tolist() if device not in self._gone]
         reply = {"gradient": self._public.model_layout}
-        expected = dict.fromkeys(self._asked, reply)
-        return Round(epoch, dict.fromkeys(self._asked, message), deadline=deadline, expected=expected)
-
-    @property
-    def quorum(self) -> int:
-        """All who were asked: then nobody waits for the deadline."""
-        return len(self._asked)
-
-    @property
-    def least(self) -> int:
-        """One: without any device, nothing would be learned but the parity data."""
-        return 1
+        # at least one reply: without any device, nothing would be learned but the parity data
+        return Round.same(epoch, asked, {"model": self._model}, reply, least=1, deadline=allocation.deadline)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies and the gradient of the parity data, and divide by the points of the batch."""
@@ -158,19 +138,18 @@ class ParityServer(PlacingServer):
             total += replies[device]["gradient"]
         return np.asarray(total / sum(batch.points for batch in self._batches[number]))
 
-    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
+    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> None:
         """Ask the lost no more; nobody else has their data."""
         self._gone |= set(lost)
-        return ()
 
-    def memory(self) -> Message:
+    def state(self) -> Message:
         """Return who is gone; the parity data are uploaded again."""
         return {"gone": np.array(sorted(self._gone), np.int64)}
 
-    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
+    def restore(self, state: Message) -> Restored:
         """Take back who is gone; nothing was sent beside the set-up."""
-        self._gone = {int(device) for device in memory["gone"]}
-        return ()
+        self._gone = {int(device) for device in state["gone"]}
+        return Restored()
 
 
 @final
@@ -183,7 +162,7 @@ class Parity(Scheme[ParityOptions]):
     follows_timing = True
     uploads = True
     verdict = "not encrypted"
-    because = (
+    verdict_reason = (
         "Nothing is encrypted: the server reads the gradients of every device, and its parity data tell who is in the "
         "data of a device."
     )
@@ -273,28 +252,3 @@ class Parity(Scheme[ParityOptions]):
             devices="nothing of each other but what the models tell: the summed gradients",
             eavesdropper="every gradient and all parity data on the links it taps, unless the transport is encrypted",
         )
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return the server's views of the first batch: gradients of one device, and the parity data that say most."""
-        return [*self._replies(transcript, shards), *self._parity_data(transcript, shards)]
-
-    def _replies(self, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-        for everything in transcript.series():
-            entries = [entry for entry in everything if (entry.epoch - 1) % self.options.parts == 0]
-            if entries:
-                device = entries[0].device
-                at_zero = transcript.first(device).reply["gradient"]
-                view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=at_zero)
-                rows = Secrets(self.options.seed, device, 0, self.batches[0][device]).worked
-                return [Exposure(view, device, gram(shards[device].x[rows]))]
-        return []
-
-    def _parity_data(self, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-        entries = [entry for entry in transcript.sent if int(entry.parcel["batch"]) == 0]
-        if not entries:
-            return []
-        entry = max(entries, key=lambda entry: self.batches[0][entry.sender].mass)
-        batch, device = self.batches[0][entry.sender], entry.sender
-        view = ParityView(entry.parcel["features"], entry.parcel["targets"], batch.weighted, batch.mass)
-        points = shards[device].x[Secrets(self.options.seed, device, 0, batch).weighted]
-        return [Exposure(view, device, gram(points), points=points)]

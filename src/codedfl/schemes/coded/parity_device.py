@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from codedfl.schemes.contract import Message, SharingDevice, Work
+from codedfl.schemes.contract import Device, Message, Work
 from codedfl.task import Shard
 
 __all__ = ["Batch", "ParityDevice", "Secrets"]
@@ -82,7 +82,7 @@ class Secrets:
 
 
 @final
-class ParityDevice(SharingDevice):
+class ParityDevice(Device):
     """Keeps its data to itself but for parity data; works on as many points of a batch as it was given."""
 
     def __init__(
@@ -112,7 +112,3 @@ class ParityDevice(SharingDevice):
         generator = secrets.generator(x.dtype, encoding)
         features, targets = encoding.product(generator, x), encoding.product(generator, y)
         return {"batch": grant["batch"], "features": features, "targets": targets}
-
-    def absorb(self, parcel: Message, work: Work) -> None:
-        """Refuse: parity data go to the server."""
-        raise RuntimeError(f"device {self._index} takes no parcels")

@@ -25,26 +25,21 @@ from codedfl.cipher.seals import FIELD_31
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, Layout, SealedCodedDevice
+from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
 from codedfl.schemes.contract import (
     Device,
-    Exposure,
     Leakage,
     Message,
-    PlacingServer,
     Public,
     Round,
     Scheme,
-    Server,
-    Transcript,
+    Stage,
     Transfer,
     Work,
 )
-from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, product
+from codedfl.schemes.sealing import Formats, check_bounds
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
-from codedfl.security.transcript import Asked
-from codedfl.security.views.kinds import RepliesView
-from codedfl.security.views.sealed import as_seen, from_models, sealed_exposures, sealed_pair
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -88,24 +83,16 @@ class SealedCodedOptions(SchemeOptions):
 
 
 @final
-class SealedCodedServer(PlacingServer):
+class SealedCodedServer(PaddedServer):
     """Hands out seeds, decodes any K replies, and takes the pads away."""
 
     def __init__(self, public: Public, formats: Formats, layout: Layout, workers: Workers) -> None:
-        self._public = public
-        self._formats = formats
+        super().__init__(public, formats, workers.chosen)
         self._layout = layout
         self._first_workers = workers
-        self._workers = list(workers.chosen)
-        self._gone: set[int] = set()
         self._replacement: int | None = None
-        self._products = PointedProducts(formats.gram, public)
-        self._quorum = layout.bands.bands
-        self._first = np.zeros((public.features, public.outputs))
-        self._pads = np.zeros((public.features, public.features), np.uint32)
-        self._moment_pads = np.zeros((public.features, public.outputs), np.uint32)
 
-    def stages(self) -> Sequence[Sequence[Transfer]]:
+    def set_up(self) -> Sequence[Stage]:
         """Seal and add up; exchange blocks; spread coded blocks. In each, senders take recipients in turn."""
         grants = [fresh_grant(0) for _ in range(self._public.devices)]
         self.add_pads(grants)
@@ -118,15 +105,14 @@ class SealedCodedServer(PlacingServer):
                 seed, grants[sender] = grants[sender], {}
                 pieces.append(_transfer(sender, target, PIECE, seed))
         blocks = [_transfer(a, b, BLOCK) for a, b in turns if a < bands.bands and b in bands.held_by(a)]
-        return [pieces, blocks, self._spread(turns)]
-
-    def _spread(self, turns: Sequence[tuple[int, int]]) -> list[Transfer]:
         chosen = set(self._first_workers.chosen)
-        return [_transfer(a, w, PART) for a, w in turns if a < self._layout.bands.bands and w in chosen]
+        parts = [_transfer(a, w, PART) for a, w in turns if a < bands.bands and w in chosen]
+        return [Stage(pieces), Stage(blocks), Stage(parts)]
 
     def add_pads(self, grants: Sequence[Message]) -> None:
         """Add up all pads, piece by piece, and put the sum together as devices put together the data."""
         bands = self._layout.bands
+        self._pads = np.zeros((self._public.features,) * 2, np.uint32)
         for number in range(bands.bands):
             total = np.zeros(bands.size(number), np.uint32)
             for device, grant in enumerate(grants):
@@ -136,96 +122,72 @@ class SealedCodedServer(PlacingServer):
                 self._pads[bands.band(number), bands.band(other)] = block
                 self._pads[bands.band(other), bands.band(number)] = block.T
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask those who added for the moments, then the workers for products."""
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask those who added for the moments, then the workers for products, any K of which suffice."""
         if epoch == 1:
             return self._ask_moments(model)
-        self._quorum, workers = self._layout.code.K, sorted(self._workers)
+        workers = sorted(self._workers)
         message = {"model": self._products.ask(model)}
         reply = {"product": (FIELD_31.dtype, (self._public.outputs, self._layout.width))}
-        return Round(
-            epoch, dict.fromkeys(workers, message), self._products.point, expected=dict.fromkeys(workers, reply)
-        )
+        quorum, point = self._layout.code.K, self._products.point
+        return Round.same(epoch, workers, message, reply, point=point, quorum=quorum)
 
     def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
         bands = self._layout.bands
-        self._quorum, adders = bands.bands, range(bands.bands)
-        shapes = {device: (bands.height(device), self._public.outputs) for device in adders}
+        shapes = {device: (bands.height(device), self._public.outputs) for device in range(bands.bands)}
         expected = {device: {"moments": (FIELD_31.dtype, shape)} for device, shape in shapes.items()}
-        return Round(1, {device: {} for device in adders}, np.zeros_like(model), expected=expected)
+        return Round(1, {device: {} for device in shapes}, np.zeros_like(model), expected=expected)
 
-    @property
-    def quorum(self) -> int:
-        """All who added, then any K workers."""
-        return self._quorum
+    def decoded_moments(self, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "d c"]:
+        """Put the bands together."""
+        return np.concatenate([replies[device]["moments"] for device in sorted(replies)])
 
-    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Decode any K replies and take the pads away."""
-        samples = sum(self._public.samples)
-        if epoch == 1:
-            total = np.concatenate([replies[device]["moments"] for device in sorted(replies)])
-            self._first = self._formats.moments.decode_sum(FIELD_31.subtract(total, self._moment_pads))
-            return np.asarray(self._first / samples)
-        total = self.opened(self._products.asked, replies, work)
-        return np.asarray((self._first + self._products.take(total)) / samples)
-
-    def opened(
-        self, model: UInt32[np.ndarray, "c d"], replies: Mapping[int, Message], work: Work
-    ) -> UInt32[np.ndarray, "c d"]:
-        """Decode the product of a model with the sum of all data from any K replies."""
+    def decoded(self, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "c d"]:
+        """Decode any K replies."""
         code, d = self._layout.code, self._public.features
         which = sorted(replies)[: code.K]
-        parts = [replies[device]["product"] for device in which]
-        total = np.ascontiguousarray(np.concatenate(code.decode(which, parts), axis=1)[:, :d])
-        work.add(code.K * code.K * parts[0].size)
-        return FIELD_31.subtract(total, product(FIELD_31, model, self._pads, work))
+        parts = np.stack([replies[device]["product"] for device in which])
+        work.macs += code.K * parts.size
+        blocks = FIELD_31.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
+        return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
 
-    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
+    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
         """Replace a lost worker by the fastest device that is still there, as long as K workers are left."""
         if self._replacement is not None and not lost:
             self._workers.append(self._replacement)
+        elif not lost:
+            return None
         self._gone |= set(lost)
         self._replacement = None
         self._workers = [worker for worker in self._workers if worker not in self._gone]
         spare = [d for d in self._first_workers.order if d not in self._gone and d not in self._workers]
         enough = self._layout.code.K <= len(self._workers) < self._first_workers.count
         if not (enough and spare):
-            return ()
+            return None
         self._replacement = spare[0]
         return self._rebuild(spare[0], self._workers[: self._layout.code.K])
 
-    def _rebuild(self, replacement: int, helpers: Sequence[int]) -> list[Transfer]:
+    def _rebuild(self, replacement: int, helpers: Sequence[int]) -> Stage:
         """Let K workers send their coded blocks, each times the factor that makes the sum the new coded block."""
         code = self._layout.code
         factors = FIELD_31.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
-        return [
-            _transfer(helper, replacement, REPAIR, {"factor": np.array(factor)})
-            for helper, factor in zip(helpers, factors, strict=True)
-        ]
+        return Stage(
+            [
+                _transfer(helper, replacement, REPAIR, {"factor": np.array(factor)})
+                for helper, factor in zip(helpers, factors, strict=True)
+            ]
+        )
 
-    def memory(self) -> Message:
-        """Return the summed moments, where the newest product is known, and who works."""
-        gone = np.array(sorted(self._gone), np.int64)
-        return {
-            "first": self._first,
-            "workers": np.array(self._workers, np.int64),
-            "gone": gone,
-            **self._products.memory(),
-        }
-
-    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
-        """Take back what was remembered; return how replacements got their blocks, from the first workers."""
-        self._first = memory["first"]
-        self._products.recall(memory)
-        self._gone = {int(device) for device in memory["gone"]}
-        self._workers = [int(device) for device in memory["workers"]]
+    def replacements(self) -> Sequence[Stage]:
+        """Let workers that were none at first get their coded blocks from the first workers."""
         helpers = self._first_workers.chosen[: self._layout.code.K]
-        return [self._rebuild(w, helpers) for w in self._workers if w not in self._first_workers.chosen]
+        later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
+        return [self._rebuild(worker, helpers) for worker in later]
 
 
 def _transfer(sender: int, recipient: int, kind: int, more: Message | None = None) -> Transfer:
     grant: dict[str, Any] = {"kind": np.array(kind, np.int8), "target": np.array(recipient, np.int32), **(more or {})}
-    return Transfer(sender, recipient, None, grant)
+    return Transfer(sender, recipient, grant)
 
 
 @final
@@ -235,9 +197,8 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     name = "sealed-coded"
     options_type = SealedCodedOptions
     exact = True
-    follows_timing = False
     verdict = "holds"
-    because = SEALED_REASON
+    verdict_reason = SEALED_REASON
 
     def check(self) -> None:
         """Refuse a fleet of one, a single feature, which cannot be cut up, and data that the field cannot hold."""
@@ -275,7 +236,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         check_bounds(self.public, shard)
         return SealedCodedDevice(index, shard, self.formats, self.layout)
 
-    def server(self) -> Server:
+    def server(self) -> SealedCodedServer:
         """Prepare the server."""
         return SealedCodedServer(self.public, self.formats, self.layout, self.workers)
 
@@ -292,46 +253,3 @@ class SealedCoded(Scheme[SealedCodedOptions]):
             devices=SEALED_DEVICES,
             eavesdropper=SEALED_EAVESDROPPER,
         )
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return the pieces that two devices sealed and sent, the server's sums, and what models tell."""
-        form = self.formats.gram
-        words = [self._sealed(transcript, device) for device in (0, 1)]
-        sums = self._sums(transcript)
-        return [
-            *sealed_exposures(form, words[0], 0, shards[0].gram),
-            sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram)),
-            Exposure(sums, 0, shards[0].gram),
-            from_models(form, sums.models, 0, shards[0].gram),
-        ]
-
-    def _sealed(self, transcript: Transcript, device: int) -> Float[np.ndarray, "d d"]:
-        """Put together all pieces that a device sent; the one it kept for itself stays zero."""
-        bands = self.layout.bands
-        words = np.zeros((self.public.features,) * 2)
-        for entry in transcript.sent:
-            if entry.sender == device and int(entry.parcel["kind"]) == PIECE:
-                number = int(entry.grant["target"])
-                blocks, _ = bands.unpack(number, entry.parcel["piece"])
-                for other, block in blocks.items():
-                    words[bands.band(number), bands.band(other)] = as_seen(FIELD_31, block)
-                    words[bands.band(other), bands.band(number)] = as_seen(FIELD_31, block).T
-        return words
-
-    def _sums(self, transcript: Transcript) -> RepliesView:
-        """Decode the replies as the server does: sums over all devices, scaled to the share of the first one."""
-        server = SealedCodedServer(self.public, self.formats, self.layout, self.workers)
-        grants = {entry.sender: entry.grant for entry in transcript.sent if "seed" in entry.grant}
-        server.add_pads([grants[device] for device in range(self.public.devices)])
-        epochs: dict[int, dict[int, Asked]] = {}
-        for entry in transcript.asked:
-            if entry.epoch > 1:
-                epochs.setdefault(entry.epoch, {})[entry.device] = entry
-        models = [next(iter(entries.values())).request["model"] for entries in epochs.values()]
-        sums = [
-            server.opened(model, {device: entry.reply for device, entry in entries.items()}, Work())
-            for model, entries in zip(models, epochs.values(), strict=True)
-        ]
-        share = self.public.samples[0] / sum(self.public.samples)
-        points, products = (np.stack([as_seen(FIELD_31, item).T for item in items]) for items in (models, sums))
-        return RepliesView(points, share * (products * self.formats.gram.data_step))

@@ -6,11 +6,10 @@ import numpy as np
 from jaxtyping import UInt32
 
 from codedfl.cipher.seals import FIELD_31, PadLedger, seal, unpack_upper
-from codedfl.codes import MdsCode
-from codedfl.codes.modular.kernels import add_multiple_31
+from codedfl.codes.mds import MdsCode
 from codedfl.schemes.coded.placement import Bands
-from codedfl.schemes.contract import Message, Public, SharingDevice, Work
-from codedfl.schemes.sealing import Formats, product
+from codedfl.schemes.contract import Device, Message, Public, Work
+from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.task import Shard
 
@@ -38,7 +37,7 @@ class Layout:
 
 
 @final
-class SealedCodedDevice(SharingDevice):
+class SealedCodedDevice(Device):
     """Owner of data, adder of one band, and perhaps a worker."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, layout: Layout) -> None:
@@ -60,7 +59,9 @@ class SealedCodedDevice(SharingDevice):
             return {} if self._moments is None else {"moments": self._moments}
         if self._coded is None:
             raise RuntimeError(f"device {self._index} is no worker")
-        return {"product": product(FIELD_31, request["model"], self._coded, work)}
+        model = request["model"]
+        work.macs += model.size * self._coded.shape[1]
+        return {"product": FIELD_31.product(model, self._coded)}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return what the grant asks for: a sealed piece, a block, a part of a coded block, or a whole one."""
@@ -136,5 +137,5 @@ class SealedCodedDevice(SharingDevice):
             raise RuntimeError(f"device {self._index} is no worker")
         work.add(self._coded.size)
         scaled = np.zeros_like(self._coded)
-        add_multiple_31(scaled.reshape(-1), np.uint32(factor), self._coded.reshape(-1))
+        FIELD_31.add_multiple(scaled, int(factor), self._coded)
         return scaled

@@ -16,20 +16,8 @@ from jaxtyping import Float
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import (
-    Device,
-    Exposure,
-    Leakage,
-    Message,
-    Public,
-    Round,
-    Scheme,
-    Server,
-    StandingServer,
-    Transcript,
-    Work,
-)
-from codedfl.schemes.plain.conventional import PLAIN_LEAKAGE, PLAIN_REASON, GradientDevice, gradient_exposures
+from codedfl.schemes.contract import Device, Message, Public, Restored, Round, Server, Work
+from codedfl.schemes.plain.conventional import GradientDevice, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -62,7 +50,7 @@ class AsynchronousOptions(SchemeOptions):
 
 
 @final
-class AsynchronousServer(StandingServer):
+class AsynchronousServer(Server):
     """Keeps one question open at every device, and knows in which epoch it was asked."""
 
     def __init__(self, public: Public, *, buffer: int, power: float, step: float) -> None:
@@ -70,22 +58,15 @@ class AsynchronousServer(StandingServer):
         self._buffer = buffer
         self._power = power
         self._step = step
-        self._epoch = 0
         self._asked: dict[int, int] = {}
         self._models: dict[int, Float[np.ndarray, "d c"]] = {}
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask everyone who has no open question for the gradient at the newest model."""
-        self._epoch = epoch
         self._models[epoch] = model.astype(self._public.dtype)
         idle = [device for device in range(self._public.devices) if device not in self._asked]
         self._asked |= dict.fromkeys(idle, epoch)
         return self._question(epoch, idle)
-
-    @property
-    def quorum(self) -> int:
-        """Everyone in the first epoch, the size of the buffer after that."""
-        return self._buffer if self._epoch > 1 else self._public.devices
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Return the weighted mean of the buffer; every reply counts by the mean over its device's data points."""
@@ -97,45 +78,39 @@ class AsynchronousServer(StandingServer):
         self._models = {asked: model for asked, model in self._models.items() if asked in open_epochs}
         return np.asarray(total * (self._step / len(replies)))
 
-    def memory(self) -> Message:
+    def state(self) -> Message:
         """Return which device was asked in which epoch, and the models of those epochs, each once."""
         models = [self._models[epoch] for epoch in sorted(self._models)]
         shape = (len(models), self._public.features, self._public.outputs)
         return {
-            "epoch": np.array(self._epoch),
             "devices": np.array(sorted(self._asked), dtype=np.int64),
             "asked": np.array([self._asked[device] for device in sorted(self._asked)], dtype=np.int64),
             "models": np.array(models, dtype=self._public.dtype).reshape(shape),
         }
 
-    def reopen(self, memory: Message) -> Sequence[Round]:
-        """Take back who is out with which model; return one question for each epoch, the earliest first."""
-        self._epoch = int(memory["epoch"])
-        self._asked = dict(zip(memory["devices"].tolist(), memory["asked"].tolist(), strict=True))
+    def restore(self, state: Message) -> Restored:
+        """Take back who is out with which model; return one round for each epoch, the earliest first."""
+        self._asked = dict(zip(state["devices"].tolist(), state["asked"].tolist(), strict=True))
         epochs = sorted(set(self._asked.values()))
-        self._models = dict(zip(epochs, memory["models"], strict=True))
-        return [self._question(epoch, [d for d, asked in self._asked.items() if asked == epoch]) for epoch in epochs]
+        self._models = dict(zip(epochs, state["models"], strict=True))
+        out = {epoch: [device for device, asked in self._asked.items() if asked == epoch] for epoch in epochs}
+        return Restored(rounds=[self._question(epoch, devices) for epoch, devices in out.items()])
 
     def _question(self, epoch: int, devices: Sequence[int]) -> Round:
-        message = {"model": self._models[epoch]}
+        quorum = self._buffer if epoch > 1 else self._public.devices
         reply = {"gradient": self._public.model_layout}
-        expected = dict.fromkeys(devices, reply)
-        return Round(epoch, dict.fromkeys(devices, message), standing=epoch > 1, expected=expected)
+        return Round.same(epoch, devices, {"model": self._models[epoch]}, reply, quorum=quorum, standing=epoch > 1)
 
 
 @final
-class Asynchronous(Scheme[AsynchronousOptions]):
+class Asynchronous(PlainScheme[AsynchronousOptions]):
     """Nobody is waited for: quick updates, in which fast devices count most and slow ones are late."""
 
     name = "asynchronous"
     options_type = AsynchronousOptions
     exact = False
     follows_timing = True
-    verdict = "not encrypted"
-    because = PLAIN_REASON
-
-    def check(self) -> None:
-        """Every data set will do; the options have been held against the fleet."""
+    averages = False  # replies to models of different age count differently
 
     @property
     def _buffer(self) -> int:
@@ -155,11 +130,3 @@ class Asynchronous(Scheme[AsynchronousOptions]):
     def survives_losses(self) -> int:
         """All but K: the run goes on, without the data of the lost."""
         return self.public.devices - self._buffer
-
-    def leakage(self) -> Leakage:
-        """Single gradients in clear."""
-        return PLAIN_LEAKAGE
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """The server sees the gradients of a single device."""
-        return gradient_exposures(transcript, shards)

@@ -8,19 +8,18 @@ from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
-    AddingScheme,
     Device,
-    Exposure,
     Layout,
     Leakage,
     Message,
+    Options,
     Public,
+    ReplySum,
     Round,
+    Scheme,
     Server,
-    Transcript,
     Work,
 )
-from codedfl.security.transcript import reply_series
 from codedfl.task import Shard
 
 __all__ = [
@@ -29,8 +28,8 @@ __all__ = [
     "AveragingServer",
     "Conventional",
     "GradientDevice",
+    "PlainScheme",
     "gradient_bound",
-    "gradient_exposures",
 ]
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
@@ -68,50 +67,46 @@ def _clear(reply: Message) -> Float[np.ndarray, "d c"]:
 
 @final
 class AveragingServer(Server):
-    """Asks everyone, awaits the fastest ``quorum``, and averages over the data points of those who replied.
+    """Asks everyone, awaits the fastest ``quorum`` (all unless given), and averages over the data points of those.
 
-    ``counts(epoch)`` tells how many data points each device's reply stands for, and ``read`` makes a gradient of it;
-    where that is not its only array, ``reply`` may say what it looks like.
-    With a ``deadline``, in seconds after the broadcast, it goes on then, as soon as there is a reply.
+    ``counts(epoch)`` tells how many data points each device's reply stands for (all of its own unless given), and
+    ``read`` makes a gradient of a reply, whose layout ``reply`` may give where that is not its only array.
+    With a ``deadline``, in seconds after the request, it goes on then, as soon as there is a reply.
     """
 
     def __init__(
         self,
         public: Public,
-        quorum: int,
-        counts: Callable[[int], Sequence[int]],
         *,
+        quorum: int | None = None,
+        counts: Callable[[int], Sequence[int]] | None = None,
         read: Read = _clear,
         reply: Layout | None = None,
         deadline: float | None = None,
     ) -> None:
         self._public = public
-        self._quorum = quorum
+        self._quorum = public.devices if quorum is None else quorum
         self._counts = counts
         self._read = read
         self._reply = {"gradient": public.model_layout} if read is _clear else reply
         self._deadline = deadline
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Ask every device for its gradient."""
-        message, everyone = {"model": model.astype(self._public.dtype)}, range(self._public.devices)
-        expected = None if self._reply is None else dict.fromkeys(everyone, self._reply)
-        return Round(epoch, dict.fromkeys(everyone, message), deadline=self._deadline, expected=expected)
-
-    @property
-    def quorum(self) -> int:
-        """How many replies are awaited."""
-        return self._quorum
-
-    @property
-    def least(self) -> int:
-        """All that are awaited; after a deadline, one."""
-        return self._quorum if self._deadline is None else 1
+        return Round.same(
+            epoch,
+            range(self._public.devices),
+            {"model": model.astype(self._public.dtype)},
+            self._reply,
+            quorum=self._quorum,
+            least=self._quorum if self._deadline is None else 1,
+            deadline=self._deadline,
+        )
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies in float64, in the order of the devices, and divide by the number of data points."""
         total = np.sum([self._read(replies[device]) for device in sorted(replies)], axis=0, dtype=np.float64)
-        counts = self._counts(epoch)
+        counts = self._public.samples if self._counts is None else self._counts(epoch)
         return np.asarray(total / sum(counts[device] for device in replies))
 
 
@@ -127,33 +122,30 @@ def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
     return sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
 
 
-def gradient_exposures(transcript: Transcript, shards: Sequence[Shard], *, read: Read = _clear) -> list[Exposure]:
-    """Return the server's view of one device whose gradients of all its data it sees."""
-    entries = transcript.series()[0]
-    device = entries[0].device
-    at_zero = read(transcript.first(device).reply)
-    view = reply_series(entries, lambda entry: read(entry.reply), at_zero=at_zero)
-    return [Exposure(view, device, shards[device].gram)]
+class PlainScheme(Scheme[Options]):
+    """Abstract: devices reply with gradients in clear, and the server averages over those who replied."""
 
+    averages = True  # a scheme that does otherwise says so
+    verdict = "not encrypted"
+    verdict_reason = PLAIN_REASON
 
-class ConventionalOptions(SchemeOptions):
-    """None."""
+    def leakage(self) -> Leakage:
+        """Single gradients in clear."""
+        return PLAIN_LEAKAGE
+
+    @property
+    def reply_sum(self) -> ReplySum | None:
+        """Gradients are as large as the bounds on the data and the model allow."""
+        return (lambda epoch, request: gradient_bound(self.public, request["model"])) if self.averages else None
 
 
 @final
-class Conventional(AddingScheme[ConventionalOptions]):
+class Conventional(PlainScheme[SchemeOptions]):
     """Full batch, everyone is awaited: as slow as the slowest device."""
 
     name = "conventional"
-    options_type = ConventionalOptions
+    options_type = SchemeOptions
     exact = True
-    follows_timing = False
-    averages = True
-    verdict = "not encrypted"
-    because = PLAIN_REASON
-
-    def check(self) -> None:
-        """Every fleet will do."""
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that replies with its gradient."""
@@ -161,21 +153,4 @@ class Conventional(AddingScheme[ConventionalOptions]):
 
     def server(self) -> Server:
         """Prepare a server that awaits everyone."""
-        return AveragingServer(self.public, self.public.devices, lambda epoch: self.public.samples)
-
-    @property
-    def survives_losses(self) -> int:
-        """None: everyone is awaited."""
-        return 0
-
-    def reply_sum(self, epoch: int, request: Message) -> float:
-        """Gradients are as large as the bounds on the data and the model allow."""
-        return gradient_bound(self.public, request["model"])
-
-    def leakage(self) -> Leakage:
-        """Single gradients in clear."""
-        return PLAIN_LEAKAGE
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """The server sees the gradients of a single device."""
-        return gradient_exposures(transcript, shards)
+        return AveragingServer(self.public)

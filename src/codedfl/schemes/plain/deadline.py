@@ -1,6 +1,5 @@
-"""A deadline: the server goes on so many seconds after the broadcast, with the replies that are there."""
+"""A deadline: the server goes on so many seconds after the request, with the replies that are there."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import final
 
@@ -9,26 +8,8 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import (
-    AddingScheme,
-    Device,
-    Exposure,
-    Leakage,
-    Message,
-    Public,
-    Server,
-    Transcript,
-    Work,
-    message_bits,
-)
-from codedfl.schemes.plain.conventional import (
-    PLAIN_LEAKAGE,
-    PLAIN_REASON,
-    AveragingServer,
-    GradientDevice,
-    gradient_bound,
-    gradient_exposures,
-)
+from codedfl.schemes.contract import Device, Message, Public, Server, Work, message_bits
+from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -84,16 +65,13 @@ def _hollow(public: Public, samples: int) -> Shard:
 
 
 @final
-class Deadline(AddingScheme[DeadlineOptions]):
+class Deadline(PlainScheme[DeadlineOptions]):
     """Whoever replies in time counts: epochs of a known length, but the data of slow devices hardly counts."""
 
     name = "deadline"
     options_type = DeadlineOptions
     exact = False
     follows_timing = True
-    averages = True
-    verdict = "not encrypted"
-    because = PLAIN_REASON
 
     def check(self) -> None:
         """Where no deadline is given, something must be known of the fleet."""
@@ -101,7 +79,7 @@ class Deadline(AddingScheme[DeadlineOptions]):
 
     @cached_property
     def seconds(self) -> float:
-        """The deadline, counted from the broadcast."""
+        """The deadline, counted from the request."""
         given, delays = self.options.seconds, self.public.delays
         if given is not None:
             return given
@@ -115,22 +93,9 @@ class Deadline(AddingScheme[DeadlineOptions]):
 
     def server(self) -> Server:
         """Prepare a server that goes on at the deadline, or sooner if everyone has replied."""
-        everyone, samples = self.public.devices, self.public.samples
-        return AveragingServer(self.public, everyone, lambda epoch: samples, deadline=self.seconds)
+        return AveragingServer(self.public, deadline=self.seconds)
 
     @property
     def survives_losses(self) -> int:
         """All but one: the run goes on, without the data of the lost."""
         return self.public.devices - 1
-
-    def reply_sum(self, epoch: int, request: Message) -> float:
-        """Gradients are as large as the bounds on the data and the model allow."""
-        return gradient_bound(self.public, request["model"])
-
-    def leakage(self) -> Leakage:
-        """Single gradients in clear."""
-        return PLAIN_LEAKAGE
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """The server sees the gradients of a single device; replies that come too late are sent all the same."""
-        return gradient_exposures(transcript, shards)

@@ -1,19 +1,11 @@
 """Ignore stragglers: the server goes on as soon as the fastest F devices have replied."""
 
-from collections.abc import Sequence
 from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import AddingScheme, Device, Exposure, Leakage, Message, Server, Transcript
-from codedfl.schemes.plain.conventional import (
-    PLAIN_LEAKAGE,
-    PLAIN_REASON,
-    AveragingServer,
-    GradientDevice,
-    gradient_bound,
-    gradient_exposures,
-)
+from codedfl.schemes.contract import Device, Server
+from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -36,19 +28,13 @@ class DropSlowestOptions(SchemeOptions):
 
 
 @final
-class DropSlowest(AddingScheme[DropSlowestOptions]):
+class DropSlowest(PlainScheme[DropSlowestOptions]):
     """The fastest F devices only: quick, but the data of slow devices hardly counts."""
 
     name = "drop-slowest"
     options_type = DropSlowestOptions
     exact = False
     follows_timing = True
-    averages = True
-    verdict = "not encrypted"
-    because = PLAIN_REASON
-
-    def check(self) -> None:
-        """Every data set will do; the options have been held against the fleet."""
 
     @property
     def _wait_for(self) -> int:
@@ -61,21 +47,9 @@ class DropSlowest(AddingScheme[DropSlowestOptions]):
 
     def server(self) -> Server:
         """Prepare a server that awaits the fastest."""
-        return AveragingServer(self.public, self._wait_for, lambda epoch: self.public.samples)
+        return AveragingServer(self.public, quorum=self._wait_for)
 
     @property
     def survives_losses(self) -> int:
         """All but F: the run goes on, without the data of the lost."""
         return self.public.devices - self._wait_for
-
-    def reply_sum(self, epoch: int, request: Message) -> float:
-        """Gradients are as large as the bounds on the data and the model allow."""
-        return gradient_bound(self.public, request["model"])
-
-    def leakage(self) -> Leakage:
-        """Single gradients in clear."""
-        return PLAIN_LEAKAGE
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """The server sees the gradients of a single device; replies that come too late are sent all the same."""
-        return gradient_exposures(transcript, shards)

@@ -1,15 +1,13 @@
 """Conventional mini-batch federated learning, the paper's benchmark: cyclic parts of every device's data."""
 
-from collections.abc import Sequence
 from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import AddingScheme, Device, Exposure, Leakage, Message, Server, Transcript, Work
-from codedfl.schemes.plain.conventional import PLAIN_LEAKAGE, PLAIN_REASON, AveragingServer, gradient_bound
-from codedfl.security.transcript import reply_series
+from codedfl.schemes.contract import Device, Message, Server, Work
+from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.settings import setting
-from codedfl.task import Shard, gram
+from codedfl.task import Shard
 
 __all__ = ["Minibatch"]
 
@@ -42,16 +40,12 @@ class BatchDevice(Device):
 
 
 @final
-class Minibatch(AddingScheme[MinibatchOptions]):
+class Minibatch(PlainScheme[MinibatchOptions]):
     """A part of everyone's data in turn, everyone is awaited."""
 
     name = "minibatch"
     options_type = MinibatchOptions
     exact = False
-    follows_timing = False
-    averages = True
-    verdict = "not encrypted"
-    because = PLAIN_REASON
 
     def check(self) -> None:
         """Every device must have a data point for every part."""
@@ -68,30 +62,8 @@ class Minibatch(AddingScheme[MinibatchOptions]):
 
     def server(self) -> Server:
         """Prepare a server that awaits everyone."""
-        return AveragingServer(self.public, self.public.devices, self._batch_sizes)
+        return AveragingServer(self.public, counts=self._batch_sizes)
 
     def _batch_sizes(self, epoch: int) -> list[int]:
         rows = (batch_rows(samples, self.options.parts, epoch) for samples in self.public.samples)
         return [part.stop - part.start for part in rows]
-
-    @property
-    def survives_losses(self) -> int:
-        """None: everyone is awaited."""
-        return 0
-
-    def reply_sum(self, epoch: int, request: Message) -> float:
-        """Gradients are as large as the bounds on the data and the model allow."""
-        return gradient_bound(self.public, request["model"])
-
-    def leakage(self) -> Leakage:
-        """Single gradients in clear."""
-        return PLAIN_LEAKAGE
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """The server sees gradients of the first part of a device's data again and again."""
-        parts, everything = self.options.parts, transcript.series()[0]
-        first = transcript.first(everything[0].device)
-        entries = [entry for entry in everything if (entry.epoch - first.epoch) % parts == 0]
-        shard = shards[first.device]
-        view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=first.reply["gradient"])
-        return [Exposure(view, first.device, gram(shard.x[batch_rows(shard.samples, parts, first.epoch)]))]

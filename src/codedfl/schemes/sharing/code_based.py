@@ -6,9 +6,8 @@ replies up; errors lie in t_tot known positions only, so decoding is erasure dec
 **Its cipher is broken** (see ``codedfl.cipher``): it is here to reproduce the paper, not to keep data private.
 """
 
-import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, final
 from weakref import WeakKeyDictionary
@@ -31,23 +30,18 @@ from codedfl.errors import CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
     Device,
-    Exposure,
+    Layout,
     Leakage,
     Message,
     Public,
     Round,
+    Scheme,
     Server,
-    SharingDevice,
-    SharingScheme,
-    SharingServer,
-    Transcript,
-    Transfer,
+    Sharing,
     Work,
 )
 from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.security.estimates.parameters import DecodingProblem
-from codedfl.security.transcript import Asked, Sent, reply_series
-from codedfl.security.views.kinds import ForwardView, ParcelView, RowView, SharedSupportView
+from codedfl.schemes.sharing.server import Codec, SharingServer
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -85,10 +79,6 @@ class CodeBasedOptions(SchemeOptions):
         default=0, low=0, help="Seed of the keys, which makes a study repeatable; it protects nothing."
     )
 
-    def decoding_problem(self, features: int) -> DecodingProblem:
-        """Return the problem that the claimed level rests on; a number has 32 bits, as in section V-E."""
-        return DecodingProblem(self.n, features, self.t, self.beta, q_bits=32)
-
 
 @lru_cache(maxsize=2)
 def _keys(parameters: Parameters, dtype: str, decoder: str, key_seed: int) -> KeyPair:
@@ -111,7 +101,7 @@ def _seed(key_seed: int, purpose: str) -> bytes:
 
 
 @final
-class CodeBasedDevice(SharingDevice):
+class CodeBasedDevice(Device):
     """Holds encoded data, its own and what it received, and multiplies it by the model."""
 
     def __init__(self, index: int, shard: Shard, public: PublicKey, key_seed: int) -> None:
@@ -132,7 +122,9 @@ class CodeBasedDevice(SharingDevice):
         """Answer the first epoch with the gradient at zero, every other with theta^T D_v."""
         if epoch == 1:
             return {"gradient": -self._moments}
-        return {"words": work.product(np.ascontiguousarray(request["model"].T), self.held.words)}
+        model, words = request["model"], self.held.words
+        work.macs += model.size * words.shape[1]
+        return {"words": np.ascontiguousarray(model.T) @ words}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Hand over D_v, with an error matrix on the granted support if there is one."""
@@ -153,82 +145,56 @@ class CodeBasedDevice(SharingDevice):
 
 
 @final
-class CodeBasedServer(SharingServer):
-    """Holds the private key, decides who shares, adds the replies up and decodes the sum."""
+class CodeBasedCodec(Codec):
+    """Models and replies in clear, encoded data, errors on granted supports; the sum of the replies is decoded."""
 
-    def __init__(self, public: Public, keys: KeyPair, policy: SharingPolicy, decoder: str) -> None:
+    def __init__(self, public: Public, keys: KeyPair, decoder: str) -> None:
         self._public = public
         self._private = keys.private
-        self._policy = policy
         self._decoder = decoder
-        self._first = np.zeros((public.features, public.outputs))
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Send theta to every active device."""
-        message = {"model": model.astype(self._public.dtype)}
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
+        """Ask every device for its gradient."""
+        reply = {"gradient": self._public.model_layout}
+        return Round.same(1, active, {"model": model.astype(self._public.dtype)}, reply)
+
+    def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add the gradients up in float64."""
+        return np.asarray(np.sum([replies[device]["gradient"] for device in sorted(replies)], axis=0, dtype=np.float64))
+
+    def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, None]:
+        """Send theta."""
         words = self._public.dtype, (self._public.outputs, self._private.parameters.n)
-        reply = {"gradient": self._public.model_layout} if epoch == 1 else {"words": words}
-        active = self._policy.active
-        return Round(epoch, dict.fromkeys(active, message), expected=dict.fromkeys(active, reply))
+        return {"model": model.astype(self._public.dtype)}, {"words": words}, None
 
-    @property
-    def quorum(self) -> int:
-        """All active devices."""
-        return len(self._policy.active)
-
-    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add up in float64, decode in the precision of the replies, and add the first gradient."""
-        samples = sum(self._public.samples)
-        ordered = [replies[device] for device in sorted(replies)]
-        if epoch == 1:
-            self._first = np.sum([reply["gradient"] for reply in ordered], axis=0, dtype=np.float64)
-            return np.asarray(self._first / samples)
-        exact = np.sum([reply["words"] for reply in ordered], axis=0, dtype=np.float64)
+    def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add up in float64, and decode in the precision of the replies."""
+        exact = np.sum([replies[device]["words"] for device in sorted(replies)], axis=0, dtype=np.float64)
         total = np.asarray(exact).astype(self._public.dtype)
         product = self._private.decrypt(EncryptedReply(self._private.key, total), self._decoder)
-        self._charge_decoding(total, work)
-        return np.asarray((self._first + product.T) / samples)
+        # erased symbols are restored from the known ones, and then the scrambling is undone
+        (rows, n), erased, k = total.shape, self._private.erasures.size, self._private.parameters.k
+        work.macs += rows * (erased * (n - erased) + k * k)
+        return np.asarray(product.T)
 
-    def _charge_decoding(self, words: Float[np.ndarray, "c n"], work: Work) -> None:
-        """Count restoring the erased symbols from the known ones, and undoing the scrambling."""
-        rows, n = words.shape
-        erased, k = self._private.erasures.size, self._private.parameters.k
-        work.add(rows * (erased * (n - erased) + k * k))
-
-    def after_epoch(self, reply_seconds: Mapping[int, float]) -> Sequence[Transfer]:
-        """Ask the policy, and grant supports."""
-        decision = self._policy.after_epoch(reply_seconds)
-        return [self._transfer(move.sender, move.recipient, move.support) for move in decision.handovers]
-
-    def memory(self) -> Message:
-        """Return the first gradient, which is sent only once."""
-        return {"first": self._first}
-
-    def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
-        """Take over earlier hand-overs and the first gradient."""
-        self._policy.resume(moved)
-        self._first = memory.get("first", self._first)
-        return [self._transfer(*move) for move in moved]
-
-    def _transfer(self, sender: int, recipient: int, number: int | None) -> Transfer:
-        if number is None:
-            return Transfer(sender, recipient, None, {})
-        support = self._private.support(number)
-        grant = {"index": np.array(number, dtype=np.int32), "positions": support.positions.astype(np.int32)}
-        return Transfer(sender, recipient, number, grant)
+    def grant(self, sender: int, support: int | None) -> Message:
+        """Grant a support."""
+        if support is None:
+            return {}
+        positions = self._private.support(support).positions
+        return {"index": np.array(support, dtype=np.int32), "positions": positions.astype(np.int32)}
 
 
 @final
-class CodeBased(SharingScheme[CodeBasedOptions]):
+class CodeBased(Scheme[CodeBasedOptions]):
     """Interleaved McEliece ciphertexts, shared by the paper's policy; decoded in every epoch."""
 
     name = "code-based"
     options_type = CodeBasedOptions
     exact = True
-    follows_timing = False
     adds_up = True
     verdict = "broken"
-    because = (
+    verdict_reason = (
         "An error matrix has rank beta, so one ciphertext and the public key give the Gram matrix of a device by "
         "linear algebra, whatever level is claimed."
     )
@@ -236,10 +202,6 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     def check(self) -> None:
         """Refuse sizes that make no cipher."""
         try:
-            self._parameters = Parameters(
-                k=self.public.features,
-                **{name: getattr(self.options, name) for name in ("n", "degree", "t_tot", "t", "M", "beta")},
-            )
             _ = self.keys  # whether supports and a decodable erasure set exist shows when they are drawn
         except CodedflError as error:
             raise ScenarioError(f"schemes.code-based does not fit {self.public.features} features: {error}") from None
@@ -247,7 +209,9 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     @property
     def keys(self) -> KeyPair:
         """The server's key pair, drawn once."""
-        return _keys(self._parameters, self.public.dtype.name, self.options.decoder, self.options.key_seed)
+        sizes = {name: getattr(self.options, name) for name in ("n", "degree", "t_tot", "t", "M", "beta")}
+        parameters = Parameters(k=self.public.features, **sizes)
+        return _keys(parameters, self.public.dtype.name, self.options.decoder, self.options.key_seed)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix under the public key."""
@@ -255,24 +219,19 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
 
     def server(self) -> Server:
         """Prepare the server with the private key."""
-        return CodeBasedServer(self.public, self.keys, self.policy(), self.options.decoder)
+        codec = CodeBasedCodec(self.public, self.keys, self.options.decoder)
+        return SharingServer(self.public, self._policy(), codec, parallel=self.options.parallel_reception)
 
-    def policy(self) -> SharingPolicy:
-        """Return the sharing policy at its beginning."""
+    def _policy(self) -> SharingPolicy:
         options: Any = self.options
         return SharingPolicy(
             devices=self.public.devices, supports=options.M, delta=options.delta, supply=options.supply
         )
 
     @property
-    def parallel_reception(self) -> bool:
-        """As the option says."""
-        return self.options.parallel_reception
-
-    @property
-    def survives_losses(self) -> int:
-        """None: every active device is awaited."""
-        return 0
+    def sharing(self) -> Sharing:
+        """The paper's policy with a limited supply of supports."""
+        return Sharing(self._policy, self.options.parallel_reception)
 
     def leakage(self) -> Leakage:
         """Say who sees what."""
@@ -282,75 +241,3 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
             devices="the Gram matrix of everyone who hands over to them: the cipher is broken by linear algebra",
             eavesdropper="every Gram matrix handed over on a link it taps: the cipher is broken by linear algebra",
         )
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Parcels for whoever taps the link, forwarded ones for their senders, supports known twice, and replies."""
-        exposer = _Exposer(self.keys, shards)
-        found = [*exposer.parcels(transcript.sent), *exposer.forwarded(transcript.sent)]
-        return [*found, *exposer.known_supports(transcript.sent), *exposer.replies(transcript)]
-
-
-@final
-class _Exposer:
-    """Turns the messages of a run into what single parties see; it knows keys and data, for the truth beside it."""
-
-    def __init__(self, keys: KeyPair, shards: Sequence[Shard]) -> None:
-        self._keys = keys
-        self._shards = shards
-        self._G = keys.public.G
-
-    def parcels(self, sent: Iterable[Sent]) -> Iterable[Exposure]:
-        """A device's own data under a fresh error, one row of it, and the same with errors of full rank."""
-        for entry in sent:
-            if len(entry.contents) == 1 and "positions" in entry.grant:
-                size = self._keys.public.parameters
-                words, positions = entry.parcel["words"], entry.grant["positions"].astype(np.int64)
-                gram = self._shards[entry.sender].gram
-                view = ParcelView(self._G, words, size.t, size.beta)
-                yield Exposure(view, entry.sender, gram, positions)
-                yield Exposure(RowView(self._G, words[0], size.t), entry.sender, gram[:1], positions)
-                yield self._full_rank(entry.sender, Support(self._keys.public.fingerprint, 0, positions))
-                return
-
-    def _full_rank(self, device: int, support: Support) -> Exposure:
-        size = dataclasses.replace(self._keys.public.parameters, beta=support.size)
-        public = PublicKey(size, self._G)
-        support = dataclasses.replace(support, key=public.fingerprint)
-        gram = self._shards[device].gram
-        words = public.add_error(public.encode(gram), support, seed=_seed(0, "errors of full rank")).words
-        view = ParcelView(self._G, words, size.t, size.beta)
-        return Exposure(view, device, gram, support.positions, f"errors of rank t = {size.t} instead of beta")
-
-    def forwarded(self, sent: Iterable[Sent]) -> Iterable[Exposure]:
-        """Without a fresh support, those who sent before can take their parcels away from the forwarded one."""
-        for entry in sent:
-            if "positions" not in entry.grant:
-                received = tuple(parcel.parcel["words"] for parcel in entry.received)
-                view = ForwardView(self._G, received, entry.parcel["words"])
-                yield Exposure(view, entry.sender, self._shards[entry.sender].gram)
-                return
-
-    def known_supports(self, sent: Iterable[Sent]) -> Iterable[Exposure]:
-        """A support that is handed out again is known to the device that had it before."""
-        known: set[int] = set()
-        for entry in sent:
-            if "positions" not in entry.grant:
-                continue
-            if int(entry.grant["index"]) in known:
-                positions = entry.grant["positions"].astype(np.int64)
-                total = np.sum([self._shards[device].gram for device in entry.contents], axis=0)
-                yield Exposure(
-                    SharedSupportView(self._G, entry.parcel["words"], positions), entry.sender, total, positions
-                )
-                return
-            known.add(int(entry.grant["index"]))
-
-    def replies(self, transcript: Transcript) -> Iterable[Exposure]:
-        """The server holds the private key, so it reads every single reply."""
-        entries = transcript.series()[0]
-        total = np.sum([self._shards[device].gram for device in entries[0].contents], axis=0)
-        yield Exposure(reply_series(entries, self._read), entries[0].device, total)
-
-    def _read(self, entry: Asked) -> Float[np.ndarray, "d c"]:
-        reply = EncryptedReply(self._keys.public.fingerprint, entry.reply["words"])
-        return np.asarray(self._keys.private.decrypt(reply).T)

@@ -14,33 +14,30 @@ numbers in clear, in messages of the same sizes, with the same counted work, and
 to ``ENCRYPTED_FEATURES`` features where TenSEAL is installed.
 """
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Float, Shaped, UInt8, UInt32
+from jaxtyping import Float, Shaped, UInt32
 
 from codedfl.cipher.ckks import keys as ckks
-from codedfl.cipher.ckks.lattice import PRIME_BITS, SCALE, Lattice
+from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import unpack_upper
 from codedfl.errors import CipherError, MissingExtraError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
     Device,
-    Exposure,
+    Layout,
     Leakage,
     Message,
-    PlacingServer,
     Public,
     Round,
+    Scheme,
     Server,
-    SharingDevice,
-    SharingScheme,
-    SharingServer,
-    Transcript,
+    Sharing,
+    Stage,
     Transfer,
     Work,
 )
@@ -55,9 +52,7 @@ from codedfl.schemes.sharing.he_backends import (
     Opener,
 )
 from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.security.transcript import Sent
-from codedfl.security.views.kinds import ForwardView, PairView, RepliesView
-from codedfl.security.views.sealed import as_seen, from_models, sealed_exposures
+from codedfl.schemes.sharing.server import Codec, SharingServer
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -89,7 +84,7 @@ class EncryptedOptions(SchemeOptions):
 
 
 @final
-class EncryptedDevice(SharingDevice):
+class EncryptedDevice(Device):
     """Holds encrypted rows, its own and what it received, and multiplies them by the model."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, backend: Backend) -> None:
@@ -146,99 +141,66 @@ class EncryptedDevice(SharingDevice):
 
 
 @final
-class EncryptedServer(SharingServer, PlacingServer):
-    """Holds the key, decides who shares, adds the replies up and decrypts the sum."""
+class EncryptedCodec(Codec):
+    """Holds the key, adds ciphertexts up and decrypts the sum."""
 
-    def __init__(
-        self, public: Public, formats: Formats, policy: SharingPolicy, opener: Opener, lattice: Lattice
-    ) -> None:
+    def __init__(self, public: Public, formats: Formats, opener: Opener, lattice: Lattice) -> None:
         self._public = public
         self._formats = formats
-        self._policy = policy
         self._opener = opener
         self._lattice = lattice
         self._products = PointedProducts(formats.gram, public, longest=lattice.longest(public.devices))
-        self._quorum = 1
-        self._first = np.zeros((public.features, public.outputs))
 
-    def stages(self) -> Sequence[Sequence[Transfer]]:
+    def set_up(self) -> Sequence[Stage]:
         """Send the key to everyone, and let the moments come together at the first device."""
         grant = {"key": self._opener.public_words}
-        others = [Transfer(sender, 0, None, grant) for sender in range(1, self._public.devices)]
-        return [[Transfer(0, 1, None, grant)], others]
+        others = [Transfer(sender, 0, grant) for sender in range(1, self._public.devices)]
+        return [Stage([Transfer(0, 1, grant)]), Stage(others)]
 
-    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
-        """Nothing can be done: what an active device holds is nowhere else."""
-        return ()
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
+        """Ask the first device for the summed moments."""
+        expected = {"moments": self._ciphertexts(self._lattice.count(self._public.outputs))}
+        return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
 
-    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
-        """Nothing was sent beside the set-up and the hand-overs, which ``resume`` takes over."""
-        return ()
+    def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Decrypt and decode."""
+        outputs = self._public.outputs
+        rows = self._opener.open_sum([replies[0]["moments"]]).reshape(-1, self._public.features)
+        work.add(self._lattice.decryption_macs(self._lattice.count(outputs)))
+        return self._formats.moments.decode_sum(rows[:outputs]).T
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask the first device for the moments, then every active device for its product."""
-        if epoch == 1:
-            self._quorum = 1
-            expected = {"moments": self._ciphertexts(self._lattice.count(self._public.outputs))}
-            return Round(epoch, {0: {}}, np.zeros_like(model), expected={0: expected})
-        active = self._policy.active
-        self._quorum = len(active)
-        message = {"model": self._products.ask(model)}
-        expected = {"product": self._ciphertexts(self._public.outputs)}
-        return Round(
-            epoch,
-            dict.fromkeys(active, message),
-            self._products.point,
-            expected=dict.fromkeys(active, expected),
-        )
+    def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"]]:
+        """Send residues, and say at which point they are."""
+        reply = {"product": self._ciphertexts(self._public.outputs)}
+        return {"model": self._products.ask(model)}, reply, self._products.point
+
+    def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add ciphertexts up, decrypt, and decode."""
+        total = self._opener.open_sum([reply["product"] for reply in replies.values()])
+        work.add(self._lattice.decryption_macs(self._public.outputs))
+        return self._products.take(total[:, 0])
 
     def _ciphertexts(self, count: int) -> tuple["np.dtype[Any]", tuple[int, int]]:
         return np.dtype(np.uint8), (count, self._lattice.ciphertext_bytes)
 
-    @property
-    def quorum(self) -> int:
-        """The first device, then all active devices."""
-        return self._quorum
+    def state(self) -> Message:
+        """Return where the newest product is known."""
+        return self._products.state()
 
-    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add ciphertexts up, decrypt, and decode."""
-        samples, outputs = sum(self._public.samples), self._public.outputs
-        if epoch == 1:
-            rows = self._opener.open_sum([replies[0]["moments"]]).reshape(-1, self._public.features)
-            work.add(self._lattice.decryption_macs(self._lattice.count(outputs)))
-            self._first = self._formats.moments.decode_sum(rows[:outputs]).T
-            return np.asarray(self._first / samples)
-        total = self._opener.open_sum([reply["product"] for reply in replies.values()])
-        work.add(self._lattice.decryption_macs(outputs))
-        return np.asarray((self._first + self._products.take(total[:, 0])) / samples)
-
-    def after_epoch(self, reply_seconds: Mapping[int, float]) -> Sequence[Transfer]:
-        """Ask the policy; nothing need be granted."""
-        decision = self._policy.after_epoch(reply_seconds)
-        return [Transfer(move.sender, move.recipient, move.support, {}) for move in decision.handovers]
-
-    def memory(self) -> Message:
-        """Return the summed moments, which are sent only once, and where the newest product is known."""
-        return {"first": self._first, **self._products.memory()}
-
-    def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
-        """Take over earlier hand-overs; they are repeated under a fresh key, which changes no result."""
-        self._policy.resume(moved)
-        self._first = memory.get("first", self._first)
-        self._products.recall(memory)
-        return [Transfer(*move, {}) for move in moved]
+    def restore(self, state: Message) -> None:
+        """Take it back; the key is a fresh one, which changes no result."""
+        self._products.restore(state)
 
 
 @final
-class Encrypted(SharingScheme[EncryptedOptions]):
+class Encrypted(Scheme[EncryptedOptions]):
     """The paper's sharing policy under homomorphic encryption."""
 
     name = "he"
     options_type = EncryptedOptions
     exact = True
-    follows_timing = False
     verdict = "holds"
-    because = (
+    verdict_reason = (
         "What devices send is CKKS ciphertext at 128 bits by the table of the homomorphic encryption standard, as long "
         "as the server colludes with no device and backend = 'costs', which encrypts nothing, is not used."
     )
@@ -295,22 +257,16 @@ class Encrypted(SharingScheme[EncryptedOptions]):
     def server(self) -> Server:
         """Draw the key."""
         kind = CkksOpener if self.encrypts else ClearOpener
-        opener = kind(self.lattice, self.public.features)
-        return EncryptedServer(self.public, self.formats, self.policy(), opener, self.lattice)
+        codec = EncryptedCodec(self.public, self.formats, kind(self.lattice, self.public.features), self.lattice)
+        return SharingServer(self.public, self._policy(), codec, parallel=self.options.parallel_reception)
 
-    def policy(self) -> SharingPolicy:
-        """Return the sharing policy at its beginning."""
+    def _policy(self) -> SharingPolicy:
         return SharingPolicy(devices=self.public.devices, supports=0, delta=self.options.delta, supply="unlimited")
 
     @property
-    def parallel_reception(self) -> bool:
-        """As the option says."""
-        return self.options.parallel_reception
-
-    @property
-    def survives_losses(self) -> int:
-        """None: every active device is awaited."""
-        return 0
+    def sharing(self) -> Sharing:
+        """The paper's policy without limit."""
+        return Sharing(self._policy, self.options.parallel_reception)
 
     def leakage(self) -> Leakage:
         """Say who sees what, and that nothing is hidden where only costs are modelled."""
@@ -322,49 +278,3 @@ class Encrypted(SharingScheme[EncryptedOptions]):
             "devices, and so the gradients of a single device if all others collude",
             eavesdropper=f"{mode}the models, which are sent in clear; nothing of parcels and replies",
         )
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return ciphertexts as an attacker would read them, and the server's view of a device's own data."""
-        form = self.formats.gram
-        entries = next(series for series in transcript.series() if len(series[0].contents) == 1)
-        device = entries[0].device
-        models = np.stack([as_seen(RING, entry.request["model"]).T for entry in entries])
-        # what the server decrypts is exact: the product of the model with the rounded data
-        replies = as_seen(RING, form.encode(shards[device].gram)) * form.data_step @ models
-        found = [Exposure(RepliesView(models, np.asarray(replies)), device, shards[device].gram)]
-        found.append(from_models(form, models, device, shards[device].gram))
-        parcels = [entry for entry in transcript.sent if "gram" in entry.parcel]
-        return [*found, *(self._caught(parcels, shards) if self.encrypts else self._encrypted(parcels, shards))]
-
-    def _caught(self, parcels: Sequence[Sent], shards: Sequence[Shard]) -> Iterable[Exposure]:
-        """One parcel of a device's own data, two beside each other, and a forwarded one for those who sent before."""
-        form, features = self.formats.gram, self.public.features
-        words = {id(entry): _as_read(self.lattice, entry.parcel["gram"], features) for entry in parcels}
-        own = [entry for entry in parcels if len(entry.contents) == 1]
-        for entry in own[:1]:
-            yield from sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
-        if len(own) > 1:
-            one, other = own[:2]
-            view = PairView(words[id(one)], words[id(other)], 2.0**PRIME_BITS / SCALE, form.data_step)
-            yield Exposure(view, one.sender, shards[one.sender].gram - shards[other.sender].gram)
-        for entry in [entry for entry in parcels if entry.received][:1]:
-            sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
-            view_of_senders = ForwardView(np.eye(features) / form.data_step, sent, words[id(entry)])
-            yield Exposure(view_of_senders, entry.sender, shards[entry.sender].gram)
-
-    def _encrypted(self, parcels: Sequence[Sent], shards: Sequence[Shard]) -> Iterable[Exposure]:
-        """Where only costs were modelled, encrypt one parcel for the attackers, if that can be done."""
-        for entry in parcels[:1] if ckks.installed() else ():
-            form, gram = self.formats.gram, shards[entry.sender].gram
-            backend = CkksBackend(self.lattice)
-            backend.take_key(CkksOpener(self.lattice, self.public.features).public_words)
-            packed = backend.to_bytes(backend.hide(unpack_upper(form.encode_symmetric(gram))))
-            for exposure in sealed_exposures(form, _as_read(self.lattice, packed, len(gram)), entry.sender, gram):
-                yield dataclasses.replace(exposure, assumption="encrypted for the attack: the run models costs only")
-
-
-def _as_read(lattice: Lattice, packed: UInt8[np.ndarray, "count bytes"], features: int) -> Float[np.ndarray, "d d"]:
-    """Return the first polynomials of ciphertexts as signed numbers, half of one in place of each row."""
-    first = lattice.from_bytes(packed)[:, : lattice.degree].reshape(-1, lattice.degree // 2)
-    signed = (first[:features, :features] << np.uint64(4)).view(np.int64) >> 4
-    return np.asarray(signed / SCALE)

@@ -70,10 +70,10 @@ class Opener(ABC):
 class CkksBackend(Backend):
     """Rows under CKKS, as words of ciphertexts."""
 
-    _key: ckks.PublicKey | None = None
+    _key: ckks.CkksPublicKey | None = None
 
     @property
-    def key(self) -> ckks.PublicKey:
+    def key(self) -> ckks.CkksPublicKey:
         """The server's public key."""
         if self._key is None:
             raise RuntimeError("no public key has come from the server yet")
@@ -81,7 +81,7 @@ class CkksBackend(Backend):
 
     def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
         """Take the server's public key."""
-        self._key = ckks.PublicKey(self.lattice, words)
+        self._key = ckks.CkksPublicKey(self.lattice, words)
 
     def hide(self, rows: Rows) -> Held:
         """Encrypt rows."""
@@ -111,7 +111,7 @@ class CkksOpener(Opener):
     def __init__(self, lattice: Lattice, features: int) -> None:
         self._lattice = lattice
         self._features = features
-        self._secret = ckks.SecretKey(lattice)
+        self._secret = ckks.CkksSecretKey(lattice)
 
     @property
     def public_words(self) -> UInt64[np.ndarray, "words"]:

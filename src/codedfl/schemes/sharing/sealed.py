@@ -20,26 +20,23 @@ from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import RINGS, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import (
-    AddingScheme,
     Device,
-    Exposure,
+    Layout,
     Leakage,
     Message,
-    PlacingServer,
     Public,
+    ReplySum,
     Round,
+    Scheme,
     Server,
-    SharingDevice,
-    SharingScheme,
-    SharingServer,
-    Transcript,
+    Sharing,
+    Stage,
     Transfer,
     Work,
 )
-from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, product, summed
+from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, summed
 from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.security.views.kinds import ForwardView, RepliesView
-from codedfl.security.views.sealed import as_seen, from_models, sealed_exposures, sealed_pair
+from codedfl.schemes.sharing.server import Codec, SharingServer
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -93,7 +90,7 @@ def pad_of(ring: Ring, device: int, grant: Message, block: int) -> Pad:
 
 
 @final
-class SealedDevice(SharingDevice):
+class SealedDevice(Device):
     """Holds residues, its own and what it received, and multiplies them by the model."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats) -> None:
@@ -114,7 +111,9 @@ class SealedDevice(SharingDevice):
         """Answer the first epoch with the summed moments, every other with theta^T D_v."""
         if epoch == 1:
             return {"moments": self._moments}
-        return {"product": product(self._ring, request["model"], self.held, work)}
+        model, held = request["model"], self.held
+        work.macs += model.size * held.shape[1]
+        return {"product": self._ring.product(model, held)}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Seal the moments, or everything held, under the granted pad."""
@@ -137,111 +136,79 @@ class SealedDevice(SharingDevice):
 
 
 @final
-class SealedServer(SharingServer, PlacingServer):
-    """Hands out seeds, decides who shares, adds the replies up and takes the pads away."""
+class SealedCodec(Codec):
+    """Hands out seeds, adds residues up and takes the pads away."""
 
-    def __init__(self, public: Public, formats: Formats, policy: SharingPolicy) -> None:
+    def __init__(self, public: Public, formats: Formats) -> None:
         self._public = public
         self._formats = formats
         self._ring = formats.gram.ring
-        self._policy = policy
         self._products = PointedProducts(formats.gram, public)
         self._exports = 0
-        self._quorum = 1
         self._pads: UInt[np.ndarray, "d d"] | None = None
         self._moment_pads = np.zeros((public.features, public.outputs), self._ring.dtype)
-        self._first = np.zeros((public.features, public.outputs))
 
-    def stages(self) -> Sequence[Sequence[Transfer]]:
+    def set_up(self) -> Sequence[Stage]:
         """Let everyone seal its moments to the first device."""
         transfers = []
         for sender in range(1, self._public.devices):
-            grant = self._grant() | {"moments": np.array(1, np.int8)}
+            grant = self._fresh_grant() | {"moments": np.array(1, np.int8)}
             pad_of(self._ring, sender, grant, MOMENTS).add_to(self._moment_pads.reshape(-1))
-            transfers.append(Transfer(sender, 0, None, grant))
-        return [transfers]
+            transfers.append(Transfer(sender, 0, grant))
+        return [Stage(transfers)]
 
-    def repair(self, lost: Sequence[int]) -> Sequence[Transfer]:
-        """Nothing can be done: what an active device holds is nowhere else."""
-        return ()
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
+        """Ask the first device for the summed moments."""
+        expected = {"moments": (self._ring.dtype, model.shape)}
+        return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
 
-    def recall(self, memory: Message) -> Sequence[Sequence[Transfer]]:
-        """Nothing was sent beside the set-up and the hand-overs, which ``resume`` takes over."""
-        return ()
+    def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Take the pads away, and decode."""
+        total = self._ring.subtract(replies[0]["moments"], self._moment_pads)
+        return self._formats.moments.decode_sum(total)
 
-    def broadcast(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask the first device for the moments, then every active device for its product."""
-        if epoch == 1:
-            self._quorum = 1
-            expected = {"moments": (self._ring.dtype, model.shape)}
-            return Round(epoch, {0: {}}, np.zeros_like(model), expected={0: expected})
-        active = self._policy.active
-        self._quorum = len(active)
-        message = {"model": self._products.ask(model)}
-        expected = {"product": (self._ring.dtype, model.shape[::-1])}
-        return Round(
-            epoch,
-            dict.fromkeys(active, message),
-            self._products.point,
-            expected=dict.fromkeys(active, expected),
-        )
+    def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"]]:
+        """Send residues, and say at which point they are."""
+        reply = {"product": (self._ring.dtype, model.shape[::-1])}
+        return {"model": self._products.ask(model)}, reply, self._products.point
 
-    @property
-    def quorum(self) -> int:
-        """The first device, then all active devices."""
-        return self._quorum
-
-    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+    def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add up in the ring, take the pads away, and decode."""
-        samples = sum(self._public.samples)
-        if epoch == 1:
-            total = self._ring.subtract(replies[0]["moments"], self._moment_pads)
-            self._first = self._formats.moments.decode_sum(total)
-            return np.asarray(self._first / samples)
-        total = summed(self._ring, [reply["product"] for reply in replies.values()])
+        total, asked = summed(self._ring, [reply["product"] for reply in replies.values()]), self._products.asked
         if self._pads is not None:
-            total = self._ring.subtract(total, product(self._ring, self._products.asked, self._pads, work))
-        return np.asarray((self._first + self._products.take(total)) / samples)
+            work.macs += asked.size * self._pads.shape[1]
+            total = self._ring.subtract(total, self._ring.product(asked, self._pads))
+        return self._products.take(total)
 
-    def after_epoch(self, reply_seconds: Mapping[int, float]) -> Sequence[Transfer]:
-        """Ask the policy, and grant a fresh seed for every hand-over."""
-        decision = self._policy.after_epoch(reply_seconds)
-        return [self._transfer(move.sender, move.recipient, move.support) for move in decision.handovers]
+    def grant(self, sender: int, support: int | None) -> Message:
+        """Grant a fresh seed, and add its pad to those in the sum."""
+        grant, d = self._fresh_grant(), self._public.features
+        packed = unpack_upper(pad_of(self._ring, sender, grant, GRAM).residues(d * (d + 1) // 2))
+        self._pads = packed if self._pads is None else self._ring.add(self._pads, packed, out=self._pads)
+        return grant
 
-    def memory(self) -> Message:
-        """Return the summed moments, which are sent only once, and where the newest product is known."""
-        return {"first": self._first, **self._products.memory()}
-
-    def resume(self, moved: Sequence[tuple[int, int, int | None]], memory: Message) -> Sequence[Transfer]:
-        """Take over earlier hand-overs; they are repeated under fresh seeds, which changes no result."""
-        self._policy.resume(moved)
-        self._first = memory.get("first", self._first)
-        self._products.recall(memory)
-        return [self._transfer(*move) for move in moved]
-
-    def _grant(self) -> dict[str, Any]:
+    def _fresh_grant(self) -> dict[str, Any]:
         self._exports += 1
         return fresh_grant(self._exports)
 
-    def _transfer(self, sender: int, recipient: int, support: int | None) -> Transfer:
-        grant = self._grant()
-        pad = pad_of(self._ring, sender, grant, GRAM)
-        d = self._public.features
-        packed = unpack_upper(pad.residues(d * (d + 1) // 2))
-        self._pads = packed if self._pads is None else self._ring.add(self._pads, packed, out=self._pads)
-        return Transfer(sender, recipient, support, grant)
+    def state(self) -> Message:
+        """Return where the newest product is known."""
+        return self._products.state()
+
+    def restore(self, state: Message) -> None:
+        """Take it back."""
+        self._products.restore(state)
 
 
 @final
-class Sealed(SharingScheme[SealedOptions], AddingScheme[SealedOptions]):
+class Sealed(Scheme[SealedOptions]):
     """The paper's sharing policy without its limit: fresh one-time pads on every export."""
 
     name = "sealed"
     options_type = SealedOptions
     exact = True
-    follows_timing = False
     verdict = "holds"
-    because = SEALED_REASON
+    verdict_reason = SEALED_REASON
 
     def check(self) -> None:
         """Refuse a ring that is too small for the data."""
@@ -259,25 +226,21 @@ class Sealed(SharingScheme[SealedOptions], AddingScheme[SealedOptions]):
 
     def server(self) -> Server:
         """Prepare the server."""
-        return SealedServer(self.public, self.formats, self.policy())
+        codec = SealedCodec(self.public, self.formats)
+        return SharingServer(self.public, self._policy(), codec, parallel=self.options.parallel_reception)
 
-    def policy(self) -> SharingPolicy:
-        """Return the sharing policy at its beginning."""
+    def _policy(self) -> SharingPolicy:
         return SharingPolicy(devices=self.public.devices, supports=0, delta=self.options.delta, supply="unlimited")
 
     @property
-    def parallel_reception(self) -> bool:
-        """As the option says."""
-        return self.options.parallel_reception
+    def sharing(self) -> Sharing:
+        """The paper's policy without limit."""
+        return Sharing(self._policy, self.options.parallel_reception)
 
     @property
-    def survives_losses(self) -> int:
-        """None: every active device is awaited."""
-        return 0
-
-    def reply_sum(self, epoch: int, request: Message) -> Ring:
+    def reply_sum(self) -> ReplySum:
         """Replies are residues."""
-        return self.formats.gram.ring
+        return lambda epoch, request: self.formats.gram.ring
 
     def leakage(self) -> Leakage:
         """Say who sees what."""
@@ -287,25 +250,3 @@ class Sealed(SharingScheme[SealedOptions], AddingScheme[SealedOptions]):
             devices=SEALED_DEVICES,
             eavesdropper=SEALED_EAVESDROPPER,
         )
-
-    def exposures(self, transcript: Transcript, shards: Sequence[Shard]) -> Sequence[Exposure]:
-        """Return sealed parcels as an attacker would read them, and the server's view of a device's own data."""
-        form = self.formats.gram
-        parcels = [entry for entry in transcript.sent if "gram" in entry.parcel]
-        words = {id(entry): as_seen(form.ring, unpack_upper(entry.parcel["gram"])) for entry in parcels}
-        entries = next(series for series in transcript.series() if len(series[0].contents) == 1)
-        models = np.stack([as_seen(form.ring, entry.request["model"]).T for entry in entries])
-        replies = np.stack([as_seen(form.ring, entry.reply["product"]).T for entry in entries]) * form.data_step
-        device = entries[0].device
-        found = [Exposure(RepliesView(models, replies), device, shards[device].gram)]
-        found.append(from_models(form, models, device, shards[device].gram))
-        for entry in parcels[:1]:
-            found += sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
-        own = [entry for entry in parcels if len(entry.contents) == 1][:2]
-        if len(own) == 2:
-            found.append(sealed_pair(form, *((words[id(entry)], shards[entry.sender].gram) for entry in own)))
-        for entry in (entry for entry in parcels if entry.received):
-            sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
-            view = ForwardView(np.eye(self.public.features) / form.data_step, sent, words[id(entry)])
-            return [*found, Exposure(view, entry.sender, shards[entry.sender].gram)]
-        return found

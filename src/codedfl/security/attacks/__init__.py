@@ -1,4 +1,4 @@
-"""Attacks that run, one a file; each is given only the view that its threat model allows."""
+"""Attacks, one a file; each is given only the view that its threat model allows."""
 
 from typing import Any
 
@@ -16,25 +16,7 @@ from codedfl.security.attacks.supports.single_row import SingleRow
 from codedfl.security.attacks.supports.subspace_matching import SubspaceMatching
 from codedfl.security.contract import Attack
 
-__all__ = [
-    "ATTACKS",
-    "Attack",
-    "ColumnNorms",
-    "Decomposition",
-    "Forwarding",
-    "LeftKernel",
-    "Leverage",
-    "MetznerKapturowski",
-    "Null",
-    "ParityGram",
-    "ParitySpan",
-    "ReusedPad",
-    "ServerReplies",
-    "SharedSupport",
-    "SingleRow",
-    "SubspaceMatching",
-    "UnexplainedNorms",
-]
+__all__ = ["ATTACKS"]
 
 ATTACKS: dict[str, Attack[Any]] = {
     attack.name: attack

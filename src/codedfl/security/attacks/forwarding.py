@@ -1,9 +1,9 @@
-"""Forwarding without a fresh mask: the two earlier senders take their own parcels away again.
+"""Forwarding without a fresh error: the two earlier senders subtract their own parcels.
 
 A device v that holds two foreign parcels may forward without a support of its own (section IV-B): it sends
-A_v G + C_1 + C_2. The senders of C_1 and C_2 know these words to the last bit, errors included, so together they are
-left with A_v G, a codeword without any error. The paper counts the foreign errors as a mask; they mask against everyone
-but those who drew them.
+A_v G + C_1 + C_2. The senders of C_1 and C_2 know these words to the last bit, errors included, so together they
+obtain A_v G, a codeword without error. The paper counts the foreign errors as protection; they do not protect against
+those who drew them.
 
 Expected at the paper's size (float32): relative error about 1e-6, the rounding of the sum times the condition of G.
 """
@@ -21,7 +21,7 @@ __all__ = ["Forwarding"]
 
 @final
 class Forwarding(Attack[ForwardView]):
-    """Subtract what was sent, and read the rest; under a fresh pad the rest is noise and is read as such."""
+    """Subtract the sent parcels and decode the rest; under a fresh pad the rest is noise."""
 
     name = "forwarding"
     view_type = ForwardView

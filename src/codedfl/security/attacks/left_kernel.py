@@ -1,7 +1,7 @@
 """The whole Gram matrix from one parcel and the public key, by linear algebra alone.
 
-An error matrix of rank beta leaves d - beta combinations of the rows of C free of errors, and the public key tells
-which: the left kernel of C P, with P the projection that takes codewords away. They give as many combinations of the
+An error matrix of rank beta leaves d - beta combinations of the rows of C free of errors, and the public key shows
+them: the left kernel of C P, with P the projection that removes codewords. They give as many combinations of the
 rows of A; A is symmetric, so beta (beta + 1) / 2 numbers stay unknown, and those follow from the other rows, where
 errors are few and therefore outliers.
 
@@ -27,7 +27,7 @@ from codedfl.security.views.kinds import ParcelView
 __all__ = ["LeftKernel", "robust_regression"]
 
 PASSES = 100
-"""Most rounds of reweighting; the outliers lose their weight geometrically, so far fewer are needed."""
+"""Largest number of reweighting rounds; outliers lose weight geometrically, so far fewer are needed."""
 SETTLED = 1e-3
 """Change of the residuals, against their median, at which reweighting ends."""
 OUTLIER = 50.0
@@ -64,7 +64,7 @@ class LeftKernel(Attack[ParcelView]):
 def _complete(
     geometry: KeyGeometry, syndrome: Syndrome, view: ParcelView, coordinates: Float64[np.ndarray, "d k"]
 ) -> tuple[Float64[np.ndarray, "d d"], Bool[np.ndarray, "n"]]:
-    """A = V A + U (V A U)^T + U (U^T A U) U^T, with U the space of the errors and V the projection away from it."""
+    """Return A = V A + U (V A U)^T + U (U^T A U) U^T and the outliers; U spans the errors, V projects away from it."""
     U = syndrome.left
     coordinates -= U @ (U.T @ coordinates)
     gram = geometry.messages(coordinates)
@@ -82,7 +82,7 @@ def _complete(
 def robust_regression(
     y: Float64[np.ndarray, "r n"], x: Float64[np.ndarray, "r n"], floor: float
 ) -> tuple[Float64[np.ndarray, "r r"], Bool[np.ndarray, "n"]]:
-    """Return M with y = M x in all columns but a few, and which those few are.
+    """Return M with y = M x in all columns but a few outliers, and the outliers.
 
     Minimises the sum of the lengths of the columns of y - M x by reweighted least squares, then fits the columns that
     are no outliers once more; columns shorter than ``floor`` are never outliers.
@@ -101,7 +101,7 @@ def robust_regression(
 def _fit(
     y: Float64[np.ndarray, "r n"], x: Float64[np.ndarray, "r n"], weights: Float64[np.ndarray, "n"]
 ) -> Float64[np.ndarray, "r r"]:
-    """Weighted least squares by normal equations; x is as well conditioned as G D, or better."""
+    """Solve weighted least squares by normal equations; x is as well conditioned as G D, or better."""
     weighted = x * (weights / weights.max())
     return np.asarray(np.linalg.solve(weighted @ x.T, weighted @ y.T).T)
 

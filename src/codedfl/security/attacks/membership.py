@@ -1,11 +1,11 @@
-"""Who is in the data behind a Gram matrix A = sum of x_i x_i^T: two tests that need A and the candidates only.
+"""Membership inference from a Gram matrix A = sum of x_i x_i^T: two tests that need A and the candidates only.
 
 *Leverage.* h(x) = x^T (A + r I)^-1 x. A point of the data has h(x) <= 1, since A - x x^T stays positive semidefinite; a
-stranger is known by nothing else in A, so it has h / (1 - h) where a member of the same looks has h.
+non-member leaves no trace in A, so it has h / (1 - h) where a similar member has h.
 
 *Decomposition.* In coordinates where A is the identity, explain A by all candidates together: least squares for the
-weights w in A = sum_j w_j x_j x_j^T. Members get about 1 and strangers about 0, because A has d (d + 1) / 2 numbers,
-far more than there are candidates; members that are no candidates only add noise.
+weights w in A = sum_j w_j x_j x_j^T. Members get about 1 and others about 0, because A has d (d + 1) / 2 numbers, far
+more than there are candidates; members that are no candidates only add noise.
 
 A carries errors: rounding, or those of the attack that recovered it. Noise of relative size ``error`` in the Frobenius
 norm, spread evenly, has spectral norm 2 error ||A|| / sqrt(d) (Wigner's semicircle), and eigenvalues below that say
@@ -19,7 +19,6 @@ membership inference, Shokri et al., "Membership inference attacks against machi
 from typing import final
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Float64
 
 from codedfl.security.contract import Attack, Finding
@@ -28,9 +27,9 @@ from codedfl.security.views.kinds import MembershipView
 __all__ = ["RECOVERED_ERROR", "Decomposition", "Leverage", "noise_floor"]
 
 RECOVERED_ERROR = 1e-5
-"""Relative error that a recovered matrix is trusted to; the attacks on float32 parcels stay below."""
+"""Assumed relative error of a recovered matrix; the attacks on float32 parcels stay below."""
 TOGETHER = 4096
-"""Candidates that are weighed together; the square of this number is kept in memory."""
+"""Candidates in one least-squares problem; the square of this number is kept in memory."""
 
 
 def noise_floor(gram: Float[np.ndarray, "d d"], error: float) -> float:
@@ -59,7 +58,7 @@ class Leverage(Attack[MembershipView]):
 
 @final
 class Decomposition(Attack[MembershipView]):
-    """Score the weight of each candidate in A; candidates are weighed ``together`` at most, in random groups."""
+    """Score the weight of each candidate in A, in random groups of at most ``together`` candidates."""
 
     name = "decomposition"
     view_type = MembershipView
@@ -81,7 +80,7 @@ class Decomposition(Attack[MembershipView]):
 
 
 def _whitened(view: MembershipView, error: float) -> tuple[Float64[np.ndarray, "m d"], Float64[np.ndarray, "d"]]:
-    """Return the candidates in coordinates where A + r I is the identity, and the diagonal that A is there."""
+    """Return the candidates in coordinates where A + r I is the identity, and the diagonal of A there."""
     values, vectors = np.linalg.eigh(view.gram.astype(np.float64))
     values = np.maximum(values, 0)
     shifted = values + noise_floor(view.gram, error)
@@ -91,7 +90,9 @@ def _whitened(view: MembershipView, error: float) -> tuple[Float64[np.ndarray, "
 def _weights(
     whitened: Float64[np.ndarray, "m d"], target: Float64[np.ndarray, "d"], error: float
 ) -> Float64[np.ndarray, "m"]:
-    """Least squares in the space of matrices, where <x x^T, y y^T> = (x y)^2 and <x x^T, A> = x^T A x."""
+    """Solve least squares in the space of matrices, where <x x^T, y y^T> = (x y)^2 and <x x^T, A> = x^T A x."""
+    import scipy.linalg
+
     squares = np.maximum(np.einsum("ij,ij->i", whitened, whitened), np.finfo(np.float64).tiny)
     units = whitened / np.sqrt(squares)[:, None]
     products = (units @ units.T) ** 2

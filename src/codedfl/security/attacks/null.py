@@ -1,4 +1,4 @@
-"""The attacker that looks at nothing: it must score chance, or the scorer is wrong."""
+"""The null attacker, which ignores its view: it must score chance, or the scorer is wrong."""
 
 from typing import final
 
@@ -31,7 +31,7 @@ class Null(Attack[View]):
     aim = "nothing: the yardstick of chance"
 
     def run(self, view: View, rng: np.random.Generator) -> Finding:
-        """Answer for any view; whatever is secret in it is not read."""
+        """Answer for any view from its public sizes."""
         match view:
             case ParcelView():
                 return Finding(gram=np.zeros(view.G.shape[:1] * 2), support=_positions(view.G.shape[1], view.t, rng))

@@ -1,12 +1,12 @@
-"""What parity data tell the server: X~ = G W X of one device and one batch, G Gaussian and known to the device alone.
+"""Attacks on parity data X~ = G W X of one device and one batch, with a Gaussian G that only the device knows.
 
 G Q has the same distribution as G for every orthogonal Q. So X~ depends on the n weighted points W X through their Gram
 matrix A = X^T W^2 X only, and X~^T X~ is a Wishart matrix with mean A and c degrees of freedom. Three things follow.
 
 *The span is exact.* With c >= n rows, G has rank n almost surely: the rows of X~ span what the points with a weight
-span. A member lies in that span and a stranger does not, as long as n < d; no noise is in the way, and weights do not
-matter unless they are zero. With c < n rows it is a random part of that span, which holds c/n of a member's length on
-average if the points are alike, and less of a stranger's.
+span. A member lies in that span and a non-member does not, as long as n < d; there is no noise, and weights do not
+matter unless they are zero. With c < n rows it is a random part of that span, which contains c/n of a member's squared
+length on average if the points are alike, and less of a non-member's.
 
 *Targets can be read.* Y~ = G W Y has the same G, so a member x = a X~ has the target a Y~ (c >= n, points independent).
 
@@ -30,7 +30,7 @@ __all__ = ["ParityGram", "ParitySpan", "read_targets"]
 
 @final
 class ParityGram(Attack[ParityView]):
-    """Estimate A by X~^T X~, brought to the scale of all points; ``prior`` is a public guess of A."""
+    """Estimate A by X~^T X~, scaled to all points; ``prior`` is a public guess of A."""
 
     name = "parity-gram"
     view_type = ParityView
@@ -100,9 +100,9 @@ def read_targets(view: ParityView, members: Float[np.ndarray, "m d"]) -> Float64
 
 
 def _span(parity: Float[np.ndarray, "c d"], points: int) -> tuple[Float64[np.ndarray, "d r"], Float64[np.ndarray, "r"]]:
-    """Return an orthonormal basis of what the rows span, and how far they reach along it.
+    """Return an orthonormal basis of the row span and the singular values.
 
-    At most as many directions as there are points count, and none that is nothing but rounding.
+    At most as many directions as there are points are kept, and none below rounding.
     """
     _, sizes, right = np.linalg.svd(parity.astype(np.float64), full_matrices=False)
     rank = int(np.count_nonzero(sizes[:points] > np.finfo(parity.dtype).eps * sizes[:1].sum()))

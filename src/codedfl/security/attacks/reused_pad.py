@@ -17,7 +17,7 @@ __all__ = ["ReusedPad"]
 
 @final
 class ReusedPad(Attack[PairView]):
-    """Subtract, and read what is left as data."""
+    """Subtract, and read the difference as data."""
 
     name = "reused-pad"
     view_type = PairView

@@ -1,4 +1,4 @@
-"""What the server learns of one device's Gram matrix from its replies: A on the span of all models it sent.
+"""The server's attack on one device's Gram matrix: replies tell A on the span of all models it sent.
 
 With M = [Theta_1 ... Theta_E] = U S V^T the replies are A M, so A U = (A M) V S^-1 is known, and by symmetry U^T A.
 What is left is the block of A outside the span of U. A is positive semidefinite, so that block is at least
@@ -14,7 +14,6 @@ Someone who knows public data of the same kind may give its Gram matrix as ``pri
 the prior has outside the span (its Schur complement), on top of the bound.
 """
 
-from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -23,12 +22,12 @@ from jaxtyping import Float, Float64
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import RepliesView
 
-__all__ = ["ServerReplies", "completed", "findings_by_epochs", "reached_span"]
+__all__ = ["ServerReplies", "completed", "reached_span"]
 
 ROUNDINGS = 10.0
-"""Units of rounding that a reply is taken to be off by: about four times what was measured."""
+"""Assumed rounding error of a reply in units of rounding: about four times the measured one."""
 CORE_FLOOR = 1e-6
-"""Eigenvalues of U^T A U below this share of the largest are rounding of float32 replies: no one divides by them."""
+"""Eigenvalues of U^T A U below this share of the largest are rounding of float32 replies and are dropped."""
 
 
 @final
@@ -47,14 +46,6 @@ class ServerReplies(Attack[RepliesView]):
         basis, images = reached_span(view)
         d, rank = basis.shape
         return Finding(gram=completed(basis, images, self._prior), remark=f"dimension {rank} of {d} reached")
-
-
-def findings_by_epochs(
-    view: RepliesView, epochs: Sequence[int], rng: np.random.Generator, prior: Float[np.ndarray, "d d"] | None = None
-) -> list[Finding]:
-    """Attack the first so many epochs, for each number in ``epochs``: how knowledge grows."""
-    attack = ServerReplies(prior)
-    return [attack.run(RepliesView(view.models[:count], view.replies[:count]), rng) for count in epochs]
 
 
 def completed(
@@ -95,7 +86,7 @@ def _columns(stack: Float[np.ndarray, "epochs d c"]) -> Float64[np.ndarray, "d c
 
 
 def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) -> Float64[np.ndarray, "d s"]:
-    """Return F with F F^T = (A U) core^+ (A U)^T, over the eigenvalues of the core that rounding leaves positive."""
+    """Return F with F F^T = (A U) core^+ (A U)^T, over the eigenvalues of the core above rounding."""
     values, vectors = np.linalg.eigh(core)
     safe = values > CORE_FLOOR * values[-1:].sum()
     return np.asarray(images @ (vectors[:, safe] / np.sqrt(values[safe])))
@@ -108,7 +99,7 @@ def _outside(basis: Float64[np.ndarray, "d r"], columns: Float64[np.ndarray, "d 
 def _schur_complement(
     basis: Float64[np.ndarray, "d r"], prior: Float64[np.ndarray, "d d"]
 ) -> Float64[np.ndarray, "d d"]:
-    """Return what the prior has outside the span once what it has inside is accounted for."""
+    """Return the Schur complement of the prior outside the span."""
     image = prior @ basis
     root = _root(image, basis.T @ image)
     rest = prior - root @ root.T

@@ -1,4 +1,4 @@
-"""A support that is issued again: its earlier holder knows where the errors of the later one lie.
+"""A support that is issued twice: its earlier holder knows the error positions of the later one.
 
 Known positions are erasures, not errors. A parcel is then A G on the other n - t positions, and least squares on those
 gives A as long as n - t >= k. No private key is needed: this is the server's own decoding without its sparse checks.
@@ -19,7 +19,7 @@ __all__ = ["SharedSupport"]
 
 @final
 class SharedSupport(Attack[SharedSupportView]):
-    """Least squares outside the known positions; where no symbol is redundant, the words are read as they are."""
+    """Solve least squares outside the known positions; without redundancy, read the words as they are."""
 
     name = "shared-support"
     view_type = SharedSupportView

@@ -1,8 +1,8 @@
 """The security level that the paper claims (section V-E and Table I), by the formula that fits its two numbers.
 
 The paper names its ingredients (plain information-set decoding over F_q, decoding one out of many, brute force over
-beta symbols) but prints no formula. This one gives 92 and 128; so do others (``fits``), so it is a fit. It says
-what is *claimed*: linear algebra recovers the plaintext whatever the level (see ``codedfl.cipher``).
+beta symbols) but prints no formula. This one is fitted: it gives 92 and 128, as others do (docs/estimates.md). It says
+what is *claimed*; linear algebra recovers the plaintext whatever the level (``codedfl.cipher.mceliece``).
 """
 
 import math

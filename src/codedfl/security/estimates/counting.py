@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-__all__ = ["ELIMINATIONS", "addition_per_symbol", "elimination_bits", "log2_binomial", "log2_sum", "to_bit_operations"]
+__all__ = ["ELIMINATIONS", "addition_per_symbol", "elimination_bits", "log2_binomial", "log2_sum"]
 
 
 def log2_binomial(n: int, m: int) -> float:
@@ -62,12 +62,3 @@ def addition_per_symbol(q: int) -> float:
     One addition, and one multiplication unless the factor happens to be 1: 1 + (q - 2)/(q - 1).
     """
     return 1 + (q - 2) / (q - 1)
-
-
-def to_bit_operations(bits: float, q_bits: float) -> float:
-    """Return log2 of bit operations from log2 of field operations.
-
-    One field operation counts as log2 q bit operations, as for an addition and as Peters (2010) counts it. A
-    schoolbook multiplication would cost another log2 q.
-    """
-    return bits + math.log2(q_bits)

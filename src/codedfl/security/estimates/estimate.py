@@ -1,10 +1,8 @@
-"""What an estimate says, and how it says that it has nothing to say."""
+"""One estimate: a number of bits, or the reason why there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from codedfl.security.estimates.counting import to_bit_operations
 from codedfl.security.estimates.parameters import DecodingProblem
 
 __all__ = ["Estimate", "obstacle"]
@@ -32,17 +30,9 @@ class Estimate:
         """The bits with one decimal, or "not evaluated"."""
         return "not evaluated" if self.bits is None else f"{self.bits:.1f}"
 
-    def bit_operations(self, q_bits: int) -> float | None:
-        """Return log2 of bit operations; None where it is not evaluated."""
-        return None if self.bits is None else to_bit_operations(self.bits, q_bits)
-
-    def to_table(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"name": self.name, "bits": self.bits, "choices": dict(self.choices), "reason": self.reason}
-
 
 def obstacle(problem: DecodingProblem) -> str:
-    """Say why information-set decoding has no work factor here; an empty text if it has one."""
+    """Return why information-set decoding has no work factor here; an empty text if it has one."""
     if problem.w < 1:
         return f"the weight is {problem.w}: there is no word to look for"
     if problem.w > problem.n - problem.k:

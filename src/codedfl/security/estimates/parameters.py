@@ -1,15 +1,17 @@
 """The decoding problem that an attacker of the paper's cipher is claimed to face.
 
-Claimed, for nobody needs to solve it: one ciphertext and the public key give the data by linear algebra
-(see ``codedfl.cipher``).
+No attacker needs to solve it: one ciphertext and the public key give the data by linear algebra
+(``codedfl.cipher.mceliece``).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from codedfl.cipher.mceliece.parameters import Parameters
-from codedfl.errors import CipherError
+from codedfl.cipher.mceliece.parameters import at_least_one, at_most
+from codedfl.errors import CipherError, UsageError
+from codedfl.scenario import Scenario
 
-__all__ = ["DISTANCES", "PAPER_92", "PAPER_128", "DecodingProblem"]
+__all__ = ["DISTANCES", "DecodingProblem", "problem_of"]
 
 DISTANCES = ("table", "mds")
 """Table I counts the distance of the error code as t - beta; an MDS code has t - beta + 1, and ours is one."""
@@ -34,10 +36,10 @@ class DecodingProblem:
 
     def __post_init__(self) -> None:
         for name in ("n", "k", "t", "beta", "q_bits"):
-            _at_least_one(name, getattr(self, name))
+            at_least_one(name, getattr(self, name))
         for small, large, limit in (("k", "n - 1", self.n - 1), ("t", "n", self.n), ("beta", "t", self.t)):
-            _at_most(small, getattr(self, small), large, limit)
-        _at_most("beta", self.beta, "k", self.k)
+            at_most(small, getattr(self, small), large, limit)
+        at_most("beta", self.beta, "k", self.k)
         if self.distance not in DISTANCES:
             raise CipherError(f"distance is {self.distance!r}: choose from {', '.join(DISTANCES)}.")
 
@@ -51,24 +53,15 @@ class DecodingProblem:
         """Size of the field."""
         return 1 << self.q_bits
 
-    @classmethod
-    def of_cipher(cls, parameters: Parameters, *, q_bits: int = 32, distance: str = "table") -> "DecodingProblem":
-        """Return the problem that goes with a cipher; ``q_bits`` is the width of its numbers."""
-        return cls(parameters.n, parameters.k, parameters.t, parameters.beta, q_bits, distance)
 
-
-def _at_least_one(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise CipherError(f"{name} is {value!r} and must be a whole number of at least 1.")
-
-
-def _at_most(small: str, value: int, large: str, limit: int) -> None:
-    if value > limit:
-        raise CipherError(f"{small} is {value} and must not exceed {large} = {limit}.")
-
-
-PAPER_92 = DecodingProblem(n=4000, k=2000, t=64, beta=4, q_bits=32)
-"""Table I, second row (t = 64, d(C_E) = 60): claimed 92 bits. Broken."""
-
-PAPER_128 = DecodingProblem(n=4000, k=2000, t=128, beta=4, q_bits=32)
-"""Table I, first row (t = 128, d(C_E) = 124): claimed 128 bits. Broken."""
+def problem_of(scenario: Scenario) -> DecodingProblem | None:
+    """Return the problem that the level claimed for a scenario rests on; None where none is claimed."""
+    if scenario.scheme != "code-based":
+        return None
+    options: Any = scenario.options()
+    if scenario.features.kind == "none":
+        raise UsageError(
+            f"the level that '{scenario.name}' claims depends on the number of features, which its data file "
+            "decides; set features.kind = 'rbf' and features.dimension"
+        )
+    return DecodingProblem(options.n, scenario.features.dimension, options.t, options.beta, q_bits=32)

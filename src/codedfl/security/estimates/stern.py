@@ -66,5 +66,5 @@ def _additions(w: int, q: int, p: int) -> float:
 
 
 def _enough(k: int, w: int, q: int, p: int) -> int:
-    """Return an l from which on the checks cost at most one operation, and a larger l adds more to the lists."""
+    """Return an l from which on the checks cost at most one operation, so that a larger l only adds to the lists."""
     return math.ceil((sum(stern_lists(k, q, p)) + math.log2(_additions(w, q, p))) / math.log2(q))

@@ -1,1 +1,1 @@
-"""What each party sees: the only thing an attack is given."""
+"""Views: what each party sees in a run, built from its transcript by one function a scheme."""

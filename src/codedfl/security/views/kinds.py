@@ -1,11 +1,11 @@
-"""What each party sees: the only thing an attack is given.
+"""The kinds of views: all that an attack is given.
 
-A view holds what the threat model transmits to its holder and what is public (by Kerckhoffs's principle: the scheme,
-its sizes and the public key), and nothing else. Truth lives in ``codedfl.security.scoring``; no attack imports that.
+A view contains what the threat model sends to its holder and what is public (by Kerckhoffs's principle: the scheme, its
+sizes and the public key). The truth is in ``codedfl.security.scoring``, which no attack imports.
 
-Data that was encoded linearly is described by the public map ``G``: words = A G + noise. For the paper's cipher G is
-the public key (k x n). For data sealed in residues G is the scale of the fixed-point encoding times the identity, and
-the words are the residues as an attacker would read them, so that every attack can be tried on it unchanged.
+Linearly encoded data is described by the public map ``G``: words = A G + noise. For the paper's cipher G is the public
+key (k x n). For residues G is the scale of the fixed-point encoding times the identity, and the words are the residues
+as signed numbers, so that every attack can be tried on them unchanged.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class RowView(View):
 
 @dataclass(frozen=True, eq=False)
 class ForwardView(View):
-    """A device received two parcels, added its own data, and handed the sum on; the two senders saw that parcel."""
+    """A parcel forwarded by a device that received two parcels and added its own data; the two senders see it."""
 
     holder = "the two devices that sent to the forwarding one, together"
     label = "a forwarded parcel"
@@ -80,7 +80,7 @@ class ForwardView(View):
 
 @dataclass(frozen=True, eq=False)
 class SharedSupportView(View):
-    """The parcel of a device that was given the very support that the attacker had used before."""
+    """The parcel of a device that was given the support that the attacker had used before."""
 
     holder = "a device that was given the same support earlier"
     label = "a parcel, support known"
@@ -106,7 +106,7 @@ class PairView(View):
 
 @dataclass(frozen=True, eq=False)
 class RepliesView(View):
-    """Models sent to one device and what its replies say: replies[e] = A models[e], without the moments."""
+    """Models sent to one device and its replies: replies[e] = A models[e], without the right-hand side."""
 
     holder = "the server"
     label = "replies of one device"
@@ -117,21 +117,21 @@ class RepliesView(View):
 
 @dataclass(frozen=True, eq=False)
 class MaskedRepliesView(RepliesView):
-    """The same where every reply is under masks: the words that arrive, as the server would read them."""
+    """The same under masks: the words as the server reads them."""
 
     label = "masked replies of one device"
 
 
 @dataclass(frozen=True, eq=False)
 class SummedRepliesView(RepliesView):
-    """The same where the server is given sums over devices only, scaled to one device's share of the data points."""
+    """The same where the server gets sums over devices only, scaled to one device's share of the data points."""
 
     label = "sums over all devices"
 
 
 @dataclass(frozen=True, eq=False)
 class MembershipView(View):
-    """A Gram matrix that an attacker has (true or recovered), and data points of which it wants to know who is in."""
+    """A Gram matrix, true or recovered, and candidate data points."""
 
     holder = "whoever has a Gram matrix"
     label = "a Gram matrix"
@@ -152,12 +152,12 @@ class ParityView(View):
     points: int
     """Public number n of data points with a weight above zero."""
     mass: float
-    """Public sum of their squared weights; which point has which weight is secret."""
+    """Public sum of their squared weights; the single weights are secret."""
 
 
 @dataclass(frozen=True, eq=False)
 class ParityMembershipView(View):
-    """Parity data of one batch of one device, and data points of which the server wants to know who is in."""
+    """Parity data of one batch of one device, and candidate data points."""
 
     holder = "the server"
     label = "parity data of one batch"

@@ -1,56 +1,37 @@
-"""What attackers are given of sealed data: residues as they would read them, with the truth beside them."""
+"""Views of ``sealed``: sealed parcels, and the products that the server opens."""
+
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, UInt
 
-from codedfl.cipher.seals import FixedPoint, Ring
-from codedfl.security.transcript import Exposure
-from codedfl.security.views.kinds import PairView, ParcelView, RepliesView, RowView, SharedSupportView
+from codedfl.cipher.seals.triangles import unpack_upper
+from codedfl.schemes.sharing.sealed import Sealed
+from codedfl.security.transcript import Exposure, Transcript
+from codedfl.security.views.kinds import ForwardView, RepliesView
+from codedfl.security.views.residues import as_seen, from_models, sealed_exposures, sealed_pair
+from codedfl.task import Shard
 
-__all__ = ["as_seen", "from_models", "opened_parcel", "sealed_exposures", "sealed_pair"]
-
-
-def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Return residues as the signed numbers that an attacker would read."""
-    return ring.centred(residues).astype(np.float64)
+__all__ = ["sealed_sharing_exposures"]
 
 
-def sealed_exposures(
-    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"]
-) -> list[Exposure]:
-    """Return every view that the suite knows of one sealed Gram matrix."""
-    G = np.eye(len(words)) / form.data_step
-    views = (ParcelView(G, words, 0, 0), SharedSupportView(G, words, np.zeros(0, np.int64)))
-    row = Exposure(RowView(G, words[0], 0), device, gram[:1])
-    return [*(Exposure(view, device, gram) for view in views), row]
-
-
-def opened_parcel(
-    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"], assumption: str
-) -> Exposure:
-    """Return a parcel as somebody reads it who has taken its pad away."""
-    view = ParcelView(np.eye(len(words)) / form.data_step, words, 0, 0)
-    return Exposure(view, device, gram, assumption=assumption)
-
-
-def from_models(
-    form: FixedPoint, models: Float[np.ndarray, "epochs d c"], device: int, gram: Float[np.ndarray, "d d"]
-) -> Exposure:
-    """Return what all other devices together can work out at best: models tell gradients, theirs they know.
-
-    Two models of gradient descent in a row tell the summed gradient; whoever knows all data but one device's is left
-    with that device's own.
-    """
-    rounded = as_seen(form.ring, form.encode(gram)) * form.data_step
-    view = RepliesView(models, np.asarray(rounded @ models))
-    return Exposure(view, device, gram, assumption="all other devices together, from the models")
-
-
-def sealed_pair(
-    form: FixedPoint,
-    first: tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]],
-    second: tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]],
-) -> Exposure:
-    """Return two sealed matrices beside each other; what is attacked is the difference of the data."""
-    view = PairView(first[0], second[0], float(form.ring.modulus), form.data_step)
-    return Exposure(view, 0, first[1] - second[1])
+def sealed_sharing_exposures(scheme: Sealed, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+    """Return sealed parcels as an attacker reads them, and the server's view of a device's own data."""
+    form = scheme.formats.gram
+    parcels = [entry for entry in transcript.parcels if "gram" in entry.parcel]
+    words = {id(entry): as_seen(form.ring, unpack_upper(entry.parcel["gram"])) for entry in parcels}
+    entries = next(series for series in transcript.series() if len(series[0].contents) == 1)
+    models = np.stack([as_seen(form.ring, entry.request["model"]).T for entry in entries])
+    replies = np.stack([as_seen(form.ring, entry.reply["product"]).T for entry in entries]) * form.data_step
+    device = entries[0].device
+    found = [Exposure(RepliesView(models, replies), device, shards[device].gram)]
+    found.append(from_models(form, models, device, shards[device].gram))
+    for entry in parcels[:1]:
+        found += sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
+    own = [entry for entry in parcels if len(entry.contents) == 1][:2]
+    if len(own) == 2:
+        found.append(sealed_pair(form, *((words[id(entry)], shards[entry.sender].gram) for entry in own)))
+    for entry in [entry for entry in parcels if entry.received][:1]:
+        sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
+        view = ForwardView(np.eye(scheme.public.features) / form.data_step, sent, words[id(entry)])
+        found.append(Exposure(view, entry.sender, shards[entry.sender].gram))
+    return found

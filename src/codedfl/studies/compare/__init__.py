@@ -11,7 +11,7 @@ from typing import Any
 from codedfl.errors import UsageError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES
+from codedfl.schemes.registry import refuse_unknown
 from codedfl.security.audit import EPOCHS
 from codedfl.storage import refuse_file
 from codedfl.studies.compare.fleets import fleets_of, own_fleet
@@ -62,9 +62,7 @@ def compare_all(
 
 def _checked(names: Sequence[str], out: Path) -> list[str]:
     """Return the benchmark and the named schemes, each once."""
-    unknown = [name for name in names if name not in SCHEMES]
-    if unknown:
-        raise UsageError(f"no scheme is called '{unknown[0]}'; schemes are {', '.join(SCHEMES)}")
+    refuse_unknown(names)
     refuse_file(out)
     return list(dict.fromkeys([BENCHMARK, *names]))
 

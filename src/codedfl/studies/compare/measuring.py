@@ -141,7 +141,7 @@ class Measurements:
 def _served(scenario: Scenario) -> Scenario:
     """Return the scenario with the solver that its scheme is made for, or gradient descent if it cannot serve it."""
     with suppress(ScenarioError):  # wrong options of the scheme: its run is refused with the same sentence
-        solver, own = scenario.training.solver, schemes.kind(scenario).solver
+        solver, own = scenario.training.solver, schemes.nominal(scenario).solver
         if solver == "gradient-descent" and own is not None:
             return scenario.with_settings({"training.solver": own})
         if not schemes.serves(scenario, solver):

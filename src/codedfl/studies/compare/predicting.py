@@ -7,9 +7,9 @@ times, bits and multiplications on this fleet follow from shapes (``codedfl.stud
 
 from typing import Any
 
+from codedfl import schemes
 from codedfl.runs import Run, times_to_targets
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES
 from codedfl.studies.plan import Costs, predict, probe, spent_by_device
 from codedfl.task import Problem
 from codedfl.training.costs import LINKS, mean_and_largest
@@ -19,7 +19,7 @@ __all__ = ["predictable", "predicted_summary"]
 
 def predictable(scenario: Scenario) -> bool:
     """Tell whether the model depends neither on the fleet nor on the partition."""
-    scheme = SCHEMES[scenario.scheme]
+    scheme = schemes.nominal(scenario)
     return scheme.exact and not scheme.follows_timing and not scenario.fleet.last_epochs
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codedfl.runs import target_name
-from codedfl.schemes import SCHEMES
-from codedfl.security.attacks import Null
+from codedfl.schemes import nominal
+from codedfl.security.attacks.null import Null
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measured, Measurements
 
 __all__ = ["BENCHMARK", "rows_of", "strongest"]
@@ -52,7 +52,7 @@ def _row(found: Measured, by_label: Measured | None, base: Mapping[str, float | 
         "speedup": speedups[target_name(targets[-1])] if speedups else None,
         "speedups": speedups,
         **{key: summary.get(key) for key in _COSTS},
-        "verdict": summary.get("verdict", SCHEMES[scenario.scheme].verdict),
+        "verdict": summary.get("verdict", nominal(scenario).verdict),
         "scenario_id": scenario.id(),
     }
 

@@ -1,8 +1,8 @@
-"""The support by the size of columns, and how that depends on the scale of the errors.
+"""The support by column norms, and its dependence on the scale of the errors.
 
 An error added to a column makes it longer on average, so the longest columns are suspects. Two measures of length:
-against what the public G leads to expect, or of the part that no codeword explains, which is thresholding, the
-plainest of sparse recovery (Schnass and Vandergheynst, "Average performance analysis for thresholding", IEEE Signal
+relative to the column of the public G, or of the part that no codeword explains, which is thresholding, the simplest
+sparse recovery (Schnass and Vandergheynst, "Average performance analysis for thresholding", IEEE Signal
 Processing Letters 14, 2007).
 
 Expected at the paper's size with errors as large as the data (noise 1): lengths alone find 8 % of the support at t = 64
@@ -10,17 +10,16 @@ and 13 % at t = 128, unexplained lengths about 77 % and 67 %. With errors ten ti
 unexplained lengths find does not depend on the scale.
 """
 
-from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
-from jaxtyping import Float64, Int
+from jaxtyping import Float64
 
 from codedfl.security.attacks.supports.geometry import geometry_of
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParcelView
 
-__all__ = ["ColumnNorms", "UnexplainedNorms", "share_found"]
+__all__ = ["ColumnNorms", "UnexplainedNorms"]
 
 COMBINATIONS = 64
 """Random combinations of rows whose unexplained part is measured: far above beta, far below d."""
@@ -65,21 +64,3 @@ def _longest(lengths: Float64[np.ndarray, "n"], t: int) -> Finding:
     if t == 0:
         return Finding(remark="the scheme has no error support")
     return Finding(support=np.sort(np.argpartition(lengths, -t)[-t:]))
-
-
-def share_found(
-    attack: Attack[ParcelView],
-    encrypt_at: Callable[[float], tuple[ParcelView, Int[np.ndarray, "t"]]],
-    scales: Sequence[float],
-    rng: np.random.Generator,
-) -> Float64[np.ndarray, "scales"]:
-    """Return the share of the true support that an attack names, for each scale of the errors.
-
-    ``encrypt_at`` gives a parcel whose errors have the scale asked for, and its true support.
-    """
-    shares = []
-    for scale in scales:
-        view, support = encrypt_at(scale)
-        named = attack.run(view, rng).support
-        shares.append(0.0 if named is None else float(np.isin(support, named).mean()))
-    return np.array(shares)

@@ -1,8 +1,8 @@
-"""What a public G says about the words it makes, prepared once for each key.
+"""The geometry of a public G, prepared once for each key.
 
 Rounding disturbs a column of A G in proportion to the length of that column of G, so the columns are first brought to
 length one (at the paper's size this takes the condition number from 139 to 16): G D = L Q with L lower triangular and
-the rows of Q orthonormal. Words are codewords plus errors, and P = I - Q^T Q takes the codewords away:
+the rows of Q orthonormal. Words are codewords plus errors, and P = I - Q^T Q removes the codewords:
 
     C D P = E D P,        A = (C - E) D Q^T L^-1.
 
@@ -18,7 +18,6 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Float, Float64, Int
-from scipy.linalg import blas, lapack
 
 __all__ = ["KeyGeometry", "geometry_of"]
 
@@ -44,6 +43,8 @@ class KeyGeometry:
     @classmethod
     def prepare(cls, G: Float[np.ndarray, "k n"]) -> "KeyGeometry":
         """Decompose G by Cholesky of its Gram matrix; the cost is about 2 n k^2 multiplications."""
+        from scipy.linalg import blas, lapack
+
         lengths = np.sqrt(np.einsum("ij,ij->j", G, G, dtype=np.float64))
         weights = 1 / np.where(lengths > 0, lengths, 1.0)
         frame = np.multiply(G, weights, order="C")
@@ -68,51 +69,53 @@ class KeyGeometry:
 
     @property
     def redundancy(self) -> int:
-        """Dimension n - k of what no codeword reaches; without it there is nothing to tell errors by."""
+        """Dimension n - k of the space outside the code; without it errors cannot be recognised."""
         return self.n - self.k
 
     @cached_property
     def freedom(self) -> Float64[np.ndarray, "n"]:
-        """The diagonal of P: the squared length of each unit vector after the codewords are taken away."""
+        """The diagonal of P: the squared length of each unit vector without its codeword part."""
         return np.asarray(np.maximum(1 - np.einsum("ij,ij->j", self.frame, self.frame), 0))
 
     def free_part(self, vectors: Float64[np.ndarray, "n s"]) -> Float64[np.ndarray, "n s"]:
-        """P times vectors; applied twice, because Q from a Cholesky factor is orthonormal only to its condition."""
+        """Return P times vectors; applied twice, because Q from Cholesky is orthonormal only to its condition."""
         once = vectors - self.frame.T @ (self.frame @ vectors)
         return np.asarray(once - self.frame.T @ (self.frame @ once))
 
     def atom(self, position: int) -> Float64[np.ndarray, "n"]:
-        """Column ``position`` of P."""
+        """Return column ``position`` of P."""
         column = -(self.frame[:, position] @ self.frame)
         column[position] += 1
         return np.asarray(column)
 
     def coordinates(self, words: Float[np.ndarray, "d n"]) -> Float64[np.ndarray, "d k"]:
-        """C D Q^T, in float64 whatever the words are in."""
+        """Return C D Q^T in float64."""
         result = np.empty((words.shape[0], self.k))
         for rows, block in self._weighted(words):
             np.matmul(block, self.frame.T, out=result[rows])
         return result
 
     def apply(self, words: Float[np.ndarray, "d n"], right: Float64[np.ndarray, "n s"]) -> Float64[np.ndarray, "d s"]:
-        """C D times a few columns."""
+        """Return C D times a few columns."""
         return np.concatenate([block @ right for _, block in self._weighted(words)])
 
     def combine(self, left: Float64[np.ndarray, "d s"], words: Float[np.ndarray, "d n"]) -> Float64[np.ndarray, "s n"]:
-        """A few combinations of the rows of C D."""
+        """Return a few combinations of the rows of C D."""
         total = np.zeros((left.shape[1], self.n))
         for rows, block in self._weighted(words):
             total += left[rows].T @ block
         return total
 
     def messages(self, coordinates: Float64[np.ndarray, "d k"]) -> Float64[np.ndarray, "d k"]:
-        """Coordinates times L^-1, written over them."""
+        """Return coordinates times L^-1, in their memory."""
+        from scipy.linalg import blas
+
         return np.asarray(blas.dtrsm(1.0, self.factor, coordinates.T, lower=1, trans_a=1, overwrite_b=1).T)
 
     def without(
         self, positions: Int[np.ndarray, "t"], words: Float[np.ndarray, "d n"], coordinates: Float64[np.ndarray, "d k"]
     ) -> Float64[np.ndarray, "d k"]:
-        """Coordinates as least squares gives them when ``positions`` count as erased: a correction of rank t."""
+        """Return the least-squares coordinates with ``positions`` erased: a correction of rank t."""
         inside = np.ascontiguousarray(self.frame[:, positions])
         square = np.eye(positions.size) - inside.T @ inside
         seen = words[:, positions] * self.weights[positions] - coordinates @ inside
@@ -120,7 +123,7 @@ class KeyGeometry:
         return np.asarray(coordinates - errors @ inside.T)
 
     def rounding(self, words: Float[np.ndarray, "d n"]) -> float:
-        """Return what rounding alone can make of C D P in the 2-norm.
+        """Return a bound on the 2-norm of C D P that rounding alone can cause.
 
         A rounded inner product of k terms is off by about sqrt(k) u times the lengths of its factors (Higham and Mary,
         "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019); such noise spread
@@ -138,7 +141,7 @@ class KeyGeometry:
 
 
 def _one_norm(lower: Float64[np.ndarray, "k k"]) -> float:
-    """Largest column sum of a symmetric matrix given by its lower triangle, the rest being zero."""
+    """Return the largest column sum of a symmetric matrix given by its lower triangle, the rest being zero."""
     sizes = np.abs(lower)
     return float(np.max(sizes.sum(axis=0) + sizes.sum(axis=1) - np.diag(sizes)))
 
@@ -147,7 +150,7 @@ _known: dict[int, tuple["weakref.ref[np.ndarray]", KeyGeometry]] = {}
 
 
 def geometry_of(G: Float[np.ndarray, "k n"]) -> KeyGeometry:
-    """Return the geometry of G, kept as long as this very array lives; arrays in views are not written to."""
+    """Return the geometry of G, cached as long as the array lives; arrays in views are not written to."""
     name = id(G)
     if name not in _known or _known[name][0]() is not G:
         geometry = KeyGeometry.prepare(G)

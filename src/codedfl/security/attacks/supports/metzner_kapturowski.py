@@ -29,7 +29,7 @@ class MetznerKapturowski(Attack[ParcelView]):
     aim = "the error support, if the errors have full rank"
 
     def suits(self, view: View) -> bool:
-        """Ask for errors of full rank."""
+        """Require errors of full rank."""
         return isinstance(view, ParcelView) and view.beta >= view.t
 
     def run(self, view: ParcelView, rng: np.random.Generator) -> Finding:
@@ -45,7 +45,7 @@ class MetznerKapturowski(Attack[ParcelView]):
         held = (1 - min(syndrome.tilt, 0.5)) ** 2
         positions = np.flatnonzero(inside >= held * geometry.freedom)
         if positions.size != syndrome.rank:
-            # of errors that are nearly of lower rank the space lacks a direction or two; columns lie in it mostly
+            # if the errors are nearly of lower rank, the space lacks a direction or two: take columns mostly inside it
             positions = np.flatnonzero(inside > geometry.freedom / 2)
             if positions.size != view.t:
                 remark = f"errors of rank {syndrome.rank} span the columns of {positions.size} positions: rank below t"

@@ -14,15 +14,15 @@ from codedfl.security.attacks.supports.geometry import KeyGeometry
 __all__ = ["pursue"]
 
 SPARE = 2
-"""Positions tried for each one that is expected; wrong ones are dropped in the end."""
+"""Positions tried for each expected one; the wrong ones are dropped at the end."""
 
 
 def pursue(
     geometry: KeyGeometry, space: Float64[np.ndarray, "n r"], expected: int, tolerance: float
 ) -> tuple[Int[np.ndarray, "t"], float]:
-    """Return at most ``expected`` positions whose atoms span the orthonormal ``space``, and the part left over.
+    """Return at most ``expected`` positions whose atoms span the orthonormal ``space``, and the norm of the residual.
 
-    Positions are added until the part left over is below ``tolerance``, but no fewer than expected; those of largest
+    Positions are added until the residual is below ``tolerance``, but no fewer than expected; those of largest
     coefficients are kept.
     """
     if not expected or not space.any():
@@ -48,7 +48,7 @@ def pursue(
 
 
 def _energy(rest: Float64[np.ndarray, "n r"], tolerance: float) -> Float64[np.ndarray, "n"]:
-    """Squared length of each unit vector inside the space that is left, rounding apart."""
+    """Return the squared length of each unit vector inside the remaining space, up to rounding."""
     squares, turn = np.linalg.eigh(rest.T @ rest)
     kept = squares > min(tolerance**2, squares[-1] / 2)
     basis = (rest @ turn[:, kept]) / np.sqrt(squares[kept])
@@ -56,7 +56,7 @@ def _energy(rest: Float64[np.ndarray, "n r"], tolerance: float) -> Float64[np.nd
 
 
 def _orthogonal(vector: Float64[np.ndarray, "n"], rows: Float64[np.ndarray, "s n"]) -> Float64[np.ndarray, "n"]:
-    """The part of a vector orthogonal to rows, of length one; subtracted twice against cancellation."""
+    """Return the normalised part of a vector orthogonal to rows; subtracted twice against cancellation."""
     for _ in range(2):
         vector = vector - (rows @ vector) @ rows
     return np.asarray(vector / np.linalg.norm(vector))
@@ -65,7 +65,7 @@ def _orthogonal(vector: Float64[np.ndarray, "n"], rows: Float64[np.ndarray, "s n
 def _largest(
     geometry: KeyGeometry, space: Float64[np.ndarray, "n r"], chosen: Int[np.ndarray, "s"], expected: int
 ) -> tuple[Int[np.ndarray, "t"], float]:
-    """Keep the positions of largest coefficients, and say how much of the space they leave unexplained."""
+    """Return the positions of largest coefficients, and the norm of the space they leave unexplained."""
     square = _atoms_at(geometry, chosen)
     coefficients = np.linalg.lstsq(square, space[chosen], rcond=None)[0]
     kept = np.sort(chosen[np.argsort(np.linalg.norm(coefficients, axis=1))[chosen.size - min(expected, chosen.size) :]])

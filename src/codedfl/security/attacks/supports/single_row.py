@@ -1,8 +1,8 @@
 """One row of the plaintext and the support, from one row of a parcel.
 
 Tropp and Gilbert, "Signal recovery from random measurements via orthogonal matching pursuit", IEEE Trans. Inf. Theory
-53 (2007). A row a G + e is, after P takes the codewords away, a sum of t columns of P with t far below their number
-n - k; adding one column at a time, always the one that explains most of the rest, finds them.
+53 (2007). A row a G + e, after P removes the codewords, is a sum of t columns of P with t far below n - k; adding one
+column at a time, always the one that explains most of the residual, finds them.
 
 Expected at the paper's size (t = 64 and 128, float32): the support exactly, the row to below 1e-6; so even a caught
 fragment of a parcel gives its support away.

@@ -17,7 +17,7 @@ __all__ = ["Syndrome", "find_syndrome"]
 OVERSAMPLING = 8
 """Combinations beyond the expected rank; Halko et al. (section 4.2) advise 5 to 10."""
 ROUNDS = 2
-"""Passes over the words; after the first, combinations point to the errors instead of anywhere."""
+"""Passes over the words; each turns the random combinations towards the errors."""
 
 
 @final
@@ -29,9 +29,9 @@ class Syndrome:
     right: Float64[np.ndarray, "n r"]
     values: Float64[np.ndarray, "r"]
     rounding: float
-    """What was taken for zero: every value is above it."""
+    """Threshold for zero: every value is above it."""
     most: int
-    """The largest rank that could have been seen."""
+    """The largest rank that can be observed."""
 
     @property
     def rank(self) -> int:
@@ -45,14 +45,14 @@ class Syndrome:
 
     @property
     def full(self) -> bool:
-        """Whether the errors fill all that could be seen of them, so that no row combination is free of them."""
+        """Whether the errors have the largest observable rank, so that no row combination is free of them."""
         return self.rank >= self.most
 
 
 def find_syndrome(
     geometry: KeyGeometry, words: Float[np.ndarray, "d n"], expected: int, rng: np.random.Generator
 ) -> Syndrome:
-    """Find the range of C D P; a rank above the one expected is found too, at the cost of another try."""
+    """Find the range of C D P; a rank above the expected one is found in another try."""
     rounding = geometry.rounding(words)
     most = min(words.shape[0], geometry.redundancy)
     size = min(expected + OVERSAMPLING, most)

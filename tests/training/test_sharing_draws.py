@@ -9,11 +9,13 @@ import pytest
 from codedfl import schemes
 from codedfl.network import DelayModel, RoundCosts, TransferCosts
 from codedfl.scenario import Fleet, Links, Scenario
-from codedfl.schemes import Handover, SharingPolicy, SharingScheme
+from codedfl.schemes import Scheme
+from codedfl.schemes.sharing.policy import Handover, SharingPolicy
 from codedfl.task import Problem
 from codedfl.training import State
-from codedfl.training.shared_timing import SharedCosts, Variant, measure, shared_seconds
-from tiny import gamma, problem, scenario, trained
+from codedfl.training.costs import SharedCosts, measure
+from codedfl.training.timing import Variant, epoch_ends
+from tiny import gamma, moved, problem, scenario, trained
 
 # Nothing is left to chance, and powers of two keep every number exact.
 LINKS = Links(down_rate=64.0, up_rate=32.0, d2d_rate=16.0, overhead=0.5, loss=0.0)
@@ -52,7 +54,7 @@ def test_four_epochs_by_hand() -> None:
     """
     delays = DelayModel.create(FLEET, LINKS)
     variants = [by_hand(2), by_hand(2, parallel=True), by_hand(0), by_hand(2, delta=14.0)]
-    ends = shared_seconds(variants, delays, epochs=4, seed=0, draws=3)
+    ends = epoch_ends(variants, delays, epochs=4, seed=0, draws=3)
     shared, parallel, starved, patient = (variant.tolist() for variant in ends)
     assert shared == [[2.0, 23.5, 23.5 + 13.5 + 7.5, 23.5 + 13.5 + 15.0]] * 3
     assert parallel == [[2.0, 23.5, 23.5 + 10.5 + 7.5, 23.5 + 10.5 + 15.0]] * 3
@@ -61,7 +63,7 @@ def test_four_epochs_by_hand() -> None:
 
 def test_a_hand_over_after_the_last_epoch_is_not_waited_for() -> None:
     delays = DelayModel.create(FLEET, LINKS)
-    assert shared_seconds([by_hand(2)], delays, epochs=2, seed=0, draws=2)[0].tolist() == [[2.0, 23.5]] * 2
+    assert epoch_ends([by_hand(2)], delays, epochs=2, seed=0, draws=2)[0].tolist() == [[2.0, 23.5]] * 2
 
 
 def test_costs_of_a_hand_over() -> None:
@@ -72,7 +74,7 @@ def test_costs_of_a_hand_over() -> None:
 def test_progress_counts_epochs() -> None:
     seen: list[tuple[int, int]] = []
     delays = DelayModel.create(FLEET, LINKS)
-    shared_seconds([by_hand(2)], delays, epochs=3, seed=0, draws=2, progress=lambda *at: seen.append(at))
+    epoch_ends([by_hand(2)], delays, epochs=3, seed=0, draws=2, progress=lambda *at: seen.append(at))
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -90,21 +92,20 @@ def wanted(changes: dict[str, Any] | None = None, **options: Any) -> Scenario:
     return scenario({**settings, **(changes or {})})
 
 
-def sharing(chosen: Scenario) -> SharingScheme[Any]:
-    scheme = schemes.create(chosen, given())
-    assert isinstance(scheme, SharingScheme)
-    return scheme
+def sharing(chosen: Scenario) -> Scheme[Any]:
+    return schemes.create(chosen, given())
 
 
 def variant(chosen: Scenario) -> Variant:
     scheme = sharing(chosen)
+    assert scheme.sharing is not None
     costs = measure(scheme, given(), first_offline=chosen.training.first_epoch_offline)
-    return Variant(costs, scheme.policy, scheme.parallel_reception)
+    return Variant(costs, scheme.sharing.policy, scheme.sharing.parallel)
 
 
 def drawn(chosen: Scenario, draws: int, *more: Variant) -> np.ndarray:
     delays = DelayModel.create(chosen.fleet, chosen.links)
-    return shared_seconds([variant(chosen), *more], delays, epochs=EPOCHS, seed=chosen.timing.seed, draws=draws)
+    return epoch_ends([variant(chosen), *more], delays, epochs=EPOCHS, seed=chosen.timing.seed, draws=draws)
 
 
 CHOICES = {
@@ -129,11 +130,11 @@ def test_the_row_of_a_draw_is_the_event_driven_run_of_that_draw(name: str, draw:
 
 def test_the_runs_above_share_and_forward() -> None:
     """Else they would say little."""
-    moved = [trained(given(), wanted({"timing.draw": draw}, **CHOICES["reissued"])).history.moved for draw in (0, 3)]
-    supports = [support for moves in moved for _, _, support in moves]
+    found = [moved(trained(given(), wanted({"timing.draw": draw}, **CHOICES["reissued"]))) for draw in (0, 3)]
+    supports = [support for moves in found for _, _, support in moves]
     assert None in supports
     assert supports.count(None) < len(supports)
-    assert moved[0] != moved[1], "draws differ"
+    assert found[0] != found[1], "draws differ"
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -148,7 +149,7 @@ def test_measured_costs_are_those_of_the_run(offline: bool) -> None:
         assert measured.server_macs == noted.server_macs
         assert np.array_equal(measured.asked, np.arange(25))
     kinds = set()
-    for _, support, noted in state.history.transfers:
+    for (_, _, support), (_, noted) in zip(moved(state), state.history.handovers, strict=True):
         assert costs.of(Handover(noted.sender, noted.recipient, support)) == noted
         kinds.add(support is None)
     assert kinds == {True, False}
@@ -159,7 +160,7 @@ def test_several_variants_at_once_are_each_as_if_alone() -> None:
     chosen = {name: wanted(**options) for name, options in CHOICES.items()}
     variants = [variant(one) for one in chosen.values()]
     delays = DelayModel.create(wanted().fleet, wanted().links)
-    together = shared_seconds(variants, delays, epochs=EPOCHS, seed=0, draws=6)
+    together = epoch_ends(variants, delays, epochs=EPOCHS, seed=0, draws=6)
     for number, one in enumerate(chosen.values()):
         assert np.array_equal(together[number], drawn(one, 6)[0])
     assert len({row.tobytes() for row in together}) == len(together), "variants differ"
@@ -172,7 +173,7 @@ def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
 def test_policies_are_not_used_up() -> None:
     one = variant(wanted(supply="once"))
     delays = DelayModel.create(wanted().fleet, wanted().links)
-    first, second = (shared_seconds([one], delays, epochs=EPOCHS, seed=0, draws=3) for _ in range(2))
+    first, second = (epoch_ends([one], delays, epochs=EPOCHS, seed=0, draws=3) for _ in range(2))
     assert np.array_equal(first, second)
 
 

@@ -15,8 +15,6 @@ from codedfl.security.estimates.parameters import DecodingProblem
 from codedfl.security.estimates.prange import prange_work
 from codedfl.security.estimates.stern import best_stern, stern_work
 
-__all__ = ["Difference", "Reconstruction", "reconstruct", "reconstructions"]
-
 _RADIUS = 10
 """How far from its first guess the other program looks for Stern's l."""
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from benchmarks.reconstruction import Ranked, Rebuilt
 from codedfl.errors import MissingExtraError
-from codedfl.security.attacks.reconstruction import Ranked, Rebuilt
 from codedfl.storage import write_whole
 
 if TYPE_CHECKING:

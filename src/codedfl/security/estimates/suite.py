@@ -1,4 +1,8 @@
-"""All estimates for one problem."""
+"""All estimates for one decoding problem, in operations in F_q.
+
+They say how hard *that problem* is, and nothing about the cipher, which linear algebra breaks without decoding
+(``codedfl.security.attacks``). Reused and partial eliminations are not counted, so the true cost may be lower.
+"""
 
 from codedfl.security.estimates.error_code import any_light_word, brute_force
 from codedfl.security.estimates.estimate import Estimate
@@ -12,9 +16,9 @@ __all__ = ["estimates"]
 
 
 def estimates(problem: DecodingProblem, *, elimination: str = "k^3") -> tuple[Estimate, ...]:
-    """Return every estimate, those that cannot be computed included, always in the same order.
+    """Return every estimate in a fixed order; one that cannot be computed has no bits and a reason.
 
-    The default elimination is the one that fits the paper's two levels (``fits``).
+    The default elimination is the one that fits the paper's two levels (docs/estimates.md).
     """
     found = [brute_force(problem)]
     for algorithm in (prange, lee_brickell, lee_brickell_codeword, stern):

@@ -115,7 +115,7 @@ def figure(
     members: Float[np.ndarray, "inside p"],
     strangers: Float[np.ndarray, "outside p"],
 ) -> Rebuilt:
-    """Hold rebuilt images against the truth and against a control; drawing is for ``codedfl.report.pictures``."""
+    """Hold rebuilt images against the truth and against a control; drawing is for ``benchmarks.pictures``."""
     own, own_distances = _nearest(images, members)
     other, other_distances = _nearest(images, strangers)
     return Rebuilt(starts, images, own, other, own_distances, other_distances, len(members))

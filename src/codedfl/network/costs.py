@@ -1,0 +1,91 @@
+"""What rounds and transfers cost: bits and multiplications, counted on the arrays that are sent and multiplied."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+import numpy as np
+from jaxtyping import Int
+
+__all__ = ["RoundCosts", "StageCosts", "TransferCosts"]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundCosts:
+    """What one question costs each asked device.
+
+    The server goes on with ``quorum`` replies; after the ``deadline`` (in seconds) with ``least``. A question that is
+    ``standing`` leaves earlier ones open.
+    """
+
+    asked: Int[np.ndarray, "n"]
+    down_bits: Int[np.ndarray, "n"]
+    macs: Int[np.ndarray, "n"]
+    up_bits: Int[np.ndarray, "n"]
+    quorum: int
+    server_macs: int
+    least: int = 0
+    deadline: float = math.inf
+    standing: bool = False
+
+    def key(self) -> tuple[object, ...]:
+        """Return a value that is equal for equal costs."""
+        arrays = (self.asked, self.down_bits, self.macs, self.up_bits)
+        scalars = (self.quorum, self.server_macs, self.least, self.deadline, self.standing)
+        return (*(array.tobytes() for array in arrays), *scalars)
+
+
+@dataclass(frozen=True)
+class TransferCosts:
+    """What one parcel costs: the server's grant, the sender's work, the parcel, the recipient's work.
+
+    The recipient -1 is the server; a parcel that is ``relayed`` goes up to the server and down to the recipient.
+    """
+
+    sender: int
+    recipient: int
+    grant_bits: int
+    export_macs: int
+    parcel_bits: int
+    absorb_macs: int
+    relayed: bool = False
+
+    @property
+    def uploaded(self) -> bool:
+        """Whether the parcel goes to the server."""
+        return self.recipient < 0
+
+    def bits(self) -> dict[str, int]:
+        """Return the bits by kind of link: down (with the grant to the sender), up, device to device."""
+        relayed = self.parcel_bits if self.relayed else 0
+        uploaded = self.parcel_bits if self.uploaded else 0
+        direct = self.parcel_bits - relayed - uploaded
+        return {"down": self.grant_bits + relayed, "up": relayed + uploaded, "d2d": direct}
+
+
+_FIELDS = attrgetter("sender", "recipient", "grant_bits", "export_macs", "parcel_bits", "absorb_macs", "relayed")
+_IDLE = (-1, -1, 0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class StageCosts:
+    """The transfers of a stage as columns: one row for each draw, or a single row that holds for all draws.
+
+    A row with fewer transfers than others is filled up with idle ones, from the server to itself and without costs.
+    """
+
+    sender: Int[np.ndarray, "rows m"]
+    recipient: Int[np.ndarray, "rows m"]
+    grant_bits: Int[np.ndarray, "rows m"]
+    export_macs: Int[np.ndarray, "rows m"]
+    parcel_bits: Int[np.ndarray, "rows m"]
+    absorb_macs: Int[np.ndarray, "rows m"]
+    relayed: Int[np.ndarray, "rows m"]
+
+    @classmethod
+    def create(cls, *rows: Sequence[TransferCosts]) -> "StageCosts":
+        """Take the transfers of each row."""
+        m = max(map(len, rows))
+        table = [[*map(_FIELDS, row), *[_IDLE] * (m - len(row))] for row in rows]
+        return cls(*np.array(table, dtype=np.int64).reshape(len(rows), m, len(_IDLE)).transpose(2, 0, 1))

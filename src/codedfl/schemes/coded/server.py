@@ -1,0 +1,78 @@
+"""The server of schemes whose devices hold coded combinations of padded data: it decodes, and takes the pads away."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float, UInt
+
+from codedfl.schemes.contract import Message, Public, Restored, Server, Stage, Work
+from codedfl.schemes.sealing import Formats, PointedProducts
+
+__all__ = ["PaddedServer"]
+
+
+class PaddedServer(Server):
+    """Abstract: the first epoch gives the summed moments, every other the product of the model with all data."""
+
+    def __init__(self, public: Public, formats: Formats, workers: Sequence[int]) -> None:
+        """``workers`` are the devices that are asked after the first epoch."""
+        d, c, ring = public.features, public.outputs, formats.gram.ring
+        self._public = public
+        self._formats = formats
+        self._ring = ring
+        self._samples = sum(public.samples)
+        self._workers = list(workers)
+        self._gone: set[int] = set()
+        self._products = PointedProducts(formats.gram, public)
+        self._first = np.zeros((d, c))
+        self._pads: UInt[np.ndarray, "d d"] | None = None
+        self._moment_pads = np.zeros((d, c), ring.dtype)
+
+    @abstractmethod
+    def decoded_moments(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "d c"]:
+        """Decode the sum of all padded moments."""
+
+    @abstractmethod
+    def decoded(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "c d"]:
+        """Decode the product of the model with the sum of all padded data."""
+
+    @final
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Decode, and take the pads away."""
+        if epoch == 1:
+            total = self._ring.subtract(self.decoded_moments(replies, work), self._moment_pads)
+            self._first = self._formats.moments.decode_sum(total)
+            return np.asarray(self._first / self._samples)
+        product = self._products.take(self.opened(self._products.asked, replies, work))
+        return np.asarray((self._first + product) / self._samples)
+
+    @final
+    def opened(
+        self, model: UInt[np.ndarray, "c d"], replies: Mapping[int, Message], work: Work
+    ) -> UInt[np.ndarray, "c d"]:
+        """Return the product of a model with the sum of all data."""
+        total = self.decoded(replies, work)
+        if self._pads is None:  # nothing was padded
+            return total
+        work.macs += model.size * self._pads.shape[1]
+        return self._ring.subtract(total, self._ring.product(model, self._pads))
+
+    @final
+    def state(self) -> Message:
+        """Return the summed moments, where the newest product is known, who is asked and who is gone."""
+        workers, gone = (np.array(each, np.int64) for each in (self._workers, sorted(self._gone)))
+        return {"first": self._first, "workers": workers, "gone": gone, **self._products.state()}
+
+    @final
+    def restore(self, state: Message) -> Restored:
+        """Take them back; return how workers that were none at first got their data."""
+        self._first = state["first"]
+        self._products.restore(state)
+        self._workers, self._gone = state["workers"].tolist(), set(state["gone"].tolist())
+        return Restored(self.replacements())
+
+    @abstractmethod
+    def replacements(self) -> Sequence[Stage]:
+        """Return the stages in which workers that were none at first got their data."""

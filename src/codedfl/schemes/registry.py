@@ -1,0 +1,279 @@
+"""The schemes by name: built-in ones, those of installed packages (entry points), and those of plug-in files.
+
+A scheme is imported when it is first used. A package registers schemes by the entry point group ``codedfl.schemes``
+(name -> class), a file by calling :func:`register`, and ``load_plugin`` runs such a file.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from codedfl.errors import ScenarioError, UsageError
+from codedfl.scenario import Scenario, SchemeOptions, use_options
+from codedfl.settings import did_you_mean
+
+if TYPE_CHECKING:
+    from codedfl.schemes.contract import Public, Scheme
+    from codedfl.task import Problem
+
+__all__ = [
+    "SCHEMES",
+    "build",
+    "check",
+    "create",
+    "load_plugin",
+    "nominal",
+    "refuse_unknown",
+    "register",
+    "serves",
+]
+
+_BUILT_IN = {
+    "conventional": "plain.conventional:Conventional",
+    "minibatch": "plain.minibatch:Minibatch",
+    "drop-slowest": "plain.drop_slowest:DropSlowest",
+    "deadline": "plain.deadline:Deadline",
+    "asynchronous": "plain.asynchronous:Asynchronous",
+    "parity": "coded.parity:Parity",
+    "coded-padded": "coded.coded_padded:CodedPadded",
+    "code-based": "sharing.code_based:CodeBased",
+    "sealed": "sharing.sealed:Sealed",
+    "sealed-coded": "coded.sealed_coded:SealedCoded",
+    "he": "sharing.he:Encrypted",
+    "secagg": "aggregated.secagg:SecAgg",
+    "one-shot": "aggregated.one_shot:OneShot",
+}
+_GROUP = "codedfl.schemes"
+
+
+@final
+class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
+    """The classes by name, imported on first use."""
+
+    def __init__(self) -> None:
+        self.loaders: dict[str, Callable[[], type[Scheme[Any]]]] = {}
+        self._loaded: dict[str, type[Scheme[Any]]] = {}
+        self._discovered = False
+        for name, place in _BUILT_IN.items():
+            self.loaders[name] = _loader(*f"codedfl.schemes.{place}".split(":"))
+
+    def _discover(self) -> None:
+        """Find the schemes of installed packages, once; importing them waits until they are used."""
+        found, self._discovered = self._discovered, True
+        for point in () if found else entry_points(group=_GROUP):
+            self.add(point.name, partial(_load, point))
+
+    def add(self, name: str, load: "Callable[[], type[Scheme[Any]]]") -> None:
+        if name in self.loaders:
+            raise UsageError(f"a scheme called '{name}' is registered already; choose another name")
+        self.loaders[name] = load
+
+    def remove(self, name: str) -> None:
+        del self.loaders[name]
+        self._loaded.pop(name, None)
+        OPTIONS.forget(name)
+
+    def __getitem__(self, name: str) -> "type[Scheme[Any]]":
+        if name not in self._loaded:
+            if name not in self:
+                raise KeyError(name)
+            self._loaded[name] = self.loaders[name]()
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self._discover()
+        return iter(self.loaders)
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self.loaders:
+            self._discover()
+        return name in self.loaders
+
+    def __len__(self) -> int:
+        self._discover()
+        return len(self.loaders)
+
+
+def _load(point: EntryPoint) -> "type[Scheme[Any]]":
+    try:
+        return point.load()  # type: ignore[no-any-return]
+    except Exception as error:
+        raise UsageError(
+            f"the scheme '{point.name}' of the installed package's entry point '{point.value}' cannot be imported "
+            f"({type(error).__name__}: {error}); correct or remove the package"
+        ) from error
+
+
+def _loader(module: str, name: str) -> "Callable[[], type[Scheme[Any]]]":
+    return lambda: getattr(importlib.import_module(module), name)
+
+
+@final
+class _Options(Mapping[str, type[SchemeOptions]]):
+    """The option classes by name of the scheme; each knows the table it is read from."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, type[SchemeOptions]] = {}
+
+    def __getitem__(self, name: str) -> type[SchemeOptions]:
+        if name not in self._known:
+            options = SCHEMES[name].options_type
+            if options is SchemeOptions or options.table:  # schemes that share a class must not share its table
+                options = type(options.__name__, (options,), {})
+            options.table = f"schemes.{name}"
+            self._known[name] = options
+        return self._known[name]
+
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SCHEMES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in SCHEMES
+
+    def __len__(self) -> int:
+        return len(SCHEMES)
+
+
+SCHEMES = _Schemes()
+OPTIONS = _Options()
+use_options(OPTIONS)
+
+
+def register(scheme: "type[Scheme[Any]]") -> None:
+    """Make a scheme known by its name, to scenarios and to the command line."""
+    if scheme.name in SCHEMES:  # finds those of installed packages first
+        raise UsageError(f"a scheme called '{scheme.name}' is registered already; choose another name")
+    SCHEMES.add(scheme.name, lambda: scheme)
+
+
+def load_plugin(path: str | Path) -> None:
+    """Run a Python file that registers schemes.
+
+    Raises
+    ------
+    UsageError
+        If the file is missing, cannot be run, registers nothing, or registers a name that is taken.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UsageError(f"the plug-in '{path}' is no file; give the path of a Python file that registers a scheme")
+    before, name = set(SCHEMES), f"codedfl_plugin_{file.stem}"
+    spec = importlib.util.spec_from_loader(name, None, origin=str(file))
+    assert spec is not None  # noqa: S101 - only a loader that finds nothing gives None
+    module = importlib.util.module_from_spec(spec)
+    module.__file__ = str(file)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        exec(compile(file.read_bytes(), str(file), "exec"), vars(module))  # noqa: S102 - the user names the file
+        if set(SCHEMES) == before:
+            raise UsageError(f"the plug-in '{path}' registers no scheme; call codedfl.schemes.register(CLASS) in it")
+    except BaseException as error:
+        del sys.modules[name]
+        for added in set(SCHEMES) - before:
+            SCHEMES.remove(added)
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
+            raise
+        raise UsageError(f"the plug-in '{path}' cannot be run ({type(error).__name__}: {error}); correct it") from error
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse the first name that no scheme has."""
+    for name in names:
+        if name not in SCHEMES:
+            known = f"{', '.join(SCHEMES)}{did_you_mean(name, SCHEMES)}"
+            raise UsageError(f"no scheme is called '{name}'; schemes are {known}")
+
+
+def nominal(scenario: Scenario) -> "Scheme[Any]":
+    """Return the scheme of a scenario for the fleet's size and the declared dimension, to be asked before data are.
+
+    It is not checked; what depends on the data, such as number formats, must not be asked of it.
+    """
+    import numpy as np
+
+    from codedfl.schemes.contract import Public
+    from codedfl.schemes.facts import known_delays
+
+    dtype = np.dtype(scenario.task.precision)
+    public = Public((1,) * scenario.fleet.size, scenario.features.dimension, 1, dtype, delays=known_delays(scenario))
+    return _assembled(scenario, public, scenario.scheme)
+
+
+def check(scenario: Scenario) -> None:
+    """Refuse options that do not fit the fleet and a solver that the scheme cannot serve, before data is loaded."""
+    from codedfl.solvers import SOLVERS
+
+    scheme = nominal(scenario)
+    for name in (scenario.scheme, *scenario.options().others):
+        scenario.options(name).check_fleet(scenario.fleet.size)
+    lacking = _lacking(scheme, scenario.training.solver)
+    if lacking is not None:
+        served = [name for name in SOLVERS if _lacking(scheme, name) is None]
+        raise ScenarioError(
+            f"training.solver = '{scenario.training.solver}' needs {lacking}, which scheme = '{scenario.scheme}' does "
+            f"not give; choose another scheme or one of the solvers {', '.join(served)}"
+        )
+
+
+def serves(scenario: Scenario, solver: str) -> bool:
+    """Tell whether the scheme of a scenario gives a solver what it needs."""
+    return _lacking(nominal(scenario), solver) is None
+
+
+def _lacking(scheme: "Scheme[Any]", solver: str) -> str | None:
+    """Return what the solver needs and the scheme does not give."""
+    from codedfl.solvers import SOLVERS
+
+    if SOLVERS[solver].needs_sums and not scheme.sums:
+        return "the sums over all data at the server"
+    if SOLVERS[solver].needs_exact and not scheme.exact:
+        return "the gradient of all data in every epoch"
+    return None
+
+
+def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
+    """Make the scheme of a scenario for the shards of a problem."""
+    from codedfl.schemes.facts import agree, describe
+
+    return build(scenario, agree(scenario, [describe(scenario, shard) for shard in problem.shards]))
+
+
+def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":
+    """Make the scheme of a scenario from what every party knows, and check it."""
+    check(scenario)
+    scheme = _assembled(scenario, public, scenario.scheme)
+    scheme.check()
+    return scheme
+
+
+def _assembled(scenario: Scenario, public: "Public", name: str) -> "Scheme[Any]":
+    """Make a scheme and those that it wraps; none of them is checked."""
+    options = scenario.options(name)
+    wrapped = [_wrapped(scenario, public, name, other) for other in options.others]
+    return SCHEMES[name](public, options, *wrapped)
+
+
+def _wrapped(scenario: Scenario, public: "Public", wrapper: str, name: str) -> "Scheme[Any]":
+    if name in SCHEMES and (found := _inner(scenario, public, name)) is not None:
+        return found
+    possible = [each for each in SCHEMES if _inner(scenario, public, each) is not None]
+    raise ScenarioError(
+        f"schemes.{wrapper}.inner = '{name}' must be a scheme whose replies add up to a sum of known size, one of "
+        f"{', '.join(possible)}{did_you_mean(name, possible)}"
+    )
+
+
+def _inner(scenario: Scenario, public: "Public", name: str) -> "Scheme[Any] | None":
+    """Return a scheme to be wrapped; None if its replies do not add up or it wraps another."""
+    if scenario.options(name).others:
+        return None
+    scheme = _assembled(scenario, public, name)
+    return None if scheme.reply_sum is None else scheme

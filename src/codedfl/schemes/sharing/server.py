@@ -1,0 +1,113 @@
+"""The server of schemes in which stragglers hand their data over; they differ by a codec.
+
+In the first epoch the server learns the sum of all gradients at the zero model. In every other epoch each active
+device replies with the product of the model and the data it holds, and the codec opens the sum over all of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.schemes.contract import Layout, Message, Public, Restored, Round, Server, Stage, Transfer, Work
+from codedfl.schemes.sharing.policy import SharingPolicy
+
+__all__ = ["Codec", "SharingServer"]
+
+
+class Codec(ABC):
+    """How grants are made, requests encoded and replies decoded."""
+
+    def set_up(self) -> Sequence[Stage]:
+        """Return the stages before the first epoch."""
+        return ()
+
+    @abstractmethod
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
+        """Return the round of the first epoch, at the zero model."""
+
+    @abstractmethod
+    def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Return the sum of all devices' gradients at the zero model."""
+
+    @abstractmethod
+    def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"] | None]:
+        """Return the request, the layout of a reply, and the point of the gradient where it is not the model."""
+
+    @abstractmethod
+    def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Return the product of all data with the model that was encoded last."""
+
+    def grant(self, sender: int, support: int | None) -> Message:
+        """Return what a device needs to hand over."""
+        return {}
+
+    def state(self) -> Message:
+        """Return what a resumed run needs."""
+        return {}
+
+    def restore(self, state: Message) -> None:  # noqa: B027 - some codecs remember nothing
+        """Take back a state."""
+
+
+@final
+class SharingServer(Server):
+    """Decides by the policy who hands over to whom, and lets the codec do the rest."""
+
+    def __init__(self, public: Public, policy: SharingPolicy, codec: Codec, *, parallel: bool) -> None:
+        self._policy = policy
+        self._codec = codec
+        self._parallel = parallel
+        self._samples = sum(public.samples)
+        self._first = np.zeros((public.features, public.outputs))
+        self._moved: list[tuple[int, int, int, int]] = []
+        """Epoch, sender, recipient and support (-1: none) of every hand-over."""
+
+    def set_up(self) -> Sequence[Stage]:
+        """Set up as the codec needs it."""
+        return self._codec.set_up()
+
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Ask every active device for its product."""
+        active = self._policy.active
+        if epoch == 1:
+            return self._codec.first_round(model, active)
+        request, reply, point = self._codec.encode(model)
+        return Round.same(epoch, active, request, reply, point=point)
+
+    def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
+        """Add the product of all data with the model to the gradient at the zero model."""
+        if epoch == 1:
+            self._first = self._codec.decode_first(replies, work)
+            return np.asarray(self._first / self._samples)
+        return np.asarray((self._first + self._codec.decode(replies, work)) / self._samples)
+
+    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
+        """Ask the policy; the first epoch is computed beforehand, so its reply times say nothing about speed."""
+        if epoch == 1 or not reply_seconds:
+            return None
+        handovers = self._policy.after_epoch(reply_seconds).handovers
+        return self._stage(epoch, [(each.sender, each.recipient, each.support) for each in handovers])
+
+    def _stage(self, epoch: int, moved: Sequence[tuple[int, int, int | None]]) -> Stage | None:
+        self._moved += [(epoch, sender, to, -1 if support is None else support) for sender, to, support in moved]
+        transfers = [Transfer(sender, to, self._codec.grant(sender, support)) for sender, to, support in moved]
+        return Stage(transfers, retires=True, parallel=self._parallel) if transfers else None
+
+    def state(self) -> Message:
+        """Return the first gradient, which is sent only once, the hand-overs, and the codec's state."""
+        moved = np.array(self._moved, np.int64).reshape(-1, 4)
+        return {"first": self._first, "moved": moved, **self._codec.state()}
+
+    def restore(self, state: Message) -> Restored:
+        """Take over earlier hand-overs, with fresh grants where these are secret, which changes no result."""
+        self._first = state.get("first", self._first)
+        self._codec.restore(state)
+        rows = [(row[0], (*row[1:3], None if row[3] < 0 else row[3])) for row in state["moved"].tolist()]
+        self._policy.resume(move for _, move in rows)
+        by_epoch = groupby(rows, key=lambda row: row[0])
+        found = [self._stage(epoch, [move for _, move in each]) for epoch, each in by_epoch]
+        return Restored([stage for stage in found if stage is not None])

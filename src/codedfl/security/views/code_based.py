@@ -1,0 +1,91 @@
+"""Views of ``code-based``: parcels under the paper's cipher, forwarded parcels, supports issued twice, and replies."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from codedfl.cipher.mceliece.messages import EncryptedReply
+from codedfl.cipher.mceliece.private_key import KeyPair
+from codedfl.cipher.mceliece.public_key import PublicKey
+from codedfl.cipher.mceliece.supports import Support
+from codedfl.schemes.sharing.code_based import CodeBased
+from codedfl.security.transcript import Exposure, RecordedParcel, RecordedReply, Transcript
+from codedfl.security.views.kinds import ForwardView, ParcelView, RowView, SharedSupportView
+from codedfl.security.views.replies import reply_series
+from codedfl.task import Shard
+
+__all__ = ["code_based_exposures"]
+
+_SEED = hashlib.sha256(b"codedfl code-based 0 errors of full rank").digest()
+
+
+def code_based_exposures(scheme: CodeBased, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+    """Return what eavesdroppers, earlier senders, holders of the same support and the server see."""
+    keys, sent = scheme.keys, transcript.parcels
+    found = [*_parcels(keys.public, sent, shards), *_forwarded(keys.public, sent, shards)]
+    return [*found, *_known_supports(keys.public, sent, shards), _replies(keys, transcript, shards)]
+
+
+def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
+    """Yield one device's own data under a fresh error, one row of it, and the same under errors of full rank."""
+    for entry in sent:
+        if len(entry.contents) == 1 and "positions" in entry.grant:
+            G, size, words = public.G, public.parameters, entry.parcel["words"]
+            positions = entry.grant["positions"].astype(np.int64)
+            gram = shards[entry.sender].gram
+            yield Exposure(ParcelView(G, words, size.t, size.beta), entry.sender, gram, positions)
+            yield Exposure(RowView(G, words[0], size.t), entry.sender, gram[:1], positions)
+            yield _full_rank(public, entry.sender, gram, positions)
+            return
+
+
+def _full_rank(
+    public: PublicKey,
+    device: int,
+    gram: Float[np.ndarray, "d d"],
+    positions: Int64[np.ndarray, "t"],
+) -> Exposure:
+    size = dataclasses.replace(public.parameters, beta=positions.size)
+    repaired = PublicKey(size, public.G)
+    words = repaired.add_error(repaired.encode(gram), Support(repaired.fingerprint, 0, positions), seed=_SEED).words
+    view = ParcelView(public.G, words, size.t, size.beta)
+    return Exposure(view, device, gram, positions, f"errors of rank t = {size.t} instead of beta")
+
+
+def _forwarded(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
+    """Yield a parcel forwarded without a fresh support: its earlier senders can subtract their own parcels."""
+    for entry in sent:
+        if "positions" not in entry.grant:
+            received = tuple(parcel.parcel["words"] for parcel in entry.received)
+            view = ForwardView(public.G, received, entry.parcel["words"])
+            yield Exposure(view, entry.sender, shards[entry.sender].gram)
+            return
+
+
+def _known_supports(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
+    """Yield a parcel under a support that was issued before, and is known to the device that had it."""
+    known: set[int] = set()
+    for entry in sent:
+        if "positions" not in entry.grant:
+            continue
+        if int(entry.grant["index"]) in known:
+            positions = entry.grant["positions"].astype(np.int64)
+            total = np.sum([shards[device].gram for device in entry.contents], axis=0)
+            view = SharedSupportView(public.G, entry.parcel["words"], positions)
+            yield Exposure(view, entry.sender, total, positions)
+            return
+        known.add(int(entry.grant["index"]))
+
+
+def _replies(keys: KeyPair, transcript: Transcript, shards: Sequence[Shard]) -> Exposure:
+    """Return the replies of one device, which the server decrypts one by one with the private key."""
+
+    def read(entry: RecordedReply) -> Float[np.ndarray, "d c"]:
+        return np.asarray(keys.private.decrypt(EncryptedReply(keys.public.fingerprint, entry.reply["words"])).T)
+
+    entries = transcript.series()[0]
+    total = np.sum([shards[device].gram for device in entries[0].contents], axis=0)
+    return Exposure(reply_series(entries, read), entries[0].device, total)

@@ -1,0 +1,68 @@
+"""Views of ``he``: CKKS ciphertexts, and the products that the server decrypts."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Float, UInt8
+
+from codedfl.cipher.ckks import keys as ckks
+from codedfl.cipher.ckks.lattice import PRIME_BITS, SCALE, Lattice
+from codedfl.cipher.seals.triangles import unpack_upper
+from codedfl.schemes.sharing.he import Encrypted
+from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener
+from codedfl.security.transcript import Exposure, RecordedParcel, Transcript
+from codedfl.security.views.kinds import ForwardView, PairView, RepliesView
+from codedfl.security.views.residues import as_seen, from_models, sealed_exposures
+from codedfl.task import Shard
+
+__all__ = ["encrypted_exposures"]
+
+
+def encrypted_exposures(scheme: Encrypted, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
+    """Return ciphertexts as an attacker reads them, and the server's view of a device's own data."""
+    form = scheme.formats.gram
+    entries = next(series for series in transcript.series() if len(series[0].contents) == 1)
+    device = entries[0].device
+    models = np.stack([as_seen(RING, entry.request["model"]).T for entry in entries])
+    # what the server decrypts is exact: the product of the model with the rounded data
+    replies = as_seen(RING, form.encode(shards[device].gram)) * form.data_step @ models
+    found = [Exposure(RepliesView(models, np.asarray(replies)), device, shards[device].gram)]
+    found.append(from_models(form, models, device, shards[device].gram))
+    parcels = [entry for entry in transcript.parcels if "gram" in entry.parcel]
+    return [*found, *(_caught if scheme.encrypts else _encrypted)(scheme, parcels, shards)]
+
+
+def _caught(scheme: Encrypted, parcels: Sequence[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
+    """Yield one parcel of a device's own data, two of different devices, and a forwarded one for its senders."""
+    form, features = scheme.formats.gram, scheme.public.features
+    words = {id(entry): _as_read(scheme.lattice, entry.parcel["gram"], features) for entry in parcels}
+    own = [entry for entry in parcels if len(entry.contents) == 1]
+    for entry in own[:1]:
+        yield from sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
+    if len(own) > 1:
+        one, other = own[:2]
+        view = PairView(words[id(one)], words[id(other)], 2.0**PRIME_BITS / SCALE, form.data_step)
+        yield Exposure(view, one.sender, shards[one.sender].gram - shards[other.sender].gram)
+    for entry in [entry for entry in parcels if entry.received][:1]:
+        sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
+        forwarded = ForwardView(np.eye(features) / form.data_step, sent, words[id(entry)])
+        yield Exposure(forwarded, entry.sender, shards[entry.sender].gram)
+
+
+def _encrypted(scheme: Encrypted, parcels: Sequence[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
+    """Encrypt one parcel for the attackers where the run models costs only, if TenSEAL is installed."""
+    for entry in parcels[:1] if ckks.installed() else ():
+        form, gram, lattice = scheme.formats.gram, shards[entry.sender].gram, scheme.lattice
+        backend = CkksBackend(lattice)
+        backend.take_key(CkksOpener(lattice, scheme.public.features).public_words)
+        packed = backend.to_bytes(backend.hide(unpack_upper(form.encode_symmetric(gram))))
+        for exposure in sealed_exposures(form, _as_read(lattice, packed, len(gram)), entry.sender, gram):
+            yield dataclasses.replace(exposure, assumption="encrypted for the attack: the run models costs only")
+
+
+def _as_read(lattice: Lattice, packed: UInt8[np.ndarray, "count bytes"], features: int) -> Float[np.ndarray, "d d"]:
+    """Return the first polynomials of ciphertexts as signed numbers, half of one in place of each row."""
+    first = lattice.from_bytes(packed)[:, : lattice.degree].reshape(-1, lattice.degree // 2)
+    signed = (first[:features, :features] << np.uint64(4)).view(np.int64) >> 4
+    return np.asarray(signed / SCALE)

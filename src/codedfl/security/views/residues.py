@@ -1,0 +1,57 @@
+"""Views of residues: sealed, masked and encrypted data as an attacker reads them."""
+
+import numpy as np
+from jaxtyping import Float, UInt
+
+from codedfl.cipher.seals.fixed_point import FixedPoint
+from codedfl.cipher.seals.rings import Ring
+from codedfl.security.transcript import Exposure
+from codedfl.security.views.kinds import PairView, ParcelView, RepliesView, RowView, SharedSupportView
+
+__all__ = ["as_seen", "from_models", "opened_parcel", "sealed_exposures", "sealed_pair"]
+
+
+def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+    """Return residues as the signed numbers that an attacker reads."""
+    return ring.centred(residues).astype(np.float64)
+
+
+def sealed_exposures(
+    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"]
+) -> list[Exposure]:
+    """Return one sealed Gram matrix as every kind of view that an attack accepts."""
+    G = np.eye(len(words)) / form.data_step
+    views = (ParcelView(G, words, 0, 0), SharedSupportView(G, words, np.zeros(0, np.int64)))
+    row = Exposure(RowView(G, words[0], 0), device, gram[:1])
+    return [*(Exposure(view, device, gram) for view in views), row]
+
+
+def opened_parcel(
+    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"], assumption: str
+) -> Exposure:
+    """Return a parcel as read by a party that has subtracted its pad."""
+    view = ParcelView(np.eye(len(words)) / form.data_step, words, 0, 0)
+    return Exposure(view, device, gram, assumption=assumption)
+
+
+def from_models(
+    form: FixedPoint, models: Float[np.ndarray, "epochs d c"], device: int, gram: Float[np.ndarray, "d d"]
+) -> Exposure:
+    """Return the most that all other devices together can compute of one device.
+
+    Two consecutive models of gradient descent give the summed gradient. Who knows all data but one device's subtracts
+    the known gradients from it.
+    """
+    rounded = as_seen(form.ring, form.encode(gram)) * form.data_step
+    view = RepliesView(models, np.asarray(rounded @ models))
+    return Exposure(view, device, gram, assumption="all other devices together, from the models")
+
+
+def sealed_pair(
+    form: FixedPoint,
+    first: tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]],
+    second: tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]],
+) -> Exposure:
+    """Return two sealed matrices; the attack is after the difference of the data. Arguments are (words, gram)."""
+    view = PairView(first[0], second[0], float(form.ring.modulus), form.data_step)
+    return Exposure(view, 0, first[1] - second[1])

@@ -1,0 +1,223 @@
+"""What a training records, and the state from which it can go on."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+
+from codedfl.network import RoundCosts, TransferCosts
+from codedfl.task.objective import Objective
+
+__all__ = ["COLUMNS", "History", "StageRecord", "State"]
+
+COLUMNS = (
+    "epoch",
+    "time",
+    "accuracy",
+    "loss",
+    "gradient_norm",
+    "gradient_error",
+    "learning_rate",
+    "replies",
+    "down_bits",
+    "up_bits",
+    "d2d_bits",
+    "device_macs",
+    "server_macs",
+)
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """A stage that was carried out after an epoch (0: before the first), and what it cost."""
+
+    epoch: int
+    costs: list[TransferCosts]
+    retires: bool = False
+    """Whether the transfers were hand-overs."""
+
+
+@dataclass
+class History:
+    """One record an epoch, column by column, and the distinct costs of the rounds."""
+
+    columns: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    rounds: list[RoundCosts] = field(default_factory=list)
+    round_of_epoch: list[int] = field(default_factory=list)
+    """The number of each epoch's first round."""
+    further: list[tuple[int, int]] = field(default_factory=list)
+    """Epochs and numbers of further rounds, in their order."""
+    stages: list[StageRecord] = field(default_factory=list)
+    """Stages of the set-up, of hand-overs and of repairs, in their order."""
+    _known: dict[Any, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.round_of_epoch)
+
+    def add_epoch(self, rounds: Sequence[RoundCosts], **values: float) -> None:
+        """Record an epoch: values by column, and the costs of its rounds and of the stages since the epoch before."""
+        totals = _stage_totals([costs for _, costs in self.stages_after(len(self.round_of_epoch))])
+        for costs in rounds:
+            totals["down_bits"] += int(costs.down_bits.sum())
+            totals["up_bits"] += int(costs.up_bits.sum())
+            totals["device_macs"] += int(costs.macs.sum())
+            totals["server_macs"] += costs.server_macs
+        for name, value in (values | totals).items():
+            self.columns[name].append(value)
+        self.add_round(*rounds)
+
+    def add_round(self, costs: RoundCosts, *further: RoundCosts) -> None:
+        """Record what the rounds of the newest epoch cost; equal costs are kept once."""
+        self.round_of_epoch.append(self._number(costs))
+        for more in further:
+            self.further.append((len(self.round_of_epoch), self._number(more)))
+
+    def _number(self, costs: RoundCosts) -> int:
+        number = self._known.setdefault(costs.key(), len(self.rounds))
+        if number == len(self.rounds):
+            self.rounds.append(costs)
+        return number
+
+    def questions(self) -> list[list[int]]:
+        """Return the numbers of the rounds of each epoch."""
+        numbers = [[number] for number in self.round_of_epoch]
+        for epoch, number in self.further:
+            numbers[epoch - 1].append(number)
+        return numbers
+
+    def add_stage(self, stage: StageRecord) -> None:
+        """Record a stage; bits and work of hand-overs count to the newest epoch, those of other stages to the next."""
+        self.stages.append(stage)
+        if stage.retires:
+            for name, value in _stage_totals([stage.costs]).items():
+                self.columns[name][-1] += value
+
+    def stages_after(self, epoch: int) -> list[tuple[int, list[TransferCosts]]]:
+        """Return numbers and costs of the stages of set-up or repair between an epoch and the next."""
+        found = enumerate(stage for stage in self.stages if not stage.retires)
+        return [(number, stage.costs) for number, stage in found if stage.epoch == epoch]
+
+    def handovers_after(self, epoch: int) -> list[TransferCosts]:
+        """Return the costs of the hand-overs after an epoch."""
+        return [costs for when, costs in self.handovers if when == epoch]
+
+    @property
+    def handovers(self) -> list[tuple[int, TransferCosts]]:
+        """Every hand-over: the epoch after which it happened, and what it cost."""
+        return [(stage.epoch, costs) for stage in self.stages if stage.retires for costs in stage.costs]
+
+    def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return everything as plain arrays."""
+        arrays: dict[str, Any] = {f"column_{name}": np.array(values) for name, values in self.columns.items()}
+        arrays["round_of_epoch"] = np.array(self.round_of_epoch, dtype=np.int64)
+        arrays["further"] = np.array(self.further, dtype=np.int64).reshape(len(self.further), 2)
+        for number, costs in enumerate(self.rounds):
+            arrays[f"round_{number}"], arrays[f"waiting_{number}"] = _packed(costs)
+        arrays["stages"] = np.array([(each.epoch, each.retires) for each in self.stages], dtype=np.int64).reshape(-1, 2)
+        rows = [
+            (number, *dataclasses.astuple(costs)) for number, each in enumerate(self.stages) for costs in each.costs
+        ]
+        width = 1 + len(dataclasses.fields(TransferCosts))
+        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(-1, width)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> "History":
+        """Rebuild a history from :meth:`to_arrays`."""
+        history = cls({name: arrays[f"column_{name}"].tolist() for name in COLUMNS})
+        further = [(int(epoch), int(number)) for epoch, number in arrays["further"]]
+        known = [*arrays["round_of_epoch"].tolist(), *(number for _, number in further)]
+        for number in range(max(known, default=-1) + 1):
+            history._number(_unpacked(arrays[f"round_{number}"], arrays[f"waiting_{number}"]))
+        history.round_of_epoch, history.further = arrays["round_of_epoch"].tolist(), further
+        history.stages = [StageRecord(epoch, [], bool(retires)) for epoch, retires in arrays["stages"].tolist()]
+        for number, *costs in arrays["transfers"].tolist():
+            sender, recipient, grant, export, parcel, absorb, relayed = costs
+            found = TransferCosts(sender, recipient, grant, export, parcel, absorb, bool(relayed))
+            history.stages[number].costs.append(found)
+        return history
+
+
+def _stage_totals(stages: Sequence[Sequence[TransferCosts]]) -> dict[str, int]:
+    """Return the bits and multiplications of stages, by column."""
+    totals = dict.fromkeys(("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs"), 0)
+    for stage in stages:
+        for costs in stage:
+            for link, bits in costs.bits().items():
+                totals[f"{link}_bits"] += bits
+            totals["device_macs"] += costs.export_macs + costs.absorb_macs
+    return totals
+
+
+def _packed(costs: RoundCosts) -> tuple[Int[np.ndarray, "4 n"], Float[np.ndarray, "5"]]:
+    waiting = (costs.quorum, costs.server_macs, costs.least, costs.deadline, costs.standing)
+    return np.stack([costs.asked, costs.down_bits, costs.macs, costs.up_bits]), np.array(waiting, np.float64)
+
+
+def _unpacked(rows: Int[np.ndarray, "4 n"], waiting: Float[np.ndarray, "5"]) -> RoundCosts:
+    asked, down, macs, up = rows
+    quorum, server_macs, least = (int(value) for value in waiting[:3])
+    return RoundCosts(asked, down, macs, up, quorum, server_macs, least, float(waiting[3]), bool(waiting[4]))
+
+
+@dataclass
+class State:
+    """Where a training stands; everything it needs to go on."""
+
+    model: Float[np.ndarray, "d c"]
+    plain_gradient: Float[np.ndarray, "d c"]
+    now: float = 0.0
+    history: History = field(default_factory=History)
+    server: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    """The state of the scheme's server."""
+    solver: dict[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    waiting_models: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
+    waiting_queries: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
+    """What devices were sent, where that is not the model before."""
+    waiting_gradients: list[Float[np.ndarray, "d c"]] = field(default_factory=list)
+
+    @classmethod
+    def fresh(cls, problem: Objective) -> "State":
+        """Begin with the zero model."""
+        return cls(np.zeros(problem.shape), problem.zero_gradient)
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done."""
+        return len(self.history.round_of_epoch)
+
+    def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return everything as plain arrays."""
+        return {
+            "model": self.model,
+            "plain_gradient": self.plain_gradient,
+            "now": np.array(self.now),
+            **{f"server_{name}": value for name, value in self.server.items()},
+            **{f"solver_{name}": value for name, value in self.solver.items()},
+            "waiting_models": np.array(self.waiting_models),
+            "waiting_queries": np.array(self.waiting_queries),
+            "waiting_gradients": np.array(self.waiting_gradients),
+            **self.history.to_arrays(),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Any) -> "State":
+        """Rebuild a state from :meth:`to_arrays`."""
+        return cls(
+            model=arrays["model"],
+            plain_gradient=arrays["plain_gradient"],
+            now=float(arrays["now"]),
+            history=History.from_arrays(arrays),
+            server=_prefixed(arrays, "server_"),
+            solver=_prefixed(arrays, "solver_"),
+            waiting_models=list(arrays["waiting_models"]),
+            waiting_queries=list(arrays["waiting_queries"]),
+            waiting_gradients=list(arrays["waiting_gradients"]),
+        )
+
+
+def _prefixed(arrays: Any, prefix: str) -> dict[str, Shaped[np.ndarray, "..."]]:
+    return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
