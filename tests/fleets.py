@@ -10,7 +10,8 @@ from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.host import DeviceHost, LocalData, Site
+from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.session import LocalData, Site
 from codedfl.runs import Run
 from codedfl.scenario import Scenario
 from codedfl.task import Problem

@@ -21,25 +21,6 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
 ``CodedflWarning`` is what ``warnings`` shows where a choice is allowed and unsafe.
 """
 
-__all__ = [
-    "CipherError",
-    "CodeError",
-    "CodedflError",
-    "CodedflWarning",
-    "DataError",
-    "DownloadError",
-    "EngineError",
-    "KeyFileError",
-    "LostDevicesError",
-    "MissingExtraError",
-    "ParcelError",
-    "RunDirectoryError",
-    "ScenarioError",
-    "TrainingError",
-    "UndecodableError",
-    "UsageError",
-]
-
 
 class CodedflError(Exception):
     """Base of all errors raised on purpose."""

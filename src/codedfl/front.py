@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from codedfl.security.audit import Outcome
     from codedfl.studies.plan import Plan
 
-__all__ = ["attack", "broken_cipher", "compare", "load_run", "plan", "run", "sweep"]
-
 Chosen = Scenario | str | PathLike[str]
 Settings = Mapping[str, Any] | None
 
@@ -282,11 +280,11 @@ def attack(
     >>> {outcome.score.verdict for outcome in found}
     {'holds'}
     """
-    from codedfl.security import audit
+    from codedfl.security import EPOCHS, audit
     from codedfl.task import Problem
 
     chosen = _chosen(scenario, settings)
-    problem, seen = Problem.build(chosen, progress), epochs or audit.EPOCHS
+    problem, seen = Problem.build(chosen, progress), epochs or EPOCHS
     return audit.attack_scenario(chosen, problem, names=attacks, epochs=seen, progress=progress)
 
 

@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 
-__all__ = ["Progress", "dated_lines", "silent"]
-
 Progress = Callable[[str, int, int], None]
 """Called with the name of a stage, how much of it is done and how much there is; a total of 0 is a sentence."""
 

@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 from codedfl.errors import ScenarioError
 
-__all__ = ["SettingDescription", "Settings", "check_keys", "describe", "did_you_mean", "setting"]
-
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 

@@ -11,17 +11,6 @@ import numpy as np
 
 from codedfl.errors import RunDirectoryError
 
-__all__ = [
-    "make_folder",
-    "refuse_file",
-    "remove_unfinished",
-    "write_arrays",
-    "write_json",
-    "write_parquet",
-    "write_text",
-    "write_whole",
-]
-
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
     """Let ``write`` fill a temporary file beside ``path``, then put it in place; on any error nothing is left.

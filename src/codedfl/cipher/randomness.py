@@ -15,8 +15,6 @@ from jaxtyping import Float64, Int64
 
 from codedfl.errors import CipherError
 
-__all__ = ["Stream", "fresh_seed"]
-
 SEED_BYTES = 32
 _DOUBLE_BITS = 53
 

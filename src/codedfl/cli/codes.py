@@ -10,8 +10,6 @@ from codedfl.codes.frame_errors import frame_error_rate
 from codedfl.codes.graph import configuration_model, progressive_edge_growth
 from codedfl.errors import UsageError
 
-__all__ = ["fer_command"]
-
 _CONSTRUCTIONS = {"peg": progressive_edge_growth, "configuration": configuration_model}
 
 

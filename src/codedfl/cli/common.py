@@ -19,30 +19,6 @@ from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES
 from codedfl.settings import did_you_mean
 
-__all__ = [
-    "Devices",
-    "Json",
-    "Out",
-    "Plugin",
-    "ScenarioArgument",
-    "ScenarioOption",
-    "Schemes",
-    "Set",
-    "bars",
-    "chosen_name",
-    "chosen_scenario",
-    "complete_scenario",
-    "console",
-    "errors",
-    "print_json",
-    "secrecy_text",
-    "settings_from",
-    "split_names",
-    "value_from",
-    "warn_if_broken",
-    "warn_unused",
-]
-
 console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, markup=False)
 

@@ -14,10 +14,8 @@ from codedfl.errors import UsageError
 from codedfl.report.comparison import draw_accuracies, write_page
 from codedfl.report.pages import seconds_text
 from codedfl.schemes import SCHEMES
-from codedfl.security.audit import EPOCHS
+from codedfl.security import EPOCHS
 from codedfl.studies.compare import BENCHMARK, REPEATS, compare, compare_all
-
-__all__ = ["compare_command", "with_band"]
 
 
 def compare_command(

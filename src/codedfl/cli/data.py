@@ -10,8 +10,6 @@ from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.settings import did_you_mean
 
-__all__ = ["data_app"]
-
 data_app = typer.Typer(help="Data sets, their source and checksum.", no_args_is_help=True, rich_markup_mode=None)
 
 

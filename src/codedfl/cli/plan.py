@@ -17,8 +17,6 @@ from codedfl.schemes import SCHEMES
 from codedfl.studies.epochs_to_target import EpochsToTarget, finished
 from codedfl.studies.plan import DRAWS, PRIVACY, Offer, Plan, Shapes, plan
 
-__all__ = ["plan_command"]
-
 
 def plan_command(
     names: common.Schemes = None,

@@ -11,8 +11,6 @@ from codedfl.report.pages import number, seconds_text
 from codedfl.report.reproduction import write_reproduction
 from codedfl.studies.reproduce import reproduce
 
-__all__ = ["reproduce_command"]
-
 
 def reproduce_command(
     quick: Annotated[bool, typer.Option("--quick", help="Small data, in seconds.")] = False,

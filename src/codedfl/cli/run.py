@@ -8,8 +8,6 @@ from codedfl.cli import common
 from codedfl.report.pages import seconds_text
 from codedfl.runs import default_directory, execute
 
-__all__ = ["run_command", "run_table"]
-
 
 def run_command(
     scenario: common.ScenarioArgument = None,

@@ -11,13 +11,12 @@ from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import nominal
+from codedfl.security import EPOCHS
 from codedfl.security.attacks import ATTACKS
-from codedfl.security.audit import EPOCHS, Outcome, Statement, attack_scenario, statement
+from codedfl.security.audit import Outcome, Statement, attack_scenario, statement
 from codedfl.security.scoring import Score
 from codedfl.settings import did_you_mean
 from codedfl.task.shared import SharedProblem
-
-__all__ = ["attack_command", "security_command"]
 
 Presets = Annotated[
     list[str] | None,

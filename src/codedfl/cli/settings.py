@@ -14,8 +14,6 @@ from codedfl.report.pages import table_markdown
 from codedfl.scenario import Scenario, known_options
 from codedfl.settings import SettingDescription, describe, did_you_mean
 
-__all__ = ["every_setting", "settings_command", "settings_page"]
-
 _HEAD = """# Settings
 
 Every key of a scenario, its default, what is allowed and what it means. The same on the command line:

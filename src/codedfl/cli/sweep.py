@@ -14,8 +14,6 @@ from codedfl.errors import UsageError
 from codedfl.report.sweep import draw_sweep
 from codedfl.studies.sweep import sweep
 
-__all__ = ["sweep_command"]
-
 
 def sweep_command(
     over: Annotated[

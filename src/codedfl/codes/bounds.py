@@ -5,9 +5,6 @@ from math import comb
 
 from codedfl.errors import CodeError
 
-__all__ = ["check_sizes", "johnson_bound", "least_overlap"]
-
-
 _binomial = cache(comb)
 
 

@@ -12,8 +12,6 @@ from codedfl.codes.bounds import check_sizes, johnson_bound, least_overlap
 from codedfl.codes.field import LARGEST, field, prime_power
 from codedfl.errors import CodeError
 
-__all__ = ["Family", "affine_hyperplanes", "affine_lines", "family", "greedy_random", "partition_family"]
-
 EXCHANGES = 2000
 """Exchanges of one position that the random construction makes before it gives up."""
 

@@ -10,8 +10,6 @@ from jaxtyping import Int
 
 from codedfl.errors import CodeError
 
-__all__ = ["FieldTables", "field", "prime_power"]
-
 LARGEST = 256
 
 

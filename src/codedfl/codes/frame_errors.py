@@ -13,8 +13,6 @@ import numpy as np
 from codedfl.codes.graph import TannerGraph
 from codedfl.errors import CodeError
 
-__all__ = ["FrameErrorRate", "frame_error_rate", "wilson_interval"]
-
 BLOCK = 4096
 """Trials that share one random stream; fixed, because the result depends on it."""
 

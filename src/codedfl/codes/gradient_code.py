@@ -35,8 +35,6 @@ from typing import final
 
 from codedfl.errors import CodeError, UndecodableError
 
-__all__ = ["GradientCode"]
-
 
 @final
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from jaxtyping import Int
 
 from codedfl.errors import CodeError
 
-__all__ = ["TannerGraph", "configuration_model", "progressive_edge_growth"]
-
 SWAPS_PER_EDGE = 20
 """Proposed exchanges per edge of the random graph; its 4-cycle count settles after about two."""
 

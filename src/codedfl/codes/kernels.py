@@ -9,8 +9,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["bounded", "grow_edges", "peeling_failures", "shortest_cycle", "swap_edges"]
-
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
 WORD = 64

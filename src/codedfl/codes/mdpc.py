@@ -13,8 +13,6 @@ from numpy.typing import DTypeLike
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
 from codedfl.errors import CodeError
 
-__all__ = ["CONSTRUCTIONS", "WEIGHTS", "CodeReport", "MdpcCode"]
-
 Weights = Callable[[np.random.Generator, int], np.ndarray]
 
 

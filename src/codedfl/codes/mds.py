@@ -16,8 +16,6 @@ from jaxtyping import UInt32
 from codedfl.codes.modular import PRIME_31 as PRIME
 from codedfl.errors import CodeError, UndecodableError
 
-__all__ = ["MdsCode"]
-
 LARGEST = 1 << 16
 
 

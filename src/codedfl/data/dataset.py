@@ -9,8 +9,6 @@ from jaxtyping import Float, Int, Shaped
 
 from codedfl.errors import DataError
 
-__all__ = ["Dataset", "Kind", "classification", "regression"]
-
 Kind = Literal["classification", "regression"]
 
 
@@ -171,6 +169,7 @@ def _check_type(name: str, field: str, value: Any, rank: int, kind: str) -> None
 
 
 def check_finite(name: str, field: str, value: Shaped[np.ndarray, "..."]) -> None:
+    """Refuse NaN and infinity."""
     if value.dtype.kind != "f":
         return
     finite = np.isfinite(value)

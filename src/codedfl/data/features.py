@@ -9,8 +9,6 @@ from jaxtyping import Float
 
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["FEATURE_KINDS", "FeatureMap"]
-
 FEATURE_KINDS = ("rbf", "none")
 
 # a block of this size still lies in the last-level cache when the cosine follows the matrix product

@@ -13,8 +13,6 @@ from codedfl.data.dataset import Dataset, check_finite, classification, regressi
 from codedfl.data.tables import Part, read_table
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["FILE_ENDINGS", "kind_of", "load_file", "numbers", "read_parts"]
-
 FILE_ENDINGS = (".npz", ".parquet", ".csv")
 LARGEST_CLASS_COUNT = 100
 

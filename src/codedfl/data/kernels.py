@@ -4,8 +4,6 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cosine_of_turns"]
-
 # sin(2 pi u) = u P(u^2) for |u| <= 1/4, largest error 3.4e-9 (a minimax fit), far below float32 rounding
 C0 = np.float32(6.28318516)
 C1 = np.float32(-41.34165503)

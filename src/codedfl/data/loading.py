@@ -9,8 +9,6 @@ from codedfl.data.sources.download import Progress, Say
 from codedfl.data.sources.known import SOURCES, load_named, silent_progress, silent_say
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["load"]
-
 
 def load(
     source: str | Path,

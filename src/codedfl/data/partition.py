@@ -8,8 +8,6 @@ from jaxtyping import Float, Int, Shaped
 
 from codedfl.errors import DataError, ScenarioError
 
-__all__ = ["PARTITION_KINDS", "partition"]
-
 PARTITION_KINDS = ("iid", "shards", "dirichlet", "sizes")
 Labels = Shaped[np.ndarray, "m ..."]
 Indices = Int[np.ndarray, " _"]

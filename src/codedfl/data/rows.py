@@ -12,8 +12,6 @@ from codedfl.data.dataset import check_finite
 from codedfl.data.files import kind_of, numbers, read_parts
 from codedfl.errors import DataError
 
-__all__ = ["Rows", "load_rows"]
-
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,6 @@ from jaxtyping import Bool, Shaped
 
 from codedfl.errors import DataError
 
-__all__ = ["Part", "read_table"]
-
 
 @dataclass(frozen=True, eq=False)
 class Part:

@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from codedfl.network import RoundCosts, TransferCosts
-from codedfl.schemes.contract import Message, Round, Stage
-
-__all__ = ["Answer", "Engine", "Receive", "Reply", "StageOutcome"]
+from codedfl.schemes.contract import Round, Stage
+from codedfl.schemes.messages import Message
 
 Receive = Callable[[int, Message], None]
 """Takes the sender and its parcel."""

@@ -10,10 +10,8 @@ from jaxtyping import Float
 
 from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts
-from codedfl.schemes.contract import SERVER, Device, Message, Round, Stage, Transfer, Work
-from codedfl.schemes.messages import message_bits, payloads
-
-__all__ = ["VirtualEngine", "move"]
+from codedfl.schemes.contract import SERVER, Device, Round, Stage, Transfer
+from codedfl.schemes.messages import Message, Work, message_bits, payloads
 
 
 def move(devices: Sequence[Device], transfer: Transfer, receive: Receive) -> TransferCosts:

@@ -18,8 +18,6 @@ from jaxtyping import Bool, Float, Int
 from codedfl.network.costs import RoundCosts, StageCosts, TransferCosts
 from codedfl.network.delays import Chance, DelayModel, TransferChance
 
-__all__ = ["Clock", "Draws", "Layout", "Step", "lay_out"]
-
 Kept = TypeVar("Kept")
 
 

@@ -8,8 +8,6 @@ from operator import attrgetter
 import numpy as np
 from jaxtyping import Int
 
-__all__ = ["RoundCosts", "StageCosts", "TransferCosts"]
-
 
 @dataclass(frozen=True, eq=False)
 class RoundCosts:

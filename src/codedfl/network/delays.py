@@ -15,8 +15,6 @@ from jaxtyping import Float, Int
 from codedfl.network.costs import RoundCosts
 from codedfl.scenario import DeviceGroup, Fleet, Links
 
-__all__ = ["Chance", "DelayModel", "TransferChance"]
-
 # Streams of random numbers of an epoch: the first question, hand-overs, further questions. Stages use those of epoch 0.
 _HANDOVERS = 3
 _FURTHER = 7

@@ -28,8 +28,6 @@ from jaxtyping import Bool, Float, Int
 
 from codedfl.network.delays import DelayModel
 
-__all__ = ["Allocation", "ReplyChances", "allocate"]
-
 _LEFT_OUT = 60
 """Tries down are summed until the chance of more is at most 2^-60."""
 _HAIR = 2.0**-30

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw_accuracies", "time_by_scheme", "write_page"]
-
 Row = Mapping[str, Any]
 _VERDICTS = {"holds": ("#0072B2", "o"), "not encrypted": ("#E69F00", "s"), "broken": ("#D55E00", "X")}
 _OTHER_VERDICTS = (("#009E73", "D"), ("#CC79A7", "^"), ("#56B4E9", "v"), ("#000000", "P"))

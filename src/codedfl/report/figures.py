@@ -16,20 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "accuracy_against_time",
-    "accuracy_at",
-    "curve_style",
-    "metric_label",
-    "new_figure",
-    "plain_ticks",
-    "save",
-    "save_if_possible",
-    "span",
-    "time_and_band",
-]
-
 # the palette of Okabe and Ito, and line styles that tell curves apart without colour
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))

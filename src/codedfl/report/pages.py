@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["figure_html", "number", "page", "seconds_text", "table_html", "table_markdown"]
-
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #111; }
 table { border-collapse: collapse; margin: 1rem 0; } th, td { border: 1px solid #bbb; padding: .3rem .6rem; }

@@ -15,8 +15,6 @@ from codedfl.studies.reproduce import Reproduction
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["speedup_against_delta", "write_reproduction"]
-
 _HEADER = ("claim", "paper", "measured", "low", "high", "verdict", "reason")
 _TICKS = (0.03, 0.1, 0.3, 1, 2, 3, 4, 5, 6, 10, 30, 100)
 

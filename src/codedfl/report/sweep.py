@@ -14,8 +14,6 @@ from codedfl.scenario import Scenario
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_sweep", "time_against_setting"]
-
 
 def draw_sweep(
     scenario: Scenario,

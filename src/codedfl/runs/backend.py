@@ -18,8 +18,6 @@ from codedfl.training import State
 from codedfl.training.timeline import timeline
 from codedfl.training.timing import Variant, epoch_ends
 
-__all__ = ["RunBackend", "SimulationBackend"]
-
 
 class RunBackend(ABC):
     """The backend of one run."""

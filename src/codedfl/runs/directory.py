@@ -48,8 +48,6 @@ from codedfl.task.objective import Objective
 from codedfl.training import State, create_solver, train
 from codedfl.training.timing import time_to
 
-__all__ = ["Run", "default_directory", "execute", "finished", "load", "model_difference"]
-
 _CHECKPOINT_SECONDS = 0.25
 _MARK = "# scenario id "
 _ON_SITES = "# on sites\n"

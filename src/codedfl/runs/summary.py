@@ -13,8 +13,6 @@ from codedfl.training import COLUMNS, State
 from codedfl.training.costs import LINKS, mean_and_largest, spent_in
 from codedfl.training.timing import Band, band, time_to
 
-__all__ = ["Timed", "summarise", "tabulate", "target_name", "times_to_targets"]
-
 Timed = tuple[Float[np.ndarray, "epochs"], Float[np.ndarray, "draws epochs"]]
 """The accuracy of every epoch of a run, and the epoch's end in each draw."""
 

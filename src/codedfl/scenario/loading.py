@@ -9,8 +9,6 @@ from codedfl.errors import ScenarioError
 from codedfl.scenario.scenario import Scenario, parsed
 from codedfl.settings import did_you_mean
 
-__all__ = ["load", "preset_names"]
-
 
 def preset_names() -> list[str]:
     """Return the names of the scenarios that ship with the package."""

@@ -21,8 +21,6 @@ from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.scenario.sections import AUTO, Data, Features, Fleet, Links, Partition, Task, Timing, Training
 from codedfl.settings import Settings, check_keys, did_you_mean, setting
 
-__all__ = ["Scenario", "SchemeOptions", "known_options", "parsed", "use_options"]
-
 _FORMAT = "codedfl-scenario-2"
 _MOST_DEVICES = 100_000
 

@@ -5,21 +5,6 @@ from pathlib import Path
 from codedfl.errors import ScenarioError
 from codedfl.settings import Settings, setting
 
-__all__ = [
-    "AUTO",
-    "DATA_SETS",
-    "SOLVER_NAMES",
-    "Data",
-    "DeviceGroup",
-    "Features",
-    "Fleet",
-    "Links",
-    "Partition",
-    "Task",
-    "Timing",
-    "Training",
-]
-
 DATA_SETS = ("mnist", "fashion", "digits")
 """The names in ``codedfl.data.SOURCES``, which this room does not import."""
 

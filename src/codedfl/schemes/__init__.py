@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         SERVER,
         Device,
         Leakage,
-        Message,
         Public,
         Restored,
         Round,
@@ -22,11 +21,9 @@ if TYPE_CHECKING:
         Sharing,
         Stage,
         Transfer,
-        Work,
-        layout,
-        message_bits,
     )
     from codedfl.schemes.facts import Facts, agree, describe, known_delays
+    from codedfl.schemes.messages import Message, Work, layout, message_bits
 
 __all__ = [
     "SCHEMES",

@@ -15,29 +15,9 @@ from codedfl.cipher.seals import Ring
 from codedfl.errors import EngineError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Shard
-
-__all__ = [
-    "SERVER",
-    "Device",
-    "Layout",
-    "Leakage",
-    "Message",
-    "Public",
-    "ReplySum",
-    "Restored",
-    "Round",
-    "Scheme",
-    "Server",
-    "Sharing",
-    "Stage",
-    "Transfer",
-    "Work",
-    "layout",
-    "message_bits",
-]
 
 Options = TypeVar("Options", bound=SchemeOptions)
 

@@ -14,8 +14,6 @@ from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Public
 from codedfl.task import Shard
 
-__all__ = ["Facts", "agree", "describe", "known_delays"]
-
 
 @final
 @dataclass(frozen=True)

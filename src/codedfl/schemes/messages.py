@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-__all__ = ["Layout", "Message", "Work", "layout", "message_bits", "payloads"]
-
 Message = Mapping[str, Shaped[np.ndarray, "..."]]
 
 Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]

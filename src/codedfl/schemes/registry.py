@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from codedfl.schemes.contract import Public, Scheme
     from codedfl.task import Problem
 
-__all__ = [
-    "SCHEMES",
-    "build",
-    "check",
-    "create",
-    "load_plugin",
-    "nominal",
-    "refuse_unknown",
-    "register",
-    "serves",
-]
-
 _BUILT_IN = {
     "conventional": "plain.conventional:Conventional",
     "minibatch": "plain.minibatch:Minibatch",

@@ -20,8 +20,6 @@ from codedfl.schemes.contract import Public
 from codedfl.schemes.messages import Message
 from codedfl.task import Shard
 
-__all__ = ["Formats", "PointedProducts", "check_bounds", "summed"]
-
 MODEL_STEPS = 16
 """Steps that an entry of a model has on average; the rest of the ring is for the data (docs/sealed.md)."""
 SMALLEST = 1e-100

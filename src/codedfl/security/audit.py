@@ -36,8 +36,6 @@ from codedfl.security.views.registry import build_exposures
 from codedfl.task import Problem, gram
 from codedfl.training import State, train
 
-__all__ = ["EPOCHS", "Outcome", "Statement", "attack_scenario", "exposures", "statement"]
-
 
 @dataclass(frozen=True)
 class Statement:

@@ -9,8 +9,6 @@ from jaxtyping import Float, Int
 
 from codedfl.security.views.kinds import View
 
-__all__ = ["Attack", "Finding"]
-
 Seen = TypeVar("Seen", bound=View)
 
 

@@ -14,8 +14,6 @@ from jaxtyping import Bool, Float, Int
 
 from codedfl.security.contract import Finding
 
-__all__ = ["Score", "Truth", "area_under_curve", "relative_error", "score"]
-
 FALLS_BELOW = 1e-2
 """Relative error at which a recovered Gram matrix is as useful to an attacker as the true one."""
 FALLS_ABOVE = 0.9

@@ -7,8 +7,6 @@ from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Message, Work
 from codedfl.security.transcript import RecordedParcel, RecordedReply, Transcript
 
-__all__ = ["tap"]
-
 
 @final
 class _TappedDevice(Device):

@@ -11,8 +11,6 @@ from jaxtyping import Float, Int
 from codedfl.schemes.messages import Message
 from codedfl.security.views.kinds import View
 
-__all__ = ["Exposure", "RecordedParcel", "RecordedReply", "Transcript"]
-
 
 @dataclass(frozen=True, eq=False)
 class RecordedReply:

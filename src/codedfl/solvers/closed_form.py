@@ -10,8 +10,6 @@ from jaxtyping import Float, Shaped
 from codedfl.errors import TrainingError
 from codedfl.solvers.contract import Solver
 
-__all__ = ["ClosedForm"]
-
 
 @final
 class ClosedForm(Solver):

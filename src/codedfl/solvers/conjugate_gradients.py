@@ -16,8 +16,6 @@ from jaxtyping import Float, Shaped
 from codedfl.errors import TrainingError
 from codedfl.solvers.contract import Solver
 
-__all__ = ["ConjugateGradients"]
-
 _MARGIN = 10
 """The gradient may be off by this part of what it is tested for."""
 _QUESTIONS = 8

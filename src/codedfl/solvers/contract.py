@@ -13,8 +13,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-__all__ = ["Conditions", "Solver"]
-
 
 @dataclass(frozen=True)
 class Conditions:

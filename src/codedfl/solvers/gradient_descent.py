@@ -8,8 +8,6 @@ from jaxtyping import Float, Shaped
 
 from codedfl.solvers.contract import Solver
 
-__all__ = ["GradientDescent"]
-
 
 @final
 class GradientDescent(Solver):

@@ -13,8 +13,6 @@ from jaxtyping import Float, Shaped
 
 from codedfl.solvers.contract import Solver
 
-__all__ = ["Nesterov"]
-
 
 @final
 class Nesterov(Solver):

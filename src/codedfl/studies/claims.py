@@ -7,17 +7,6 @@ from codedfl.codes.frame_errors import FrameErrorRate
 from codedfl.security.estimates.claimed import claimed_level
 from codedfl.training.timing import Band
 
-__all__ = [
-    "Claim",
-    "best_delta",
-    "frame_errors",
-    "gradient_error",
-    "not_in_paper",
-    "overlap",
-    "security_level",
-    "speedup",
-]
-
 REPRODUCED, NOT_REPRODUCED, CANNOT_EXIST = "reproduced", "not reproduced", "cannot exist"
 BEYOND = "beyond the paper"
 FITTED = "fitted"

@@ -15,8 +15,6 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import Scheme
 from codedfl.training.timing import first_epoch
 
-__all__ = ["ASSUMED", "Epochs", "EpochsToTarget", "Finished", "finished"]
-
 
 @dataclass(frozen=True)
 class Epochs:

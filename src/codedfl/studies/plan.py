@@ -29,21 +29,6 @@ from codedfl.training import History, State, train
 from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing, spent_in
 from codedfl.training.timing import Band, Variant, band, epoch_ends, replay
 
-__all__ = [
-    "DRAWS",
-    "PRIVACY",
-    "Costs",
-    "Offer",
-    "Plan",
-    "Prediction",
-    "Shapes",
-    "link_bits",
-    "plan",
-    "predict",
-    "probe",
-    "spent_by_device",
-]
-
 DRAWS = 200
 """Timing draws behind a band unless told: its limits are known to a percent or so."""
 PRIVACY = ("holds", "any")

@@ -34,8 +34,6 @@ from codedfl.task.shared import SharedProblem
 from codedfl.training.costs import SharedCosts, measure
 from codedfl.training.timing import Band, Variant, epoch_ends, first_epoch
 
-__all__ = ["Reproduction", "reproduce"]
-
 _FER_SEED = 1
 _DELTAS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 _SCALE = 40

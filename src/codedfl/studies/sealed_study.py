@@ -19,8 +19,6 @@ from codedfl.studies.plan import predict, probe
 from codedfl.task import Problem
 from codedfl.training.timing import Band, band, first_epoch
 
-__all__ = ["SealedCase", "sealed_cases", "sealed_claims", "sealed_times", "speedup"]
-
 Times = Float[np.ndarray, "draws epochs"]
 
 

@@ -21,8 +21,6 @@ from codedfl.storage import refuse_file
 from codedfl.studies.tables import write_rows
 from codedfl.task.shared import SharedProblem
 
-__all__ = ["sweep"]
-
 
 def sweep(
     scenario: Scenario,

@@ -8,8 +8,6 @@ from typing import Any
 
 from codedfl.storage import make_folder, write_json, write_text
 
-__all__ = ["Row", "to_csv", "write_rows"]
-
 Row = Mapping[str, Any]
 
 

@@ -14,8 +14,6 @@ from jaxtyping import Float, Shaped
 
 from codedfl.errors import DataError
 
-__all__ = ["Objective", "PublicObjective", "Scores", "TestSet", "accuracy", "r_squared", "side_by_side"]
-
 
 @dataclass(frozen=True, eq=False)
 class Scores:

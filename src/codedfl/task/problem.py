@@ -16,21 +16,7 @@ from jaxtyping import Float, Int, Shaped
 from codedfl import data
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
-from codedfl.task.objective import Objective, Scores, TestSet, accuracy, r_squared, side_by_side
-
-__all__ = [
-    "Problem",
-    "Scores",
-    "Shard",
-    "accuracy",
-    "feature_map",
-    "gram",
-    "learning_rate",
-    "load_data",
-    "load_shard",
-    "partition_rows",
-    "r_squared",
-]
+from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 
 Matrix = Float[np.ndarray, "rows columns"]
 

@@ -7,8 +7,6 @@ from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.task.problem import Problem
 
-__all__ = ["SharedProblem"]
-
 
 class SharedProblem:
     """Prepares the data of a scenario once for all runs that need the same."""

@@ -12,8 +12,6 @@ from codedfl.deploy.flare.cells import CellRoute
 from codedfl.deploy.protocol.carrier import Carrier, Host, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["EchoHost", "against_bare", "host", "rounds"]
-
 HEAD = struct.Struct("<IQd")
 """The operation, the number of bytes to return, and the delay in seconds."""
 

@@ -15,8 +15,6 @@ from typing import final
 from codedfl.deploy.protocol.carrier import Carrier, Delivered, Host, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["Faults", "InProcessCarrier", "Recording", "StillClock"]
-
 _MOST_THREADS = 4096
 """Upper bound of open requests; threads are created on demand."""
 

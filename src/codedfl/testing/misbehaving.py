@@ -36,8 +36,6 @@ from codedfl.deploy.site import configuration as site
 from codedfl.errors import EngineError
 from codedfl.settings import Settings, setting
 
-__all__ = ["GO", "KINDS", "MisbehavingHost", "Misbehaviour", "make_host"]
-
 KINDS = ("garbage", "nan", "old", "slow", "held", "twice")
 
 GO = "go"

@@ -38,8 +38,6 @@ from codedfl.testing.small import (
 )
 from codedfl.training import State, train
 
-__all__ = ["SchemeContract", "registered"]
-
 
 @contextmanager
 def registered(scheme: type[Scheme[Any]]) -> Iterator[None]:
@@ -101,10 +99,12 @@ def lossy(engine: VirtualEngine, lost: set[int], since: int) -> VirtualEngine:
 
 
 def wide(array: np.ndarray) -> "np.dtype[Any]":
+    """Return the format in which sums of an array are exact enough."""
     return np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype
 
 
 def keyed(replies: Mapping[int, Message]) -> list[tuple[str, Message]]:
+    """Return each array name of the first reply beside that reply."""
     one = next(iter(replies.values()))
     return [(key, one) for key in one]
 

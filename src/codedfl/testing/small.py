@@ -16,20 +16,6 @@ from codedfl.schemes import SCHEMES, Message, Round, Scheme, Server, Work
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 
-__all__ = [
-    "PAPER_FLEET",
-    "Seen",
-    "conversed",
-    "gamma",
-    "is_one_sentence",
-    "placed",
-    "plain_gradient",
-    "problem",
-    "scenario",
-    "spied",
-    "trained",
-]
-
 PAPER_FLEET = [
     {"count": 10, "mac_rate": 25e6},
     {"count": 5, "mac_rate": 5e6},

@@ -13,8 +13,6 @@ from jaxtyping import Float, Float64, Int
 
 from codedfl.security.views.kinds import ParcelView, RowView
 
-__all__ = ["WeakCipher"]
-
 LOUDNESS = 100.0
 
 

@@ -11,22 +11,11 @@ from jaxtyping import Int
 
 from codedfl.engines.virtual import move
 from codedfl.network import RoundCosts, TransferCosts
-from codedfl.schemes.contract import Device, Message, Round, Scheme, Server, Work, message_bits
+from codedfl.schemes.contract import Device, Round, Scheme, Server
+from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.sharing.policy import Handover
 from codedfl.task import Problem
 from codedfl.training import History
-
-__all__ = [
-    "LINKS",
-    "SharedCosts",
-    "Spent",
-    "add_round",
-    "add_transfers",
-    "mean_and_largest",
-    "measure",
-    "nothing",
-    "spent_in",
-]
 
 LINKS = ("down", "up", "d2d")
 """Received from the server, sent to it, sent to other devices."""

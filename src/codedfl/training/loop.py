@@ -18,13 +18,12 @@ from codedfl.engines import Answer, Engine
 from codedfl.errors import LostDevicesError, TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import Scenario, Training
-from codedfl.schemes.contract import Message, Round, Scheme, Server, Stage, Work
+from codedfl.schemes.contract import Round, Scheme, Server, Stage
+from codedfl.schemes.messages import Message, Work
 from codedfl.solvers import SOLVERS, Conditions, GradientDescent, Solver
 from codedfl.task import learning_rate
 from codedfl.task.objective import Objective
 from codedfl.training.records import StageRecord, State
-
-__all__ = ["BLOCK", "create_solver", "train"]
 
 BLOCK = GradientDescent.block
 """Epochs of gradient descent that are scored together."""

@@ -11,8 +11,6 @@ from jaxtyping import Float, Int, Shaped
 from codedfl.network import RoundCosts, TransferCosts
 from codedfl.task.objective import Objective
 
-__all__ = ["COLUMNS", "History", "StageRecord", "State"]
-
 COLUMNS = (
     "epoch",
     "time",

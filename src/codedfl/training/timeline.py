@@ -9,8 +9,6 @@ from jaxtyping import Float
 from codedfl.network import Clock, DelayModel, Draws, RoundCosts, Step
 from codedfl.training import History
 
-__all__ = ["timeline"]
-
 _ROUND = ("receive model", "compute", "send reply")
 
 

@@ -21,8 +21,6 @@ from codedfl.task import Problem
 from codedfl.training import History
 from codedfl.training.costs import SharedCosts, measure
 
-__all__ = ["Band", "ReplayedEpoch", "Variant", "band", "epoch_ends", "first_epoch", "replay", "reply_costs", "time_to"]
-
 _ENOUGH_FOR_QUANTILES = 40
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, Domain, FixedPoint, Pad, PrimeField, Seed
 from codedfl.cipher.seals import pads as pads_module
-from codedfl.codes.modular.field_48_kernels import DEPTH, LANES, ROWS, product_48
+from codedfl.codes.modular.field_48_kernels import DEPTH, ROWS, product_48
+from codedfl.codes.modular.vector_kernels import LANES
 from codedfl.errors import CipherError
 
 P = 2**48 - 59

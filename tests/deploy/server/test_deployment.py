@@ -14,7 +14,8 @@ from codedfl import schemes
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy, serve
-from codedfl.deploy.site.host import DeviceHost, LocalData, Site
+from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import CodedflError, DataError, EngineError, LostDevicesError, ScenarioError, UsageError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs

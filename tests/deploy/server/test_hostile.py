@@ -10,8 +10,9 @@ import pytest
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.deploy.site import parcels
-from codedfl.deploy.site.host import DeviceHost, LocalData
+from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.parcels import Inbox, Parcel
+from codedfl.deploy.site.session import LocalData
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.schemes import SCHEMES, Message
 from codedfl.task import Shard

@@ -10,7 +10,8 @@ import pytest
 
 from codedfl.deploy.protocol.wire import decode
 from codedfl.deploy.server.deployment import DeploymentOptions
-from codedfl.deploy.site.host import DeviceHost, LocalData, Site
+from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import LostDevicesError, RunDirectoryError, TrainingError, UsageError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs

@@ -13,7 +13,8 @@ from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.site.configuration import SiteSettings, make_host, read_settings
-from codedfl.deploy.site.host import DeviceHost, Site
+from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.session import Site
 from codedfl.errors import DataError, KeyFileError, ScenarioError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario

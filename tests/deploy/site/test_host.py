@@ -11,8 +11,9 @@ from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.host import DeviceHost, LocalData, Site
+from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.locks import RequestQueue
+from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import EngineError
 from codedfl.schemes import Device, Message, Work
 from codedfl.schemes.plain.conventional import Conventional, GradientDevice

@@ -27,8 +27,6 @@ from jaxtyping import Complex128, Int64, UInt64
 from codedfl.cipher.ckks.lattice import KEY_PEAK, LIMIT, PRIME_BITS, SCALE, SECOND_PRIME_BITS, Lattice
 from codedfl.errors import CipherError, MissingExtraError
 
-__all__ = ["CkksPublicKey", "CkksSecretKey", "installed"]
-
 _HEADER = 16
 _COMPRESSION = 5
 """Where a header of SEAL says how the rest is compressed: 0 not, 1 zlib, 2 zstd."""

@@ -35,8 +35,6 @@ from jaxtyping import Int64, UInt8, UInt64
 
 from codedfl.errors import CipherError
 
-__all__ = ["KEY_PEAK", "LIMIT", "PRIME_BITS", "SCALE", "SECOND_PRIME_BITS", "STANDARD_BITS", "TAIL", "Lattice"]
-
 STANDARD_BITS = {4096: 109, 8192: 218, 16384: 438, 32768: 881}
 """The most bits of all primes together, by N: 128-bit classical security, ternary secrets."""
 PRIME_BITS = 60

@@ -24,16 +24,6 @@ from codedfl.cipher.seals.pads import Domain, Pad, Seed
 from codedfl.cipher.seals.rings import Ring
 from codedfl.errors import CipherError
 
-__all__ = [
-    "AGREEMENT_OPERATIONS",
-    "ENVELOPE_BYTES",
-    "KEY_BYTES",
-    "AgreementKey",
-    "add_mask",
-    "close_envelope",
-    "open_envelope",
-]
-
 KEY_BYTES = 32
 NONCE_BYTES = 12
 ENVELOPE_BYTES = NONCE_BYTES + 16

@@ -22,8 +22,6 @@ from jaxtyping import UInt32
 from codedfl.cipher.seals.rings import FIELD_31
 from codedfl.errors import CipherError
 
-__all__ = ["LIMBS", "SECRET_BYTES", "SecretSharing"]
-
 SECRET_BYTES = 32
 LIMB_BITS = 30
 LIMBS = -(-8 * SECRET_BYTES // LIMB_BITS)

@@ -28,8 +28,6 @@ from jaxtyping import Float64
 
 from codedfl.cipher.randomness import Stream
 
-__all__ = ["ErrorMatrix", "draw_error_matrix"]
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)

@@ -22,8 +22,6 @@ from jaxtyping import Float
 
 from codedfl.errors import CipherError
 
-__all__ = ["Ciphertext", "Encoded", "EncryptedReply", "Words"]
-
 PRECISIONS = ("float32", "float64")
 
 

@@ -6,8 +6,6 @@ from typing import Any, final
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
 from codedfl.errors import CipherError
 
-__all__ = ["FAMILIES", "PAPER_92", "PAPER_128", "Parameters", "at_least_one", "at_most"]
-
 FAMILIES = ("auto", "partition", "affine", "greedy")
 """Layouts of supports: smallest overlap found, disjoint blocks, hyperplanes of AG(m, q), greedy drawing."""
 

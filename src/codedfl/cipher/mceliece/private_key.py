@@ -19,8 +19,6 @@ from codedfl.codes.erasure.contract import ErasureDecoder, ErasurePlan
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CipherError, CodeError, UndecodableError
 
-__all__ = ["KeyPair", "PrivateKey", "decrypt", "generate_keys"]
-
 ATTEMPTS = 100
 """Draws of a code or an erasure set before the parameters are called impossible."""
 

@@ -15,8 +15,6 @@ from codedfl.cipher.mceliece.supports import Support
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.errors import CipherError
 
-__all__ = ["PublicKey", "encrypt"]
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)

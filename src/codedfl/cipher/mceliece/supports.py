@@ -8,8 +8,6 @@ from jaxtyping import Int64
 
 from codedfl.errors import CipherError
 
-__all__ = ["Support"]
-
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)

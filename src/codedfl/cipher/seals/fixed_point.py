@@ -35,8 +35,6 @@ from codedfl.cipher.seals.rings import PrimeField, Ring
 from codedfl.cipher.seals.triangles import packed_size
 from codedfl.errors import CipherError
 
-__all__ = ["EncodedModel", "FixedPoint"]
-
 # the share of the signed range that results may fill; the rest is the band that finds overflow
 SAFE_SHARE = (15, 16)
 # beyond this the step of a model would leave the normal numbers of float64

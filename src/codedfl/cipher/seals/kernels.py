@@ -7,8 +7,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["encode_upper_narrow", "encode_upper_wide", "pack_upper", "unpack_upper"]
-
 BLOCK = 32
 
 

@@ -25,8 +25,6 @@ from codedfl.cipher.randomness import SEED_BYTES, fresh_seed
 from codedfl.cipher.seals.rings import PrimeField, Ring
 from codedfl.errors import CipherError
 
-__all__ = ["Domain", "Pad", "PadLedger", "Seed", "seal"]
-
 AES_BLOCK = 16
 # key stream is made in pieces that stay in the second-level cache
 PIECE_BYTES = 1 << 17

@@ -18,8 +18,6 @@ from jaxtyping import Int64, UInt
 from codedfl.codes.modular import PRIME_31, PRIME_48
 from codedfl.errors import CipherError
 
-__all__ = ["FIELD_31", "FIELD_48", "RINGS", "Z_32", "Z_64", "PowerOfTwoRing", "PrimeField", "Ring"]
-
 Residues = UInt[np.ndarray, "..."]
 Kernel = Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], None]
 

@@ -7,8 +7,6 @@ from jaxtyping import Shaped
 
 from codedfl.errors import CipherError
 
-__all__ = ["pack_upper", "packed_size", "unpack_upper"]
-
 
 def packed_size(dimension: int) -> int:
     """Return the number of entries of the upper triangle, diagonal included."""

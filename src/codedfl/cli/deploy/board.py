@@ -15,8 +15,6 @@ from codedfl.cli import common
 from codedfl.progress import dated_lines
 from codedfl.report.pages import seconds_text
 
-__all__ = ["board", "live", "read_board"]
-
 
 def read_board(path: Path) -> dict[str, Any] | None:
     """Read the state of a run, if the server has written it yet."""

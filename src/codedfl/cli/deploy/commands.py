@@ -27,8 +27,6 @@ from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.storage import make_folder, write_text
 
-__all__ = ["deploy_app"]
-
 deploy_app = typer.Typer(
     help="The same scenario on real processes or hosts (NVIDIA FLARE).", no_args_is_help=True, rich_markup_mode=None
 )

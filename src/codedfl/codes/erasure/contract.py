@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, DTypeLike
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError, UndecodableError
 
-__all__ = ["ErasureDecoder", "ErasurePlan", "checked_positions", "describe"]
-
 SHOWN = 8
 
 

@@ -11,8 +11,6 @@ from codedfl.codes.erasure.contract import ErasureDecoder, checked_positions, de
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import CodeError, UndecodableError
 
-__all__ = ["Diagnosis", "decodable", "draw_support", "require_decodable"]
-
 
 @final
 @dataclass(frozen=True, eq=False)

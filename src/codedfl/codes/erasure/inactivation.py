@@ -10,8 +10,6 @@ from codedfl.codes.erasure.diagnosis import decodable, require_decodable
 from codedfl.codes.erasure.schedule import PeelingRound, Schedule, growths, run, run_adjoint, schedule
 from codedfl.codes.mdpc import MdpcCode
 
-__all__ = ["Inactivation", "InactivationPlan"]
-
 UNIT = float(np.finfo(np.float64).eps)
 
 

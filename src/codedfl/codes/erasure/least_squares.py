@@ -9,8 +9,6 @@ from codedfl.codes.erasure.contract import ErasureDecoder, ErasurePlan
 from codedfl.codes.erasure.diagnosis import decodable, require_decodable
 from codedfl.codes.mdpc import MdpcCode
 
-__all__ = ["LeastSquares", "LeastSquaresPlan"]
-
 
 @final
 class LeastSquaresPlan(ErasurePlan):

@@ -10,8 +10,6 @@ from codedfl.codes.erasure.schedule import PeelingRound, growths, run, schedule
 from codedfl.codes.mdpc import MdpcCode
 from codedfl.errors import UndecodableError
 
-__all__ = ["Peeling", "PeelingPlan"]
-
 
 @final
 class PeelingPlan(ErasurePlan):

@@ -9,8 +9,6 @@ from jaxtyping import Bool, Float, Int
 if TYPE_CHECKING:
     import scipy.sparse
 
-__all__ = ["PeelingRound", "Schedule", "growths", "run", "run_adjoint", "schedule"]
-
 
 @final
 @dataclass(frozen=True, eq=False)

@@ -24,16 +24,6 @@ from numpy.typing import NDArray
 from codedfl.codes.modular import PRIME_48
 from codedfl.codes.modular.vector_kernels import LANES, WORDS, accumulation, constant, load, repeat
 
-__all__ = [
-    "add_48",
-    "add_multiple_48",
-    "pack_48",
-    "product_48",
-    "reduce_48",
-    "subtract_48",
-    "unpack_48",
-]
-
 P = np.uint64(PRIME_48)
 MASK = np.uint64(2**48 - 1)
 BITS = np.uint64(48)

@@ -17,15 +17,6 @@ from numpy.typing import NDArray
 
 from codedfl.codes.modular import PRIME_31
 
-__all__ = [
-    "add_31",
-    "add_multiple_31",
-    "product_31",
-    "product_wrapping",
-    "reduce_31",
-    "subtract_31",
-]
-
 P = np.uint64(PRIME_31)
 P_32 = np.uint32(PRIME_31)
 BITS = np.uint64(31)

@@ -10,8 +10,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-__all__ = ["LANES", "WORD", "WORDS", "accumulation", "constant", "load", "repeat"]
-
 WORD, HALF = ir.IntType(64), ir.IntType(32)
 LANES = 4
 WORDS = ir.VectorType(WORD, LANES)

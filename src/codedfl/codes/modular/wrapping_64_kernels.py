@@ -27,8 +27,6 @@ from numpy.typing import NDArray
 from codedfl.codes.modular.kernels import TILE, product_wrapping
 from codedfl.codes.modular.vector_kernels import LANES, WORDS, accumulation, constant, load, repeat
 
-__all__ = ["product_64"]
-
 COLUMNS = 8
 DEPTH = 16
 HALF = np.uint64(32)

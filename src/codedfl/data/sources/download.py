@@ -17,18 +17,6 @@ from typing import Protocol, runtime_checkable
 from codedfl.errors import DataError, DownloadError
 from codedfl.storage import write_whole
 
-__all__ = [
-    "BoundedReader",
-    "DataFile",
-    "Progress",
-    "Readable",
-    "Say",
-    "cache_directory",
-    "gunzip",
-    "http_get",
-    "write_atomically",
-]
-
 Say = Callable[[str], None]
 Progress = Callable[[int, int], None]
 

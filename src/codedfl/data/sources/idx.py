@@ -8,8 +8,6 @@ from jaxtyping import UInt8
 
 from codedfl.errors import DataError
 
-__all__ = ["read_idx"]
-
 UNSIGNED_BYTE = 0x08
 LARGEST_RANK = 4
 

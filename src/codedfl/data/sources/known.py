@@ -20,8 +20,6 @@ from codedfl.data.sources.origins import (
 )
 from codedfl.errors import DataError, DownloadError
 
-__all__ = ["SOURCES", "Source", "fetch", "load_named"]
-
 FILE_NAMES = (
     "train-images-idx3-ubyte",
     "train-labels-idx1-ubyte",

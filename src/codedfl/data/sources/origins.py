@@ -16,8 +16,6 @@ from typing import cast, final
 from codedfl.data.sources.download import BoundedReader, DataFile, Progress, Readable, Say, gunzip, http_get
 from codedfl.errors import DownloadError
 
-__all__ = ["DebianPackage", "EnvironmentFolder", "Mirror", "NodePackage", "Origin", "SharedFolder"]
-
 PROGRAM_SECONDS = 600.0
 POLL_SECONDS = 0.2
 ARCHIVE_BYTES = 256 << 20

@@ -16,8 +16,6 @@ from typing import final
 from codedfl.deploy.protocol.carrier import Carrier, Delivered, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["PEER", "PING", "PRESENCE", "REQUEST", "FlareCarrier", "FlarePeers", "Route", "RouteReply", "Stop"]
-
 PING, REQUEST = "ping", "question"
 """Topics of the server's messages: whether the site's host is running, and requests for it."""
 

@@ -12,8 +12,6 @@ from typing import Any, final
 from codedfl.deploy.flare.carrier import Route, RouteReply, Stop
 from codedfl.deploy.flare.names import SERVER
 
-__all__ = ["CellRoute", "answer_with"]
-
 CHANNEL = "codedfl"
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,6 @@ try:
 except ModuleNotFoundError:  # only FLARE creates objects of this class
     Controller = object
 
-__all__ = ["CarrierController"]
-
 
 @final
 class CarrierController(Controller):  # type: ignore[misc]

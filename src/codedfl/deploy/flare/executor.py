@@ -19,8 +19,6 @@ try:
 except ModuleNotFoundError:  # only FLARE creates objects of this class
     Executor = object
 
-__all__ = ["HostExecutor"]
-
 PATIENCE = 600.0
 """Seconds without progress after which a parcel to another site fails, unless site.toml says otherwise."""
 

@@ -21,8 +21,6 @@ from codedfl.deploy.flare.names import ARGUMENTS, OUTCOME, REFERENCE, need_flare
 from codedfl.deploy.flare.resources import CONTROLLER, EXECUTOR
 from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageError
 
-__all__ = ["Admin", "Job", "run_job", "write_job"]
-
 POLL = 0.5
 """Seconds between requests to the server; twice as many while a job runs."""
 DETAILS = 5.0

@@ -20,8 +20,6 @@ from codedfl.deploy.flare.resources import write_policy
 from codedfl.deploy.flare.sites import FILE
 from codedfl.errors import EngineError, UsageError
 
-__all__ = ["ADMIN", "Kits", "load_kits", "make_kits", "write_private", "write_site"]
-
 ADMIN = "admin@codedfl.local"
 """The user who submits jobs."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from codedfl.errors import EngineError, MissingExtraError, UsageError
 
-__all__ = ["ARGUMENTS", "OUTCOME", "REFERENCE", "SERVER", "check_site", "need_flare", "resolve", "site_names"]
-
 VERSION = "2.9.0"
 
 SERVER = "server"

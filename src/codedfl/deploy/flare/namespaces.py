@@ -20,8 +20,6 @@ from codedfl.deploy.flare.kits import Kits
 from codedfl.deploy.flare.names import SERVER
 from codedfl.errors import EngineError, UsageError
 
-__all__ = ["Link", "Network", "need_namespaces", "shaped"]
-
 PREFIX = "codedfl-"
 RANGE = ipaddress.IPv4Network("198.18.0.0/15")
 """Reserved for tests of networks (RFC 2544)."""

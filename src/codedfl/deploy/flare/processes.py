@@ -25,8 +25,6 @@ from codedfl.deploy.flare.resources import write_policy
 from codedfl.deploy.flare.sites import read_site
 from codedfl.errors import EngineError
 
-__all__ = ["RECORD", "Status", "kits_of", "launch", "reviver", "running", "start", "status", "stop", "threads_each"]
-
 RECORD = "process.json"
 CONSOLE = "console.txt"
 MODULES = "nvflare.private.fed.app."

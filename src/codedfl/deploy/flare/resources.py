@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CONTROLLER", "EXECUTOR", "write_policy"]
-
 CONTROLLER = "codedfl.deploy.flare.controller.CarrierController"
 EXECUTOR = "codedfl.deploy.flare.executor.HostExecutor"
 FLARE = "nvflare.app_common"

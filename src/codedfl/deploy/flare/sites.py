@@ -13,8 +13,6 @@ from codedfl.deploy.flare.names import resolve
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.errors import EngineError
 
-__all__ = ["FILE", "make_host", "read_site"]
-
 FILE = "site.toml"
 
 

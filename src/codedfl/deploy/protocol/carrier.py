@@ -8,8 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Carrier", "Delivered", "Host", "Peers"]
-
 
 @dataclass(frozen=True)
 class Delivered:

@@ -27,8 +27,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from codedfl.errors import KeyFileError, ParcelError
 
-__all__ = ["DeviceKey", "Envelopes", "Member", "fingerprint"]
-
 _PROTOCOL = b"codedfl parcel 1"
 _MAGIC = b"CFLP"
 _KEY_BYTES = 32

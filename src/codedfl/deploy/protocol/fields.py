@@ -6,8 +6,6 @@ from typing import Any
 
 from codedfl.errors import EngineError
 
-__all__ = ["count", "counts", "flag", "is_count", "is_real", "names", "one_line", "real", "rows", "text"]
-
 _LARGEST_COUNT = 1 << 53
 """Counts are below this, so that sums of a thousand of them fit 64 bits."""
 _LONGEST_LINE = 300

@@ -18,8 +18,6 @@ import numpy as np
 from codedfl.errors import EngineError
 from codedfl.schemes.messages import Message
 
-__all__ = ["LARGEST_FRAME", "Frame", "decode", "encode", "pack_messages", "unpack_messages"]
-
 _MAGIC = b"CFL1"
 _LENGTH = struct.Struct("<I")
 _FORMATS = {name: np.dtype(name) for name in ("|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")}

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
 
-__all__ = ["Board", "Show"]
-
 Show = Callable[[dict[str, Any]], None]
 """Takes the table of a board."""
 

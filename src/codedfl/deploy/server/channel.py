@@ -23,8 +23,6 @@ from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
 from codedfl.errors import EngineError
 from codedfl.schemes.messages import Layout, Message, layout
 
-__all__ = ["Channel", "Clock", "SiteReply", "SiteRequest"]
-
 Clock = Callable[[], float]
 """Returns seconds since some fixed time."""
 

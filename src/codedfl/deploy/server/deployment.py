@@ -36,8 +36,6 @@ from codedfl.task import Problem, feature_map, load_data
 from codedfl.task.objective import Objective, PublicObjective, TestSet
 from codedfl.training import State
 
-__all__ = ["STATUS", "DeploymentBackend", "DeploymentOptions", "deploy", "serve"]
-
 STATUS = "status.json"
 """In the server's folder: the state of every device (``codedfl.deploy.server.board``)."""
 

@@ -27,18 +27,6 @@ from codedfl.network import DelayModel
 from codedfl.runs import Run, load
 from codedfl.scenario import Scenario
 
-__all__ = [
-    "KEY",
-    "clear",
-    "end",
-    "fleet_folder",
-    "links_of",
-    "local_fleet",
-    "make_fleet",
-    "submit",
-    "train",
-]
-
 KEY = "device.key"
 """In a device's kit: the key that encrypts its parcels."""
 

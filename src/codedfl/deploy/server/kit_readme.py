@@ -3,8 +3,6 @@
 from codedfl.deploy.flare.kits import Kits
 from codedfl.scenario import Scenario
 
-__all__ = ["kit_readme"]
-
 
 def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
     """Return the steps from a folder of kits to a trained model."""

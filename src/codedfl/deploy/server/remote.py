@@ -14,9 +14,8 @@ from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError
 from codedfl.network import RoundCosts
-from codedfl.schemes.contract import Round, Stage, message_bits
-
-__all__ = ["RECORDS", "RemoteEngine"]
+from codedfl.schemes.contract import Round, Stage
+from codedfl.schemes.messages import message_bits
 
 RECORDS = {
     "epoch": np.int64,

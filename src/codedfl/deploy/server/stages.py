@@ -14,9 +14,8 @@ from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import Receive, StageOutcome
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.network import TransferCosts
-from codedfl.schemes.contract import SERVER, Message, Stage, Transfer, message_bits
-
-__all__ = ["Stages"]
+from codedfl.schemes.contract import SERVER, Stage, Transfer
+from codedfl.schemes.messages import Message, message_bits
 
 
 @final

@@ -12,13 +12,12 @@ from codedfl.data import SOURCES, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.host import DeviceHost, LocalData, Site
+from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import DeviceGroup, Links, Scenario
 from codedfl.settings import Settings, setting
 from codedfl.task import Shard, feature_map, load_data, load_shard, partition_rows
-
-__all__ = ["SiteData", "SiteEmulation", "SiteSettings", "make_host", "read_settings"]
 
 _ADAPTER_KEYS = ("host", "patience", "folder")
 

@@ -14,8 +14,6 @@ from codedfl.errors import EngineError
 from codedfl.network import DelayModel, RoundCosts, TransferChance
 from codedfl.scenario import DeviceGroup, Fleet, Links, Scenario
 
-__all__ = ["Emulation", "TransferDelays", "TransferEvent"]
-
 _MOST = 1 << 20
 """Upper bound of epochs, stages and parcels; protects against memory exhaustion."""
 

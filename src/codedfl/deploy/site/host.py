@@ -26,8 +26,6 @@ from codedfl.errors import CodedflError, EngineError, UsageError
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
 
-__all__ = ["DeviceHost", "LocalData", "Site"]
-
 _MOST_SESSIONS = 1024
 """Number of earlier sessions that are remembered, so that none can be replayed."""
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 
-__all__ = ["Cancelled", "DuplicateRequest", "RequestQueue"]
-
 
 class Cancelled(BaseException):
     """Nobody awaits the reply any more."""

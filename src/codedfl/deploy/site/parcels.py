@@ -16,8 +16,6 @@ from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import EngineError, ParcelError
 from codedfl.schemes.messages import Message, message_bits
 
-__all__ = ["Inbox", "Parcel", "Transit", "deliver", "receipt"]
-
 _ATTEMPTS = 2
 _MOST_PARCELS = 256
 _MOST_BYTES = LARGEST_FRAME

@@ -11,8 +11,6 @@ from typing import final
 
 from codedfl.deploy.site.locks import Cancelled
 
-__all__ = ["Reception"]
-
 
 @dataclass
 class _Link:

@@ -19,8 +19,6 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Public, Scheme
 from codedfl.task import Shard
 
-__all__ = ["Emulate", "LocalData", "Session", "Site"]
-
 Emulate = Callable[[Scenario, int], Emulation]
 """Returns the emulation of a device of a scenario."""
 

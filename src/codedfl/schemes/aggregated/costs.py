@@ -10,9 +10,8 @@ from codedfl.cipher.seals import Z_32, Z_64
 from codedfl.network import RoundCosts
 from codedfl.schemes.aggregated.device import Masker
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Message, Round, Work, message_bits
-
-__all__ = ["question_costs"]
+from codedfl.schemes.contract import Round
+from codedfl.schemes.messages import Message, Work, message_bits
 
 Each = tuple[int, int, int]
 """Bits down, operations and bits up of one device; all devices have the same."""

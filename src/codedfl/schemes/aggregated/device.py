@@ -13,17 +13,8 @@ from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Z_64, Domain, FixedPoint, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.server import MASK, Threshold, number_of
-from codedfl.schemes.contract import Device, Message, ReplySum, Work
-
-__all__ = [
-    "SUM_BITS",
-    "MaskedDevice",
-    "Masker",
-    "form_message",
-    "number_form",
-    "proper_form",
-    "proper_request",
-]
+from codedfl.schemes.contract import Device, ReplySum
+from codedfl.schemes.messages import Message, Work
 
 ENVELOPE = "envelope"
 FORM = "form"

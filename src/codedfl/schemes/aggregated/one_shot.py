@@ -17,22 +17,11 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.aggregated.device import MaskedDevice
 from codedfl.schemes.aggregated.secagg import SECAGG_REASON, check_threshold, secagg_leakage
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import (
-    Device,
-    Leakage,
-    Message,
-    Public,
-    Restored,
-    Round,
-    Scheme,
-    Server,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, Restored, Round, Scheme, Server
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sealing import Formats, check_bounds
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["OneShot"]
 
 AUTO = "auto"
 RING_OF = {"float32": "Z_2^32", "float64": "Z_2^64"}

@@ -23,26 +23,11 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import (
-    Device,
-    Layout,
-    Leakage,
-    Message,
-    Public,
-    ReplySum,
-    Restored,
-    Round,
-    Scheme,
-    Server,
-    Sharing,
-    Stage,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import check_bounds
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["SECAGG_REASON", "SecAgg", "SecAggOptions", "check_threshold", "secagg_leakage"]
 
 SECAGG_REASON = (
     "The server opens sums only: masks that devices agree on (X25519, AES-256) hide every single reply as long as the "

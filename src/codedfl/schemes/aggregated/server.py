@@ -26,9 +26,8 @@ from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, 
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
 from codedfl.cipher.seals import Domain, Ring
 from codedfl.errors import CipherError
-from codedfl.schemes.contract import Layout, Message, Round, Work
-
-__all__ = ["MASK", "MaskedSum", "Threshold", "number_of"]
+from codedfl.schemes.contract import Round
+from codedfl.schemes.messages import Layout, Message, Work
 
 MASK = "mask"
 """The purpose that pairs of devices agree on seeds for."""

@@ -25,24 +25,12 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.coded_padded_device import EVERYTHING, CodedPaddedDevice, split
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.window_choice import choose_alpha
-from codedfl.schemes.contract import (
-    Device,
-    Leakage,
-    Message,
-    Public,
-    Round,
-    Scheme,
-    Stage,
-    Transfer,
-    Work,
-    layout,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Stage, Transfer
+from codedfl.schemes.messages import Message, Work, layout
 from codedfl.schemes.sealing import Formats, check_bounds
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, fresh_grant, pad_of
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["CodedPadded"]
 
 DATA_BITS = 24
 """Bits behind the point that are published: 24 of 48."""

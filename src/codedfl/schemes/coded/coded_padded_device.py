@@ -7,12 +7,11 @@ from jaxtyping import UInt64
 
 from codedfl.cipher.seals import FIELD_48, PadLedger, packed_size, seal, unpack_upper
 from codedfl.codes.gradient_code import GradientCode
-from codedfl.schemes.contract import Device, Message, Work
+from codedfl.schemes.contract import Device
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.task import Shard
-
-__all__ = ["EVERYTHING", "CodedPaddedDevice", "split"]
 
 EVERYTHING = 0
 """The block number of the one pad of a device: it covers the triangle of its Gram matrix and then its moments."""

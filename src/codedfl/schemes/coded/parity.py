@@ -38,26 +38,11 @@ from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.parity_device import Batch, ParityDevice
-from codedfl.schemes.contract import (
-    SERVER,
-    Device,
-    Leakage,
-    Message,
-    Public,
-    Restored,
-    Round,
-    Scheme,
-    Server,
-    Stage,
-    Transfer,
-    Work,
-    message_bits,
-)
+from codedfl.schemes.contract import SERVER, Device, Leakage, Public, Restored, Round, Scheme, Server, Stage, Transfer
+from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["Parity"]
 
 
 class ParityOptions(SchemeOptions):

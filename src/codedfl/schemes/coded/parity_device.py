@@ -7,10 +7,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int
 
-from codedfl.schemes.contract import Device, Message, Work
+from codedfl.schemes.contract import Device
+from codedfl.schemes.messages import Message, Work
 from codedfl.task import Shard
-
-__all__ = ["Batch", "ParityDevice", "Secrets"]
 
 
 @final

@@ -15,8 +15,6 @@ from typing import final
 import numpy as np
 from jaxtyping import Shaped
 
-__all__ = ["Bands"]
-
 
 @final
 @dataclass(frozen=True)

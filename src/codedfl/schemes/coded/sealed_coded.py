@@ -27,23 +27,12 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, Layout, SealedCodedDevice
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import (
-    Device,
-    Leakage,
-    Message,
-    Public,
-    Round,
-    Scheme,
-    Stage,
-    Transfer,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Stage, Transfer
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sealing import Formats, check_bounds
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["SealedCoded"]
 
 
 class SealedCodedOptions(SchemeOptions):

@@ -8,12 +8,11 @@ from jaxtyping import UInt32
 from codedfl.cipher.seals import FIELD_31, PadLedger, seal, unpack_upper
 from codedfl.codes.mds import MdsCode
 from codedfl.schemes.coded.placement import Bands
-from codedfl.schemes.contract import Device, Message, Public, Work
+from codedfl.schemes.contract import Device, Public
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.task import Shard
-
-__all__ = ["BLOCK", "PART", "PIECE", "REPAIR", "Layout", "SealedCodedDevice"]
 
 PIECE, BLOCK, PART, REPAIR = range(4)
 """The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""

@@ -7,10 +7,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.schemes.contract import Message, Public, Restored, Server, Stage, Work
+from codedfl.schemes.contract import Public, Restored, Server, Stage
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts
-
-__all__ = ["PaddedServer"]
 
 
 class PaddedServer(Server):

@@ -8,8 +8,6 @@ from codedfl.network import DelayModel, RoundCosts
 from codedfl.schemes.coded.worker_choice import DRAWS, SEED
 from codedfl.schemes.contract import Public
 
-__all__ = ["choose_alpha"]
-
 UNKNOWN = 16
 """What is taken where nothing is known of the fleet."""
 

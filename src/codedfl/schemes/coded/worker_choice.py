@@ -9,8 +9,6 @@ from jaxtyping import Float
 from codedfl.network import Chance, DelayModel, RoundCosts
 from codedfl.schemes.contract import Public
 
-__all__ = ["DRAWS", "SEED", "WORD_BITS", "Workers", "choose_workers"]
-
 WORD_BITS = 32
 """Bits of a residue on the wire."""
 SEED = 0x706C616E

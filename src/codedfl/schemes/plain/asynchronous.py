@@ -16,12 +16,11 @@ from jaxtyping import Float
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Message, Public, Restored, Round, Server, Work
+from codedfl.schemes.contract import Device, Public, Restored, Round, Server
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import GradientDevice, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["Asynchronous"]
 
 _BUFFER = 10
 """K of FedBuff."""

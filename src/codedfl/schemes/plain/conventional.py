@@ -7,30 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import (
-    Device,
-    Layout,
-    Leakage,
-    Message,
-    Options,
-    Public,
-    ReplySum,
-    Round,
-    Scheme,
-    Server,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Options, Public, ReplySum, Round, Scheme, Server
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.task import Shard
-
-__all__ = [
-    "PLAIN_LEAKAGE",
-    "PLAIN_REASON",
-    "AveragingServer",
-    "Conventional",
-    "GradientDevice",
-    "PlainScheme",
-    "gradient_bound",
-]
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
 

@@ -8,12 +8,11 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Message, Public, Server, Work, message_bits
+from codedfl.schemes.contract import Device, Public, Server
+from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["Deadline", "deadline_for"]
 
 _SEED = 0x646C696E
 """The choice of a deadline has random numbers of its own, whatever seed a run has."""

@@ -9,8 +9,6 @@ from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, 
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-__all__ = ["DropSlowest"]
-
 
 class DropSlowestOptions(SchemeOptions):
     """How many replies are awaited (F): four fifths of the devices unless given."""

@@ -4,12 +4,11 @@ from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Message, Server, Work
+from codedfl.schemes.contract import Device, Server
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["Minibatch"]
 
 
 def batch_rows(samples: int, parts: int, epoch: int) -> slice:

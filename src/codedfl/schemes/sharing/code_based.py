@@ -28,24 +28,12 @@ from codedfl.cipher.mceliece import (
 from codedfl.codes.erasure import DECODERS
 from codedfl.errors import CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import (
-    Device,
-    Layout,
-    Leakage,
-    Message,
-    Public,
-    Round,
-    Scheme,
-    Server,
-    Sharing,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Server, Sharing
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.schemes.sharing.server import Codec, SharingServer
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["CodeBased"]
 
 
 class CodeBasedOptions(SchemeOptions):

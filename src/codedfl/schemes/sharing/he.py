@@ -27,20 +27,8 @@ from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import unpack_upper
 from codedfl.errors import CipherError, MissingExtraError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import (
-    Device,
-    Layout,
-    Leakage,
-    Message,
-    Public,
-    Round,
-    Scheme,
-    Server,
-    Sharing,
-    Stage,
-    Transfer,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Server, Sharing, Stage, Transfer
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds
 from codedfl.schemes.sharing.he_backends import (
     RING,
@@ -55,8 +43,6 @@ from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.schemes.sharing.server import Codec, SharingServer
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = ["ENCRYPTED_FEATURES", "Encrypted"]
 
 ENCRYPTED_FEATURES = 32
 """Up to so many features ``backend = "auto"`` really encrypts: a fleet of 25 is set up in a second or two."""

@@ -14,8 +14,6 @@ from codedfl.cipher.ckks import keys as ckks
 from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import Z_32
 
-__all__ = ["RING", "Backend", "CkksBackend", "CkksOpener", "ClearBackend", "ClearOpener", "Opener"]
-
 RING = Z_32
 """Integers are below 2^31 in magnitude and are held as residues of this ring."""
 Held = Shaped[np.ndarray, "..."]

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
-__all__ = ["Decision", "Handover", "SharingPolicy", "Supply"]
-
 Supply = Literal["once", "reissued", "unlimited"]
 """How supports are handed out: each once in a run, all again in every epoch, or without limit."""
 

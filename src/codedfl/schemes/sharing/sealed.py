@@ -19,35 +19,13 @@ from jaxtyping import Float, UInt
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import RINGS, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import (
-    Device,
-    Layout,
-    Leakage,
-    Message,
-    Public,
-    ReplySum,
-    Round,
-    Scheme,
-    Server,
-    Sharing,
-    Stage,
-    Transfer,
-    Work,
-)
+from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Round, Scheme, Server, Sharing, Stage, Transfer
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, summed
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.schemes.sharing.server import Codec, SharingServer
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-__all__ = [
-    "SEALED_DEVICES",
-    "SEALED_EAVESDROPPER",
-    "SEALED_REASON",
-    "Sealed",
-    "fresh_grant",
-    "pad_of",
-]
 
 SEALED_REASON = (
     "What devices send each other looks uniform as long as AES-256 in counter mode is a pseudo-random function; the "

@@ -12,10 +12,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.schemes.contract import Layout, Message, Public, Restored, Round, Server, Stage, Transfer, Work
+from codedfl.schemes.contract import Public, Restored, Round, Server, Stage, Transfer
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sharing.policy import SharingPolicy
-
-__all__ = ["Codec", "SharingServer"]
 
 
 class Codec(ABC):

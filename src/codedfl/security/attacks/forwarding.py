@@ -16,8 +16,6 @@ from codedfl.security.attacks.supports.geometry import geometry_of
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ForwardView
 
-__all__ = ["Forwarding"]
-
 
 @final
 class Forwarding(Attack[ForwardView]):

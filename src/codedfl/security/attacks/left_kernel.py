@@ -24,8 +24,6 @@ from codedfl.security.attacks.supports.syndrome import Syndrome, find_syndrome
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParcelView
 
-__all__ = ["LeftKernel", "robust_regression"]
-
 PASSES = 100
 """Largest number of reweighting rounds; outliers lose weight geometrically, so far fewer are needed."""
 SETTLED = 1e-3

@@ -24,8 +24,6 @@ from jaxtyping import Float, Float64
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import MembershipView
 
-__all__ = ["RECOVERED_ERROR", "Decomposition", "Leverage", "noise_floor"]
-
 RECOVERED_ERROR = 1e-5
 """Assumed relative error of a recovered matrix; the attacks on float32 parcels stay below."""
 TOGETHER = 4096

@@ -19,8 +19,6 @@ from codedfl.security.views.kinds import (
     View,
 )
 
-__all__ = ["Null"]
-
 
 @final
 class Null(Attack[View]):

@@ -25,8 +25,6 @@ from jaxtyping import Float, Float64
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParityMembershipView, ParityView
 
-__all__ = ["ParityGram", "ParitySpan", "read_targets"]
-
 
 @final
 class ParityGram(Attack[ParityView]):

@@ -12,8 +12,6 @@ import numpy as np
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import PairView
 
-__all__ = ["ReusedPad"]
-
 
 @final
 class ReusedPad(Attack[PairView]):

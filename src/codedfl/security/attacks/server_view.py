@@ -22,8 +22,6 @@ from jaxtyping import Float, Float64
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import RepliesView
 
-__all__ = ["ServerReplies", "completed", "reached_span"]
-
 ROUNDINGS = 10.0
 """Assumed rounding error of a reply in units of rounding: about four times the measured one."""
 CORE_FLOOR = 1e-6

@@ -14,8 +14,6 @@ from codedfl.security.attacks.supports.geometry import geometry_of
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import SharedSupportView
 
-__all__ = ["SharedSupport"]
-
 
 @final
 class SharedSupport(Attack[SharedSupportView]):

@@ -9,8 +9,6 @@ import math
 
 from codedfl.security.estimates.prange import prange_work
 
-__all__ = ["claimed_level", "prange_bits"]
-
 
 def prange_bits(n: int, k: int, w: int) -> float:
     """Return log2 of k^3 C(n, w) / C(n - k, w): Gaussian elimination times the expected number of information sets.

@@ -8,8 +8,6 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-__all__ = ["ELIMINATIONS", "addition_per_symbol", "elimination_bits", "log2_binomial", "log2_sum"]
-
 
 def log2_binomial(n: int, m: int) -> float:
     """Return log2 of C(n, m); minus infinity where there is nothing to choose.

@@ -6,8 +6,6 @@ from codedfl.security.estimates.counting import addition_per_symbol, elimination
 from codedfl.security.estimates.estimate import Estimate
 from codedfl.security.estimates.parameters import DecodingProblem
 
-__all__ = ["any_light_word", "any_light_word_work", "brute_force"]
-
 
 def brute_force(problem: DecodingProblem) -> Estimate:
     """Estimate guessing beta symbols: q^beta guesses, each counted as one operation (paper, section V-B).

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 from codedfl.security.estimates.parameters import DecodingProblem
 
-__all__ = ["Estimate", "obstacle"]
-
 
 @dataclass(frozen=True)
 class Estimate:

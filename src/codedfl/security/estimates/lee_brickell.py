@@ -11,8 +11,6 @@ from codedfl.security.estimates.counting import addition_per_symbol, elimination
 from codedfl.security.estimates.estimate import Estimate, obstacle
 from codedfl.security.estimates.parameters import DecodingProblem
 
-__all__ = ["Counting", "best_lee_brickell", "lee_brickell", "lee_brickell_codeword", "lee_brickell_work"]
-
 
 @dataclass(frozen=True)
 class Counting:

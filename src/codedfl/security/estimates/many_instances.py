@@ -9,8 +9,6 @@ from codedfl.security.estimates.counting import log2_binomial
 from codedfl.security.estimates.estimate import Estimate
 from codedfl.security.estimates.parameters import DecodingProblem
 
-__all__ = ["one_out_of_many"]
-
 
 def one_out_of_many(estimate: Estimate, problem: DecodingProblem, instances: int | None = None) -> Estimate:
     """Return the estimate with its work divided by sqrt(instances), for up to C(n, w) instances.

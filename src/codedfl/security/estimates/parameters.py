@@ -11,8 +11,6 @@ from codedfl.cipher.mceliece.parameters import at_least_one, at_most
 from codedfl.errors import CipherError, UsageError
 from codedfl.scenario import Scenario
 
-__all__ = ["DISTANCES", "DecodingProblem", "problem_of"]
-
 DISTANCES = ("table", "mds")
 """Table I counts the distance of the error code as t - beta; an MDS code has t - beta + 1, and ours is one."""
 

@@ -7,8 +7,6 @@ from codedfl.security.estimates.counting import elimination_bits, log2_binomial
 from codedfl.security.estimates.estimate import Estimate, obstacle
 from codedfl.security.estimates.parameters import DecodingProblem
 
-__all__ = ["prange", "prange_work"]
-
 
 def prange_work(n: int, k: int, w: int, *, elimination: str = "k^3") -> float:
     """Return log2 of elimination * C(n, w) / C(n - k, w).

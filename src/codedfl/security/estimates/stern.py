@@ -10,8 +10,6 @@ from codedfl.security.estimates.counting import addition_per_symbol, elimination
 from codedfl.security.estimates.estimate import Estimate, obstacle
 from codedfl.security.estimates.parameters import DecodingProblem
 
-__all__ = ["best_stern", "stern", "stern_lists", "stern_work"]
-
 
 def stern_lists(k: int, q: int, p: int) -> tuple[float, float]:
     """Return log2 of the two list sizes C(floor(k/2), p) (q - 1)^p and C(ceil(k/2), p) (q - 1)^p."""

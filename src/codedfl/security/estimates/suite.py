@@ -12,8 +12,6 @@ from codedfl.security.estimates.parameters import DecodingProblem
 from codedfl.security.estimates.prange import prange
 from codedfl.security.estimates.stern import stern
 
-__all__ = ["estimates"]
-
 
 def estimates(problem: DecodingProblem, *, elimination: str = "k^3") -> tuple[Estimate, ...]:
     """Return every estimate in a fixed order; one that cannot be computed has no bits and a reason.

@@ -17,8 +17,6 @@ from codedfl.security.views.kinds import ForwardView, ParcelView, RowView, Share
 from codedfl.security.views.replies import reply_series
 from codedfl.task import Shard
 
-__all__ = ["code_based_exposures"]
-
 _SEED = hashlib.sha256(b"codedfl code-based 0 errors of full rank").digest()
 
 

@@ -18,8 +18,6 @@ from codedfl.security.views.kinds import RepliesView
 from codedfl.security.views.residues import as_seen, from_models, opened_parcel, sealed_exposures, sealed_pair
 from codedfl.task import Shard
 
-__all__ = ["coded_padded_exposures", "sealed_coded_exposures"]
-
 
 def coded_padded_exposures(scheme: CodedPadded, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return the parcels of two devices, what the server computes of replies and parcels, and what models tell."""

@@ -16,8 +16,6 @@ from codedfl.security.views.kinds import ForwardView, PairView, RepliesView
 from codedfl.security.views.residues import as_seen, from_models, sealed_exposures
 from codedfl.task import Shard
 
-__all__ = ["encrypted_exposures"]
-
 
 def encrypted_exposures(scheme: Encrypted, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return ciphertexts as an attacker reads them, and the server's view of a device's own data."""

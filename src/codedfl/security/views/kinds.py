@@ -14,21 +14,6 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float, Int
 
-__all__ = [
-    "ForwardView",
-    "MaskedRepliesView",
-    "MembershipView",
-    "PairView",
-    "ParcelView",
-    "ParityMembershipView",
-    "ParityView",
-    "RepliesView",
-    "RowView",
-    "SharedSupportView",
-    "SummedRepliesView",
-    "View",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class View:

@@ -9,8 +9,6 @@ from codedfl.security.views.kinds import ParityView
 from codedfl.security.views.replies import reply_series
 from codedfl.task import Shard, gram
 
-__all__ = ["parity_exposures"]
-
 
 def parity_exposures(scheme: Parity, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return the server's views of the first batch: gradients of one device, and the parity data of largest mass."""

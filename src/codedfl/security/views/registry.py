@@ -9,8 +9,6 @@ from codedfl.schemes.contract import Scheme
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.task import Shard
 
-__all__ = ["ViewBuilder", "build_exposures", "register_views"]
-
 ViewBuilder = Callable[[Any, Transcript, Sequence[Shard]], Sequence[Exposure]]
 """(scheme, transcript, shards) -> one exposure for each view that a party had; the shards give the truth only."""
 

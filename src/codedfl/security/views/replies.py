@@ -14,8 +14,6 @@ from codedfl.security.transcript import Exposure, RecordedReply, Transcript
 from codedfl.security.views.kinds import RepliesView
 from codedfl.task import Shard, gram
 
-__all__ = ["minibatch_exposures", "reply_exposures", "reply_series"]
-
 Read = Callable[[RecordedReply], Float[np.ndarray, "d c"]]
 
 

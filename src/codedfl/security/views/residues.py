@@ -8,8 +8,6 @@ from codedfl.cipher.seals.rings import Ring
 from codedfl.security.transcript import Exposure
 from codedfl.security.views.kinds import PairView, ParcelView, RepliesView, RowView, SharedSupportView
 
-__all__ = ["as_seen", "from_models", "opened_parcel", "sealed_exposures", "sealed_pair"]
-
 
 def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
     """Return residues as the signed numbers that an attacker reads."""

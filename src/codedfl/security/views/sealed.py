@@ -11,8 +11,6 @@ from codedfl.security.views.kinds import ForwardView, RepliesView
 from codedfl.security.views.residues import as_seen, from_models, sealed_exposures, sealed_pair
 from codedfl.task import Shard
 
-__all__ = ["sealed_sharing_exposures"]
-
 
 def sealed_sharing_exposures(scheme: Sealed, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return sealed parcels as an attacker reads them, and the server's view of a device's own data."""

@@ -25,8 +25,6 @@ from codedfl.security.views.registry import build_exposures
 from codedfl.security.views.residues import as_seen, sealed_exposures, sealed_pair
 from codedfl.task import Shard
 
-__all__ = ["one_shot_exposures", "secagg_exposures"]
-
 
 def secagg_exposures(scheme: Any, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return every view of the inner scheme with masked replies in place of replies, and the sums that are opened."""

@@ -12,7 +12,7 @@ from codedfl.errors import UsageError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.schemes.registry import refuse_unknown
-from codedfl.security.audit import EPOCHS
+from codedfl.security import EPOCHS
 from codedfl.storage import refuse_file
 from codedfl.studies.compare.fleets import fleets_of, own_fleet
 from codedfl.studies.compare.measuring import Measurements

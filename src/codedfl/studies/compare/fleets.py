@@ -5,8 +5,6 @@ from typing import Any
 
 from codedfl.scenario import Scenario, load
 
-__all__ = ["fleets_of", "label_sorted", "own_fleet"]
-
 _PRESETS = ("homogeneous", "heavy-tailed", "paper")
 _COUNT = 3
 

@@ -23,8 +23,6 @@ from codedfl.studies.plan import Shapes
 from codedfl.task import Problem
 from codedfl.task.shared import SharedProblem
 
-__all__ = ["GIVEN", "SORTED", "Measured", "Measurements"]
-
 GIVEN, SORTED = "as given", "sorted by label"
 """Partitions of the data: that of the scenario, and one run of labels a device."""
 _DECISIVE = tuple(name for name, attack in ATTACKS.items() if attack.view_type is not MembershipView)

@@ -14,8 +14,6 @@ from codedfl.studies.plan import Costs, predict, probe, spent_by_device
 from codedfl.task import Problem
 from codedfl.training.costs import LINKS, mean_and_largest
 
-__all__ = ["predictable", "predicted_summary"]
-
 
 def predictable(scenario: Scenario) -> bool:
     """Tell whether the model depends neither on the fleet nor on the partition."""

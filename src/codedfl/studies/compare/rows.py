@@ -8,8 +8,6 @@ from codedfl.schemes import nominal
 from codedfl.security.attacks.null import Null
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measured, Measurements
 
-__all__ = ["BENCHMARK", "rows_of", "strongest"]
-
 BENCHMARK = "minibatch"
 """Speed-ups are against this scheme, as in the paper."""
 _COSTS = (

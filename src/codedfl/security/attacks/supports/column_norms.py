@@ -19,8 +19,6 @@ from codedfl.security.attacks.supports.geometry import geometry_of
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParcelView
 
-__all__ = ["ColumnNorms", "UnexplainedNorms"]
-
 COMBINATIONS = 64
 """Random combinations of rows whose unexplained part is measured: far above beta, far below d."""
 

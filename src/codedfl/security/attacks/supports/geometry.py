@@ -19,8 +19,6 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Float64, Int
 
-__all__ = ["KeyGeometry", "geometry_of"]
-
 ROWS = 256
 """Rows of words that are widened to float64 at a time."""
 DOUBLE = float(np.finfo(np.float64).eps) / 2

@@ -17,8 +17,6 @@ from codedfl.security.attacks.supports.syndrome import find_syndrome
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParcelView, View
 
-__all__ = ["MetznerKapturowski"]
-
 
 @final
 class MetznerKapturowski(Attack[ParcelView]):

@@ -11,8 +11,6 @@ from jaxtyping import Float64, Int
 
 from codedfl.security.attacks.supports.geometry import KeyGeometry
 
-__all__ = ["pursue"]
-
 SPARE = 2
 """Positions tried for each expected one; the wrong ones are dropped at the end."""
 

@@ -17,8 +17,6 @@ from codedfl.security.attacks.supports.pursuit import pursue
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import RowView
 
-__all__ = ["SingleRow"]
-
 
 @final
 class SingleRow(Attack[RowView]):

@@ -19,8 +19,6 @@ from codedfl.security.attacks.supports.syndrome import find_syndrome
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParcelView
 
-__all__ = ["SubspaceMatching"]
-
 
 @final
 class SubspaceMatching(Attack[ParcelView]):

@@ -12,8 +12,6 @@ from jaxtyping import Float, Float64
 
 from codedfl.security.attacks.supports.geometry import KeyGeometry
 
-__all__ = ["Syndrome", "find_syndrome"]
-
 OVERSAMPLING = 8
 """Combinations beyond the expected rank; Halko et al. (section 4.2) advise 5 to 10."""
 ROUNDS = 2
