@@ -5,10 +5,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 OUT ?= out/reproduce
 
-.PHONY: help venv reproduce test check docs bench mutants clean
+.PHONY: help venv reproduce test quick check docs bench mutants clean
 
 help:
-	@echo "make reproduce | test | check | docs | bench | mutants | venv | clean"
+	@echo "make reproduce | test | quick | check | docs | bench | mutants | venv | clean"
 
 venv: .venv/.ready
 
@@ -31,6 +31,12 @@ check: venv
 
 test: check
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup  # one thread each: two workers
+
+# daily work: what needs no process, no fleet and no long training
+quick: venv
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
+	  tests/network tests/solvers tests/scenario tests/task tests/training tests/engines tests/schemes/plain \
+	  tests/schemes/test_registry.py tests/codes tests/test_settings.py tests/test_progress.py tests/test_storage.py
 
 docs: venv
 	$(BIN)/codedfl settings --markdown > docs/settings.md

@@ -14,7 +14,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import show
-from codedfl.cipher.mceliece import PAPER_92, PAPER_128, KeyPair, Parameters, draw_error_matrix, encrypt, generate_keys
+from codedfl.cipher.mceliece.error_matrix import draw_error_matrix
+from codedfl.cipher.mceliece.parameters import PAPER_92, PAPER_128, Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.scenario import load
 from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attacks.supports.column_norms import ColumnNorms, UnexplainedNorms

@@ -20,7 +20,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import show
-from codedfl.cipher.mceliece import PAPER_92, Ciphertext, KeyPair, draw_error_matrix, encrypt, generate_keys
+from codedfl.cipher.mceliece.error_matrix import draw_error_matrix
+from codedfl.cipher.mceliece.messages import Ciphertext
+from codedfl.cipher.mceliece.parameters import PAPER_92
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.codes.erasure import DECODERS
 
 LARGE_ROUNDS = 15

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.cipher import CLASSES
 from benchmarks.measure import best_seconds, show
 from benchmarks.sealed_schemes import DRAWS, SEEDS, TARGET, VARIANTS, accuracy_gap, seconds_to_target, trained
-from codedfl.cipher.mceliece import PAPER_92
+from codedfl.cipher.mceliece.parameters import PAPER_92
 from codedfl.cipher.seals import FIELD_48, packed_size
 from codedfl.network import DelayModel, Draws
 from codedfl.progress import silent

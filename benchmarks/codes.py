@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from codedfl.codes.bounds import johnson_bound, least_overlap
 from codedfl.codes.constant_weight import affine_hyperplanes, affine_lines, family, partition_family
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.erasure.diagnosis import draw_support
@@ -131,11 +132,11 @@ def supports() -> Table:
     return [
         {
             "kind": f.kind,
-            "t": f.t,
+            "t": f.weight,
             "M": f.M,
             "overlap": f.overlap,
-            "least possible": f.least_overlap,
-            "johnson bound": f.johnson_bound,
+            "least possible": least_overlap(f.length, f.weight, f.M),
+            "johnson bound": johnson_bound(f.length, f.weight, f.overlap),
         }
         for f in found
     ]

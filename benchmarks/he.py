@@ -18,7 +18,7 @@ from benchmarks.cipher import CLASSES, gram_matrix
 from benchmarks.measure import show
 from codedfl.cipher.ckks import keys as ckks
 from codedfl.cipher.ckks.lattice import SCALE, Lattice
-from codedfl.cipher.mceliece import PAPER_92
+from codedfl.cipher.mceliece.parameters import PAPER_92
 from codedfl.cipher.seals import Z_32, Domain, FixedPoint, Pad, PadLedger, Seed, seal, unpack_upper
 from codedfl.scenario import load
 from codedfl.studies.epochs_to_target import ASSUMED

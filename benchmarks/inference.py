@@ -11,7 +11,9 @@ from benchmarks.measure import show
 from benchmarks.pictures import membership_picture, save
 from benchmarks.reconstruction import Rebuilt, figure, ranking, reconstruct
 from codedfl import data
-from codedfl.cipher.mceliece import PAPER_92, KeyPair, encrypt, generate_keys
+from codedfl.cipher.mceliece.parameters import PAPER_92
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.scenario import Scenario, Training, load
 from codedfl.security.attacks.forwarding import Forwarding
 from codedfl.security.attacks.left_kernel import LeftKernel

@@ -9,8 +9,9 @@ from benchmarks.measure import show
 from codedfl.runs import execute
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES
-from codedfl.studies.plan import Shapes, link_bits, predict, probe
+from codedfl.studies.plan import Shapes, predict, probe, spent_by_device
 from codedfl.task import Problem
+from codedfl.training.costs import LINKS
 
 EPOCHS = {"gradient-descent": 30, "conjugate-gradients": 6}
 NAMES = ("conventional", "minibatch", "code-based", "sealed", "sealed-coded")
@@ -36,7 +37,8 @@ def main() -> dict[str, Any]:
                 continue
             wanted = chosen.with_settings({"training.solver": solver, "training.epochs": epochs})
             found = _against(wanted, problem, predicted[:, epochs - 1])
-            bits = {link: int(each.sum()) for link, each in link_bits(costs, wanted, epochs).items()}
+            spent = spent_by_device(costs, wanted, epochs)
+            bits = {link: int(spent[link].sum()) for link in LINKS}
             found["same_bits"] = bits == found.pop("bits_sent")
             show(f"{name}, {solver}: |predicted / simulated - 1|, mean", abs(found["ratio"] - 1), LIMIT)
             show(f"{name}, {solver}: the same in the run's own draw", abs(found["ratio_of_own_draw"] - 1), LIMIT)

@@ -17,7 +17,9 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.cipher import CLASSES, SEED, best_times, gram_matrix
 from benchmarks.measure import show
-from codedfl.cipher.mceliece import PAPER_92, encrypt, generate_keys
+from codedfl.cipher.mceliece.parameters import PAPER_92
+from codedfl.cipher.mceliece.private_key import generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.cipher.seals import (
     FIELD_31,
     RINGS,

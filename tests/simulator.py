@@ -49,8 +49,7 @@ class Simulator:
             for question, number in enumerate(numbers):
                 yield from self._round(question, history.rounds[number])
             self.ends.append(self._env.now)
-            handed = [costs for epoch, _, costs in history.transfers if epoch == self._epoch]
-            if handed:
+            if handed := history.handovers_after(self._epoch):
                 yield from self._hand_over(handed)
         self._stop_working()
         yield self._env.timeout(0)  # who was stopped notes until when it worked

@@ -10,7 +10,7 @@ import pytest
 
 import codedfl
 from codedfl.errors import CodedflWarning, MissingExtraError, UsageError
-from codedfl.front import broken_cipher
+from codedfl.front import broken_ciphers
 from codedfl.studies import compare as comparing
 from codedfl.studies import sweep as sweeping
 from rundirs import SMALL, small
@@ -67,7 +67,16 @@ class TestWarnings:
     """A broken cipher is named wherever it is chosen; in tests a warning is an error."""
 
     def test_only_one_scheme_has_a_broken_cipher(self) -> None:
-        assert [name for name in codedfl.schemes.SCHEMES if broken_cipher(name)] == ["code-based"]
+        (sentence,) = broken_ciphers(small(), codedfl.schemes.SCHEMES)
+        assert "'code-based'" in sentence
+
+    def test_a_scheme_is_judged_with_the_options_of_the_scenario(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What a wrapping scheme is worth is known of the instance only."""
+        secagg = codedfl.schemes.SCHEMES["secagg"]
+        broken = property(lambda scheme: "broken" if scheme.options.inner == "minibatch" else "holds")
+        monkeypatch.setattr(secagg, "verdict", broken)
+        assert list(broken_ciphers(small(), ["secagg"])) == []
+        assert len(list(broken_ciphers(small({"schemes.secagg.inner": "minibatch"}), ["secagg"]))) == 1
 
     def test_run(self, folder: Path) -> None:
         with pytest.raises(CodedflWarning, match="the cipher of 'code-based' is broken"):

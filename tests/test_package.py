@@ -16,7 +16,7 @@ import pytest
 import codedfl
 import shape_checker
 from codedfl import errors
-from codedfl.task import problem as task
+from codedfl.task import objective as task
 from rundirs import environment
 
 MODULES = [

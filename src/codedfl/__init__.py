@@ -25,18 +25,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_HOMES = dict.fromkeys(("attack", "compare", "load_run", "plan", "run", "sweep"), "front")
+_HOMES |= {
     "CodedflError": "errors",
     "CodedflWarning": "errors",
     "Run": "runs",
     "Scenario": "scenario",
-    "attack": "front",
-    "compare": "front",
     "load": "scenario",
-    "load_run": "front",
-    "plan": "front",
-    "run": "front",
-    "sweep": "front",
 }
 
 __all__ = ["__version__", "schemes", *_HOMES]

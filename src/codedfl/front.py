@@ -4,17 +4,18 @@
 """
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codedfl import runs
-from codedfl.errors import CodedflWarning
+from codedfl.errors import CodedflWarning, ScenarioError
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
-from codedfl.schemes import SCHEMES
+from codedfl.schemes import SCHEMES, nominal
 
 if TYPE_CHECKING:
     from codedfl.security.audit import Outcome
@@ -66,7 +67,7 @@ def run(
     (5, (300, 10))
     """
     chosen = _chosen(scenario, settings)
-    _warn([chosen.scheme])
+    _warn(chosen, [chosen.scheme])
     place = runs.default_directory(chosen) if out is None else Path(out)
     return runs.execute(chosen, place, progress=progress, **options)
 
@@ -140,7 +141,7 @@ def compare(
     from codedfl.studies import compare as studies
 
     chosen, names = _chosen(scenario, settings), list(schemes) or list(SCHEMES)
-    _warn(names)
+    _warn(chosen, names)
     place = Path("out") / f"compare-{chosen.name}" if out is None else Path(out)
     return studies.compare(chosen, names, place, progress)
 
@@ -189,7 +190,7 @@ def sweep(
     from codedfl.studies import sweep as studies
 
     chosen = _chosen(scenario, settings)
-    _warn(map(str, over.get("scheme", [chosen.scheme])))
+    _warn(chosen, map(str, over.get("scheme", [chosen.scheme])))
     place = Path("out") / f"sweep-{chosen.name}" if out is None else Path(out)
     return studies.sweep(chosen, over, place, progress, workers)
 
@@ -237,10 +238,7 @@ def plan(
     from codedfl.studies import plan as studies
 
     chosen = _chosen(scenario, settings)
-    if samples is None or outputs is None:
-        shapes = studies.Shapes.of_data(chosen, progress)
-    else:
-        shapes = studies.Shapes.told(chosen, samples=samples, outputs=outputs)
+    shapes = studies.Shapes.of(chosen, samples, outputs, progress)
     return studies.plan(chosen, shapes, names=schemes, progress=progress, **options)
 
 
@@ -288,12 +286,12 @@ def attack(
     return audit.attack_scenario(chosen, problem, names=attacks, epochs=seen, progress=progress)
 
 
-def broken_cipher(scheme: str) -> str | None:
-    """Return one sentence if the cipher of a scheme is broken."""
-    verdict: object = SCHEMES[scheme].verdict if scheme in SCHEMES else None
-    if verdict == "broken":
-        return f"the cipher of '{scheme}' is broken: whoever sees a ciphertext can compute the data under it"
-    return None
+def broken_ciphers(scenario: Scenario, names: Iterable[str]) -> Iterator[str]:
+    """Yield one sentence for each scheme that has a broken cipher with the options of a scenario."""
+    for name in dict.fromkeys(names):
+        with suppress(ScenarioError):  # training such a scheme is refused with the same error
+            if nominal(scenario.with_settings({"scheme": name})).verdict == "broken":
+                yield f"the cipher of '{name}' is broken: whoever sees a ciphertext can compute the data under it"
 
 
 def _chosen(given: Chosen, settings: Settings) -> Scenario:
@@ -301,6 +299,6 @@ def _chosen(given: Chosen, settings: Settings) -> Scenario:
     return found.with_settings(settings) if settings else found
 
 
-def _warn(names: Iterable[str]) -> None:
-    for sentence in filter(None, map(broken_cipher, names)):
+def _warn(scenario: Scenario, names: Iterable[str]) -> None:
+    for sentence in broken_ciphers(scenario, names):
         warnings.warn(sentence, CodedflWarning, stacklevel=3)

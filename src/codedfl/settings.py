@@ -7,21 +7,22 @@ value and what is allowed.
 
 import dataclasses
 import difflib
-import math
 import sys
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self, dataclass_transform
+from dataclasses import MISSING
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from codedfl.errors import ScenarioError
 
+_Section = TypeVar("_Section", bound="Settings")
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
 
 def setting(
     *,
-    default: Any = dataclasses.MISSING,
+    default: Any = MISSING,
     low: float | None = None,
     above: float | None = None,
     high: float | None = None,
@@ -61,16 +62,11 @@ class Settings:
         """Read the settings from a nested table, refusing keys that do not exist."""
         fields = dataclasses.fields(cls)  # type: ignore[arg-type]
         check_keys(values, [field.name for field in fields], cls.table)
-        missing = [
-            field.name
-            for field in fields
-            if field.name not in values
-            and field.default is dataclasses.MISSING
-            and field.default_factory is dataclasses.MISSING
-        ]
-        if missing:
-            where = f"[{cls.table}]" if cls.table else "the scenario"
-            raise ScenarioError(f"{where} lacks the key '{missing[0]}'; add it")
+        for field in fields:
+            optional = field.default is not MISSING or field.default_factory is not MISSING
+            if field.name not in values and not optional:
+                where = f"[{cls.table}]" if cls.table else "the scenario"
+                raise ScenarioError(f"{where} lacks the key '{field.name}'; add it")
         return cls(**values)
 
     def to_table(self) -> dict[str, Any]:
@@ -112,7 +108,7 @@ def describe(settings: type[Settings], prefix: str = "") -> Iterator[SettingDesc
         hint, key = hints[field.name], prefix + field.name
         section = next((a for a in (hint, *typing.get_args(hint)) if _is_section(a)), None)
         if not _is_section(hint) and field.metadata:
-            required = field.default is dataclasses.MISSING
+            required = field.default is MISSING
             default = None if required else _plain(field.default)
             meaning = field.metadata["help"]
             yield SettingDescription(key, _type_in_words(hint, field.metadata), default, required, meaning)
@@ -156,19 +152,20 @@ def _converted(value: Any, hint: Any, key: str, limits: Mapping[str, Any]) -> An
         if not isinstance(value, (list, tuple)):
             raise ScenarioError(f"{key} = {_shown(value)} must be a list")
         return tuple(_converted(item, arguments[0], key, limits) for item in value)
-    if isinstance(hint, type) and issubclass(hint, Settings):
-        return _section(value, hint, key)
+    if _is_section(hint):
+        return read_section(value, hint, key)
     if origin is not None:
         return value
     return _scalar(value, hint, key, limits)
 
 
-def _section(value: Any, hint: type[Settings], key: str) -> Settings:
-    if isinstance(value, hint):
+def read_section(value: Any, kind: type[_Section], key: str) -> _Section:
+    """Return settings that are given as such or as a table."""
+    if isinstance(value, kind):
         return value
     if not isinstance(value, Mapping):
-        raise ScenarioError(f"{key} = {_shown(value)} must be a table with the keys of [{hint.table}]")
-    return hint.from_table(value)
+        raise ScenarioError(f"{key} = {_shown(value)} must be a table with the keys of [{kind.table}]")
+    return kind.from_table(value)
 
 
 def _scalar(value: Any, hint: type, key: str, limits: Mapping[str, Any]) -> Any:
@@ -177,15 +174,11 @@ def _scalar(value: Any, hint: type, key: str, limits: Mapping[str, Any]) -> Any:
         value = value.item()
     if hint is int and isinstance(value, float) and value.is_integer():
         value = int(value)  # 1e3 is a whole number
-    fits = isinstance(value, hint) or (hint is float and isinstance(value, int))
-    if not fits or (isinstance(value, bool) and hint is not bool):
-        raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(_KINDS[hint], limits)}")
-    if hint is float:
-        try:
-            value = float(value) + 0.0  # -0.0 is 0.0, also for the id of a scenario
-        except OverflowError:
-            raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(_KINDS[hint], limits)}") from None
-    if not _within(value, limits) or (hint is float and not math.isfinite(value)):
+    fits = isinstance(value, (int, float) if hint is float else hint) and (hint is bool or not isinstance(value, bool))
+    if fits and hint is float:
+        fits = abs(value) <= sys.float_info.max  # neither infinite nor nan nor an integer beyond floats
+        value = float(value) + 0.0 if fits else value  # -0.0 is 0.0, also for the id of a scenario
+    if not fits or not _within(value, limits):
         raise ScenarioError(f"{key} = {_shown(value)} must be {_allowed(_KINDS[hint], limits)}")
     return value
 

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Atomic writes of result files."""
 
 import json
 import os
@@ -13,10 +13,7 @@ from codedfl.errors import RunDirectoryError
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then put it in place; on any error nothing is left.
-
-    A ``durable`` file survives a loss of power too.
-    """
+    """Let ``write`` fill a temporary file, then rename it to ``path``; ``durable`` also survives a loss of power."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -24,7 +21,7 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bo
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes private files; these are results to share
+        os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes private files
         os.replace(name, path)  # noqa: PTH105
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -32,14 +29,14 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bo
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed :func:`write_whole` left in a folder."""
+    """Remove temporary files that a killed :func:`write_whole` left in a folder."""
     for path in folder.glob(".*.*"):
         if path.is_file() and path.name != ".lock":
             path.unlink(missing_ok=True)
 
 
 def refuse_file(path: Path) -> None:
-    """Refuse a place for results that is a file; the folder is made when there is something to write."""
+    """Refuse an output folder that is a file, before the folder is made."""
     try:
         wrong = path.exists() and not path.is_dir()
     except OSError as error:
@@ -49,11 +46,10 @@ def refuse_file(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder for results, or say in a sentence why it cannot be."""
+    """Make a folder for results."""
+    refuse_file(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise RunDirectoryError(f"'{path}' is a file, not a folder; choose another --out") from None
     except OSError as error:
         raise RunDirectoryError(f"cannot write to '{path}' ({error.strerror}); choose another --out") from None
 
@@ -70,7 +66,7 @@ def write_text(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Write JSON for people and machines; a number that is not finite has no JSON, so there must be none."""
+    """Write indented JSON; refuse numbers that are not finite, because JSON has none."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", durable=durable)
 
 

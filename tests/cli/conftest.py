@@ -3,8 +3,10 @@
 Nothing of codedfl is imported at the top: pytest may read this file before the shape checks are installed.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -45,9 +47,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def codedfl(folder: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+def codedfl(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Run a command; an exception that escapes is what a person would see as a traceback, and fails the test."""
-    from codedfl.cli import main
+    from codedfl.cli import common, main
+
+    # on a slow machine a command may take so long that it reports its progress
+    monkeypatch.setattr(common, "dated_lines", partial(common.dated_lines, after=math.inf))
 
     def run(*arguments: str | Path) -> Outcome:
         with pytest.raises(SystemExit) as ended:

@@ -1,6 +1,5 @@
 """Wrong input of every kind: one sentence, exit code 1 or 2, nothing on the output, nothing written."""
 
-import importlib.util
 import io
 import os
 from collections.abc import Mapping
@@ -475,6 +474,11 @@ DEPLOYMENTS = {
         for name in ("start", "train", "status", "stop")
     },
 }
+TAKEN = """
+from codedfl import schemes
+from codedfl.schemes.plain.conventional import Conventional
+schemes.register(type("Mine", (Conventional,), {"name": "minibatch"}))
+"""
 PLUGINS = {
     f"{name} for {words[0]}": Wrong((*words, "--plugin", "mine.py"), 2, ("mine.py",), files)
     for words in (
@@ -488,11 +492,10 @@ PLUGINS = {
     for name, files in {
         "no plug-in": {},
         "a plug-in that is no Python": {"mine.py": "no Python"},
+        "a plug-in that does not import": {"mine.py": "import nosuchmodule"},
         "a plug-in without schemes": {"mine.py": "x = 1"},
     }.items()
-}
-if importlib.util.find_spec("codedfl.schemes.registry") is None:
-    PLUGINS = {}
+} | {"a name that is taken": Wrong(("settings", "--plugin", "mine.py"), 2, ("'minibatch'",), {"mine.py": TAKEN})}
 TABLE = [
     pytest.param(wrong, id=f"{group}: {name}")
     for group, rows in (

@@ -377,7 +377,7 @@ class TestValues:
     def test_axes(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch, over: list[str], grid: Any) -> None:
         seen = []
 
-        def sweep(scenario: Any, given: Any, out: Path, progress: Any, workers: int | None) -> list[Any]:
+        def sweep(scenario: Any, given: Any, *others: Any) -> list[Any]:
             seen.append(given)
             return []
 

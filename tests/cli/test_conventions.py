@@ -1,7 +1,6 @@
 """What all commands share: how a scenario is named, sizes of fleets, help, completion, warnings, settings."""
 
 import importlib
-import importlib.util
 import inspect
 import os
 import subprocess
@@ -44,7 +43,7 @@ class TestScenario:
 
     @pytest.mark.parametrize("named", [("small.toml",), ("-s", "small.toml")])
     def test_of_a_sweep(self, codedfl: Command, named: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("codedfl.studies.parallel.ProcessPoolExecutor", InlinePool)
+        monkeypatch.setattr("codedfl.studies.sweep.ProcessPoolExecutor", InlinePool)
         outcome = codedfl("sweep", *named, "--over", "links.loss=0.1", *FEW, "--json")
         assert outcome.code == 0, outcome.err
         assert [row["scenario"] for row in strict_json(outcome.out)] == ["small"]
@@ -76,8 +75,8 @@ class TestDevices:
 class TestHelp:
     @pytest.mark.parametrize("name", COMMANDS)
     def test_the_list_says_what_the_command_says(self, name: str) -> None:
-        module, _, attribute = COMMANDS[name].place.partition(":")
-        found: Any = getattr(importlib.import_module(f"codedfl.cli.{module}"), attribute)
+        module = importlib.import_module(f"codedfl.cli.{COMMANDS[name].module or name}")
+        found: Any = getattr(module, f"{name}_{'app' if name in ('data', 'deploy') else 'command'}")
         text = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
         assert text.splitlines()[0] == COMMANDS[name].summary
 
@@ -151,6 +150,7 @@ class TestWarnings:
 
     def test_a_broken_cipher(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("codedfl.cli.sweep.sweep", lambda *given: [])
+        monkeypatch.setattr("codedfl.cli.sweep.draw_sweep", lambda *given: None)
         chosen = ("sweep", "small.toml", "--json")
         assert BROKEN in codedfl(*chosen, "--over", "scheme=sealed,code-based").err
         assert BROKEN in codedfl(*chosen, "--over", "links.loss=0", "--set", "scheme=code-based").err
@@ -240,17 +240,20 @@ class TestSettings:
         assert codedfl("settings", "--markdown").out == page
 
 
-@pytest.mark.skipif(importlib.util.find_spec("codedfl.schemes.registry") is None, reason="there are no plug-ins yet")
-def test_a_scheme_from_a_file(tmp_path: Path) -> None:
-    """In a process of its own, for a scheme cannot be unregistered."""
+@pytest.mark.parametrize(
+    "words", [("run", "--set", "scheme=mine"), ("sweep", "--over", "scheme=mine", "--workers", "1")]
+)
+def test_a_scheme_from_a_file(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """In a process of its own, and in those that a sweep starts."""
     (tmp_path / "mine.py").write_text(
         "from codedfl import schemes\n"
         "from codedfl.schemes.plain.conventional import Conventional\n"
         "schemes.register(type('Mine', (Conventional,), {'name': 'mine'}))\n"
     )
-    command = [sys.executable, "-m", "codedfl.cli", "run", "paper-quick", "--plugin", "mine.py", "--set", "scheme=mine"]
+    command = [sys.executable, "-m", "codedfl.cli", *words, "--scenario", "paper-quick", "--plugin", "mine.py"]
     done = subprocess.run(
         [*command, *FEW, "--json"], cwd=tmp_path, env={**os.environ, **environment()}, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert strict_json(done.stdout)["scheme"] == "mine"
+    found = strict_json(done.stdout)
+    assert [row["scheme"] for row in (found if words[0] == "sweep" else [found])] == ["mine"]

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from cipher.seals.rounding import bound, tracked, worst
-from codedfl.cipher.mceliece import EncryptedReply, KeyPair, Parameters, encrypt, generate_keys
+from codedfl.cipher.mceliece.messages import EncryptedReply
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import WEIGHTS
 

@@ -5,7 +5,6 @@ import struct
 
 import numpy as np
 
-from codedfl.data.sources import known as sources
 from codedfl.data.sources.download import DataFile
 from codedfl.data.sources.known import FILE_NAMES, Source, obtain
 
@@ -25,8 +24,14 @@ def small(*places):
     return Source("small", "a small data set", ("a", "b", "c"), FILES, places)
 
 
-def get(source, said=None, progress=sources.silent_progress):
-    return obtain(source, said.append if said is not None else sources.silent_say, progress)
+def get(source, said=None, progress=lambda done, total: None):
+    def report(stage, done, total):
+        if total:
+            progress(done, total)
+        elif said is not None:
+            said.append(stage)
+
+    return obtain(source, report)
 
 
 def cached(cache):

@@ -93,5 +93,5 @@ def test_unknown_kind_is_refused():
 
 
 def test_wrong_number_of_columns_is_refused():
-    with pytest.raises(DataError, match="made for 3 columns but got 2"):
+    with pytest.raises(DataError, match="expects 3 columns but got 2"):
         FeatureMap.create("none", inputs=3).transform(np.ones((1, 2)))

@@ -156,7 +156,7 @@ def test_the_deadline_is_the_least(fleet: list[tuple[ReplyChances, int]], share:
     rows = max(1, int(share * points.sum()))
     found = allocate(chances, points, rows)
     assert np.all(found.loads <= points)
-    assert found.expected >= points.sum() - rows - 1e-9
+    assert found.loads @ found.chances >= points.sum() - rows - 1e-9
     np.testing.assert_allclose(
         found.chances, chances.by(found.deadline, found.loads) * (found.loads > 0), atol=16 * EPS
     )
@@ -181,13 +181,13 @@ def test_more_parity_rows_make_no_later_deadline(
 def test_without_parity_rows_everyone_is_awaited() -> None:
     found = allocate(one(), np.array([7]), 0)
     assert (found.deadline, found.loads.tolist(), found.chances.tolist()) == (math.inf, [7], [1.0])
-    assert found.expected == 7
+    assert found.loads @ found.chances == 7
 
 
 @pytest.mark.parametrize("rows", [10, 12])
 def test_enough_parity_rows_make_every_device_idle(rows: int) -> None:
     found: Allocation = allocate(one(), np.array([10]), rows)
-    assert (found.deadline, found.loads.tolist(), found.expected) == (0.0, [0], 0.0)
+    assert (found.deadline, found.loads.tolist(), found.loads @ found.chances) == (0.0, [0], 0.0)
 
 
 def test_delays_without_chance_by_hand() -> None:
@@ -212,6 +212,6 @@ def test_the_papers_fleet_expects_what_is_not_in_the_parity_data() -> None:
     delays = DelayModel.create(paper.fleet, paper.links)
     chances = ReplyChances.create(delays, point_macs=2 * 2000 * 10, down_bits=640_000, up_bits=640_000)
     found = allocate(chances, np.full(25, 480), 1200)
-    assert found.expected == pytest.approx(12_000 - 1200, abs=1e-3)
+    assert found.loads @ found.chances == pytest.approx(12_000 - 1200, abs=1e-3)
     assert np.all(np.diff(found.loads) <= 0)
     assert found.loads[0] == 480 > found.loads[-1] > 0

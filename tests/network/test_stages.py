@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,6 +189,11 @@ def behind(chance: object) -> dict[str, np.ndarray]:
     return {name: scale * (drawn - 1) if "tries" in name else drawn for name, drawn in vars(chance).items()}
 
 
+def _without_relay(chance: Any) -> SimpleNamespace:
+    """A hand-over is never relayed, so it has no stream of its own for that."""
+    return SimpleNamespace(**{name: value for name, value in vars(chance).items() if name != "relay_tries"})
+
+
 def test_no_two_of_all_that_happens_share_random_numbers() -> None:
     """Questions and hand-overs of two epochs, and stages: were two streams the same, all their numbers would agree."""
     delays, everyone = model(loss=NEARLY_ALL), np.arange(4)
@@ -195,11 +201,12 @@ def test_no_two_of_all_that_happens_share_random_numbers() -> None:
     chances: dict[str, object] = {}
     for epoch, question in itertools.product((1, 2), range(8)):
         chances[f"question {question} of {epoch}"] = delays.chance(epoch=epoch, question=question, **where)
-        chances[f"hand-overs after {epoch}"] = delays.transfer_chance(epoch=epoch, **where)
+        chances[f"hand-overs after {epoch}"] = _without_relay(delays.handover_chance(epoch=epoch, **where))
     for stage in range(8):
-        chances[f"stage {stage}"] = stage_chance(delays, stage, everyone, **where)
-        tries = relay_tries(delays, stage, everyone, **where)
-        chances[f"relay in stage {stage}"] = SimpleNamespace(tries=tries)
+        found = delays.stage_chance(stage=stage, senders=everyone, relayed_to=everyone, **where)
+        parts = {name: getattr(found, name) for name in ("export_setup", "parcel_tries", "absorb_setup")}
+        chances[f"stage {stage}"] = SimpleNamespace(**parts)
+        chances[f"relay in stage {stage}"] = SimpleNamespace(tries=found.relay_tries)
     parts = {(what, name): numbers for what, chance in chances.items() for name, numbers in behind(chance).items()}
     assert len(parts) == 2 * (8 * 3 + 4) + 8 * (3 + 1)
     for (one, left), (other, right) in itertools.combinations(parts.items(), 2):

@@ -8,7 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cipher.seals.rounding import Tracked, bound, tracked, worst
-from codedfl.cipher.mceliece import KeyPair, Parameters, encrypt, generate_keys
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.codes.erasure import DECODERS
 from codedfl.errors import CipherError
 

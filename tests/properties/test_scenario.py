@@ -8,7 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from codedfl.scenario import Data, Features, Links, Partition, Scenario, Task, Timing, Training
+from codedfl.scenario import Links, Scenario, Training
+from codedfl.scenario.sections import Data, Features, Partition, Task, Timing
 from codedfl.schemes import SCHEMES
 from codedfl.solvers import SOLVERS
 

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from codedfl import schemes
 from codedfl.data import SOURCES
 from codedfl.errors import DataError, ScenarioError, UsageError
-from codedfl.scenario import DATA_SETS, SOLVER_NAMES, Scenario, load, preset_names
+from codedfl.scenario import Scenario, load, preset_names
 from codedfl.scenario import scenario as scenario_module
+from codedfl.scenario.sections import DATA_SETS, SOLVER_NAMES
 from codedfl.solvers import SOLVERS
 from codedfl.testing.schemes import registered
-from tiny import is_one_sentence, scenario
+from tiny import is_one_sentence, known, scenario
 
 FLEET = {"devices": [{"count": 2, "mac_rate": 1e6}, {"count": 1, "mac_rate": 2e6}]}
 
@@ -528,7 +529,7 @@ def test_the_names_that_scenarios_know_are_those_of_the_registries() -> None:
 class TestSolverByDefault:
     def test_schemes_and_their_options_name_the_same_solver(self) -> None:
         named = {name: options.solver for name, options in scenario_module.known_options().items()}
-        assert named == {name: kind.solver or "gradient-descent" for name, kind in schemes.SCHEMES.items()}
+        assert named == {name: known(name).solver or "gradient-descent" for name in schemes.SCHEMES}
 
     def test_a_scheme_is_trained_with_the_solver_that_it_is_made_for(self) -> None:
         assert load("paper-quick").training.solver == "gradient-descent"

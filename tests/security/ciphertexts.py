@@ -18,7 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codedfl.cipher.mceliece import KeyPair, Parameters, encrypt, generate_keys
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.security.scoring import Truth
 from codedfl.security.views.kinds import ParcelView, RowView
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
-from codedfl.cipher.mceliece import Ciphertext
+from codedfl.cipher.mceliece.messages import Ciphertext
 from codedfl.engines import VirtualEngine
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from codedfl.codes.frame_errors import FrameErrorRate, wilson_interval
 from codedfl.studies.claims import Claim, best_delta, frame_errors, gradient_error, overlap, security_level, speedup
+from codedfl.studies.reproduce import without_verdict
 from codedfl.training.timing import Band
 from tiny import is_one_sentence
 
@@ -176,8 +177,12 @@ ALL = [
 
 @pytest.mark.parametrize("claim", ALL, ids=lambda claim: claim.name)
 def test_without_a_verdict_the_numbers_stay(claim: Claim) -> None:
-    other = claim.unjudged("too small")
-    assert (other.verdict, other.reason) == ("not judged", "too small")
+    other = without_verdict(claim)
+    if claim.name == "gradient-error":  # does not depend on the size of the data
+        assert other == claim
+        return
+    assert other.verdict == "not judged"
+    assert "a small scenario" in other.reason
     kept = ("name", "claimed", "measured", "low", "high")
     assert [getattr(other, name) for name in kept] == [getattr(claim, name) for name in kept]
     assert claim.verdict != "not judged", "the claim itself is not changed"

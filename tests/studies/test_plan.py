@@ -15,9 +15,9 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
 from codedfl.solvers import SOLVERS
 from codedfl.studies.epochs_to_target import ASSUMED, EpochsToTarget, Finished, finished
-from codedfl.studies.plan import Costs, Plan, Shapes, link_bits, plan, predict, probe, spent_by_device
+from codedfl.studies.plan import Costs, Plan, Shapes, plan, predict, probe, spent_by_device
 from codedfl.task import Problem
-from codedfl.training.costs import mean_and_largest, measure
+from codedfl.training.costs import LINKS, mean_and_largest, measure
 from codedfl.training.timing import reply_costs
 from rundirs import small, small_problem, small_run
 from tiny import is_one_sentence, known, problem, shares, trained
@@ -34,7 +34,8 @@ FLOAT32 = float(np.finfo(np.float32).eps)
 
 
 def of_scheme(name: str, changes: dict[str, Any] | None = None) -> Scenario:
-    return small({"scheme": name, f"schemes.{name}": OPTIONS.get(name, {}), **(changes or {})})
+    descent = {"training.solver": "gradient-descent"}  # for many epochs of every scheme
+    return small({"scheme": name, f"schemes.{name}": OPTIONS.get(name, {}), **descent, **(changes or {})})
 
 
 @cache
@@ -57,10 +58,9 @@ class TestAgainstRuns:
         seconds = predict(costs, wanted, epochs=24, draws=50)
         assert seconds.shape == (50, 24)
         np.testing.assert_allclose(seconds[: len(run.timings)], run.timings, rtol=FLOAT32)
-        bits = link_bits(costs, wanted, 24)
-        assert {link: int(each.sum()) for link, each in bits.items()} == run.summary["bits_sent"]
         spent = spent_by_device(costs, wanted, 24)
-        assert {link: mean_and_largest(spent[link]) for link in bits} == run.summary["bits_per_device"]
+        assert {link: int(spent[link].sum()) for link in LINKS} == run.summary["bits_sent"]
+        assert {link: mean_and_largest(spent[link]) for link in LINKS} == run.summary["bits_per_device"]
         assert mean_and_largest(spent["macs"]) == run.summary["macs_per_device"]
         assert int(spent["macs"].sum()) == run.summary["device_macs"]
         if shares(name):
@@ -74,8 +74,8 @@ class TestAgainstRuns:
         run = runs.execute(wanted, tmp_path / "run", problem=small_problem)
         costs = probed(wanted)
         np.testing.assert_allclose(predict(costs, wanted, epochs=12, draws=50), run.timings, rtol=FLOAT32)
-        bits = link_bits(costs, wanted, 12)
-        assert {link: int(each.sum()) for link, each in bits.items()} == run.summary["bits_sent"]
+        spent = spent_by_device(costs, wanted, 12)
+        assert {link: int(spent[link].sum()) for link in LINKS} == run.summary["bits_sent"]
         assert (run.summary["handovers"] > 0) == (inner == "sealed")
 
     @pytest.mark.parametrize("name", [name for name in SCHEMES if known(name).exact])
@@ -204,13 +204,13 @@ class TestEpochs:
         """A run of the scheme itself, else the mean of those with all gradients, rounded up."""
         done = [reached("minibatch", "gradient-descent", 70)]
         done += [reached("conventional", "gradient-descent", epochs) for epochs in (40, 41)]
-        found = EpochsToTarget(runs=done).of(SCHEMES[scheme], solver)
+        found = EpochsToTarget(runs=done).of(known(scheme), solver)
         assert found.count == count
         assert found.source.startswith("assumed" if solver == "conjugate-gradients" else "finished runs")
 
     def test_what_is_told_counts_most(self) -> None:
-        known = EpochsToTarget({"gradient-descent": 5}, [reached("conventional", "gradient-descent", 40)])
-        assert known.of(SCHEMES["conventional"], "gradient-descent").count == 5
+        counts = EpochsToTarget({"gradient-descent": 5}, [reached("conventional", "gradient-descent", 40)])
+        assert counts.of(known("conventional"), "gradient-descent").count == 5
 
     def test_every_assumption_is_of_a_solver(self) -> None:
         assert ASSUMED.keys() <= SOLVERS.keys()

@@ -100,6 +100,6 @@ def test_the_kinds_have_the_steps_they_are_for(kind: str, activities: set[str]) 
     delays = DelayModel.create(setting.fleet, setting.links)
     rows = timeline(history, delays, seed=7, draw=0, parallel=False)
     assert activities <= set(rows["activity"])
-    transfers = [costs for _, stage in history.stages for costs in stage]
+    transfers = [costs for stage in history.stages for costs in stage.costs]
     assert any(costs.relayed for costs in transfers) == (kind == "relayed parcels")
     assert any(costs.uploaded for costs in transfers) == (kind == "uploads and a deadline")

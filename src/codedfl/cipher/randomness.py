@@ -57,7 +57,6 @@ class Stream:
 
     def normals(self, count: int) -> Float64[np.ndarray, "count"]:
         """Return independent standard normal numbers, by inversion of their distribution function."""
-
         words = np.frombuffer(self._bytes(8 * count), dtype="<u8") >> np.uint64(64 - _DOUBLE_BITS)
         # half a step away from 0 and 1, where the inverse is infinite
         uniform = (words.astype(np.float64) + 0.5) * 2.0**-_DOUBLE_BITS

@@ -6,7 +6,8 @@ Modules of commands are imported when their command is used: ``codedfl --help`` 
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import typer
@@ -21,21 +22,19 @@ _INTERRUPTED = 130
 
 
 class _Command(NamedTuple):
-    """Where a command is, what it does, and how it is used."""
+    """What a command does, how it is used, and its module if that has another name."""
 
-    place: str
     summary: str
     examples: tuple[str, ...]
+    module: str | None = None
 
 
 COMMANDS = {
     "reproduce": _Command(
-        "reproduce:reproduce_command",
         "Run the paper's experiment and compare its claims with what is measured.",
         ("reproduce --quick", "reproduce --out out/reproduce --seeds 5"),
     ),
     "run": _Command(
-        "run:run_command",
         "Train once, in virtual time; a run that was stopped is resumed.",
         (
             "run paper-quick",
@@ -44,17 +43,14 @@ COMMANDS = {
         ),
     ),
     "compare": _Command(
-        "compare:compare_command",
         "Train schemes on the same data, fleet and links, side by side.",
         ("compare", "compare paper-quick conventional sealed-coded", "compare --all -s paper --no-attacks"),
     ),
     "plan": _Command(
-        "plan:plan_command",
         "Predict the time of each scheme on a fleet, without training, and recommend one.",
         ("plan", "plan paper-quick sealed sealed-coded", "plan -s mine.toml --samples 60000 --outputs 10"),
     ),
     "sweep": _Command(
-        "sweep:sweep_command",
         "Run a grid of scenarios on all cores, with bands from repeated timing draws.",
         (
             "sweep paper-quick --over links.loss=0,0.1,0.2",
@@ -62,56 +58,38 @@ COMMANDS = {
         ),
     ),
     "security": _Command(
-        "security:security_command",
         "Print the claimed level, the estimated cost of decoding, and the verdict; nothing is run.",
         ("security", "security paper-92 --json"),
     ),
     "attack": _Command(
-        "security:attack_command",
         "Run schemes, attack what they really sent, and score the attackers.",
         ("attack paper-92", "attack paper-quick --set scheme=sealed --attack null"),
+        "security",
     ),
     "fer": _Command(
-        "codes:fer_command",
         "Estimate the frame error rate of peeling by Monte Carlo on all cores.",
         ("fer --erasures 256 --precision 0.1",),
+        "codes",
     ),
     "settings": _Command(
-        "settings:settings_command",
         "Print every key of a scenario with its type, default and meaning.",
         ("settings", "settings training", "settings schemes.sealed.delta --json"),
     ),
-    "data": _Command("data:data_app", "Data sets, their source and checksum.", ("data list", "data fetch mnist")),
+    "data": _Command("Data sets, their source and checksum.", ("data list", "data fetch mnist")),
     "deploy": _Command(
-        "deploy.commands:deploy_app",
         "The same scenario on real processes or hosts (NVIDIA FLARE).",
         ("deploy local paper-quick --devices 3", "deploy kit kits -s paper-quick --host server.example.org"),
+        "deploy.commands",
     ),
 }
 
 
-class _LazyCommands(Mapping[str, Any]):
-    """The commands by name, each imported when it is asked for."""
-
-    def __init__(self) -> None:
-        self._loaded: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = _load(name)
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
+@cache
 def _load(name: str) -> Any:
+    """Import the function ``NAME_command`` or the group ``NAME_app``."""
     command = COMMANDS[name]
-    module, _, attribute = command.place.partition(":")
-    found = getattr(importlib.import_module(f"codedfl.cli.{module}"), attribute)
+    module = importlib.import_module(f"codedfl.cli.{command.module or name}")
+    found = getattr(module, f"{name}_app", None) or getattr(module, f"{name}_command")
     epilog = "\b\nExamples:\n" + "\n".join(f"  codedfl {example}" for example in command.examples)
     if isinstance(found, typer.Typer):
         found.info.epilog, found.info.cls = epilog, _WholeLines
@@ -138,11 +116,11 @@ class _Group(typer.core.TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _LazyCommands()  # type: ignore[assignment]
+        self.commands = dict.fromkeys(COMMANDS)  # type: ignore[assignment]
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Return the names in the order of the table."""
-        return list(COMMANDS)
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        """Import a command on first use."""
+        return _load(cmd_name) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
         """Write one whole line for each command."""
@@ -199,19 +177,15 @@ def _run(given: list[str], debug: bool) -> int:
         if code == _INTERRUPTED:
             _complain("interrupted; the same command goes on from here")
         return code if isinstance(code, int) else 0
-    except CodedflError as error:
+    except (CodedflError, MemoryError) as error:
         if debug:
             raise
-        _complain(str(error))
+        memory = "not enough memory; choose fewer features, draws or devices"
+        _complain(memory if isinstance(error, MemoryError) else str(error))
         return 2 if isinstance(error, UsageError) else 1
     except typer.TyperException as error:
         _complain(" ".join(error.format_message().split()))
         return error.exit_code
-    except MemoryError:
-        if debug:
-            raise
-        _complain("not enough memory; choose fewer features, draws or devices")
-        return 1
 
 
 def _complain(sentence: str) -> None:

@@ -16,9 +16,7 @@ _CONSTRUCTIONS = {"peg": progressive_edge_growth, "configuration": configuration
 def fer_command(
     erasures: Annotated[int, typer.Option(min=0, help="Erased positions.")] = 256,
     trials: Annotated[int, typer.Option(min=1, help="Random sets of erasures, at most.")] = 1_000_000,
-    precision: Annotated[
-        float | None, typer.Option(help="Stop when half the interval is this share of the rate, e.g. 0.1.")
-    ] = None,
+    precision: Annotated[float | None, typer.Option(help="Stop at this relative half-width, e.g. 0.1.")] = None,
     n: Annotated[int, typer.Option("--n", min=2, help="Length of the code.")] = 4000,
     k: Annotated[int, typer.Option("--k", min=1, help="Dimension of the code.")] = 2000,
     degree: Annotated[int, typer.Option(min=1, help="Ones in a column of the parity checks.")] = 45,
@@ -34,13 +32,9 @@ def fer_command(
         raise UsageError(f"--construction '{construction}' must be one of {', '.join(_CONSTRUCTIONS)}")
     graph = _CONSTRUCTIONS[construction](n, n - k, degree, seed=seed)
     with common.bars() as progress:
+        report = lambda done, failures: progress("sets of erasures", done, trials)  # noqa: E731
         rate = frame_error_rate(
-            graph,
-            erasures,
-            trials=trials,
-            seed=seed,
-            relative_precision=precision,
-            progress=lambda done, failures: progress("sets of erasures", done, trials),
+            graph, erasures, trials=trials, seed=seed, relative_precision=precision, progress=report
         )
     if json:
         common.print_json(asdict(rate))

@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from codedfl.errors import UsageError
-from codedfl.front import broken_cipher
+from codedfl.front import broken_ciphers
 from codedfl.progress import Progress as Report
 from codedfl.progress import dated_lines
 from codedfl.scenario import Scenario, load, preset_names
-from codedfl.schemes import SCHEMES
+from codedfl.schemes import SCHEMES, load_plugin
 from codedfl.settings import did_you_mean
 
 console = Console(highlight=False, markup=False)
@@ -34,11 +34,8 @@ def _complete_scheme(incomplete: str) -> list[str]:
 
 
 def _load_plugins(paths: list[Path] | None) -> list[Path] | None:
-    if paths:
-        from codedfl.schemes.registry import load_plugin  # type: ignore[import-not-found, unused-ignore]
-
-        for path in paths:
-            load_plugin(path)
+    for path in paths or ():
+        load_plugin(path)
     return paths
 
 
@@ -50,7 +47,7 @@ Set = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Where results go.")]
 Devices = Annotated[
     int | None,
-    typer.Option("--devices", metavar="N", help="So many devices, spread evenly over the scenario's fleet."),
+    typer.Option("--devices", metavar="N", help="Number of devices, spread evenly over the fleet."),
 ]
 Plugin = Annotated[
     list[Path] | None,
@@ -59,7 +56,7 @@ Plugin = Annotated[
         metavar="FILE.py",
         callback=_load_plugins,
         is_eager=True,
-        help="Load schemes of your own from a Python file (repeatable).",
+        help="Load schemes from FILE (repeatable).",
     ),
 ]
 _WHAT = "Preset name or TOML file"
@@ -70,12 +67,7 @@ ScenarioArgument = Annotated[
 ScenarioOption = Annotated[
     str | None,
     typer.Option(
-        "--scenario",
-        "-s",
-        metavar="NAME|FILE",
-        help=f"{_WHAT}; the same as the first argument.",
-        autocompletion=complete_scenario,
-        show_default=False,
+        "--scenario", "-s", metavar="NAME|FILE", help=f"{_WHAT}, or first argument.", autocompletion=complete_scenario
     ),
 ]
 Schemes = Annotated[
@@ -148,7 +140,8 @@ def chosen_scenario(
 def warn_unused(changes: Mapping[str, Any], scenarios: Sequence[Scenario], schemes: Iterable[str] = ()) -> None:
     """Name the changed options of schemes that no scenario uses (each its own, unless schemes are given)."""
     pairs = [(scenario, name) for scenario in scenarios for name in (list(schemes) or [scenario.scheme])]
-    used = {scheme for scenario, name in pairs for scheme in (name, *_others(scenario, name))}
+    used = {name for _, name in pairs}
+    used.update(*(scenario.options(name).others for scenario, name in pairs if name in SCHEMES))
     for key in changes:
         table, _, rest = key.partition(".")
         scheme = rest.partition(".")[0]
@@ -156,18 +149,14 @@ def warn_unused(changes: Mapping[str, Any], scenarios: Sequence[Scenario], schem
             warn(f"{key} is not used: the scheme is {', '.join(sorted(used))}")
 
 
-def _others(scenario: Scenario, scheme: str) -> tuple[str, ...]:
-    return scenario.options(scheme).others if scheme in SCHEMES else ()
-
-
 def warn(sentence: str) -> None:
     """Print a warning on the error stream."""
     errors.print(f"warning: {sentence}", soft_wrap=True)
 
 
-def warn_if_broken(names: Iterable[str]) -> None:
-    """Print one line for each scheme whose cipher is broken, where a user chooses it."""
-    for sentence in filter(None, map(broken_cipher, dict.fromkeys(names))):
+def warn_if_broken(scenario: Scenario, schemes: Iterable[str] = ()) -> None:
+    """Print one line for each scheme (the scenario's own, unless told) whose cipher is broken."""
+    for sentence in broken_ciphers(scenario, schemes or [scenario.scheme]):
         warn(sentence)
 
 
@@ -200,11 +189,10 @@ def bars() -> Iterator[Report]:
             if total == 0:  # a sentence, not a stage
                 shown.console.print(stage, soft_wrap=True)
                 return
-            if stage not in tasks or (done <= 1 and shown.tasks[tasks[stage]].finished):
-                if stage in tasks:
-                    shown.reset(tasks[stage], total=total)
-                else:
-                    tasks[stage] = shown.add_task(stage, total=total)
+            if stage not in tasks:
+                tasks[stage] = shown.add_task(stage, total=total)
+            elif done <= 1 and shown.tasks[tasks[stage]].finished:
+                shown.reset(tasks[stage], total=total)
             shown.update(tasks[stage], completed=done, total=total)
 
         yield report

@@ -30,7 +30,7 @@ def compare_command(
         bool, typer.Option("--all", help="On three fleets, iid and label-sorted, attacked; one table, one figure.")
     ] = False,
     attacks: Annotated[
-        bool, typer.Option("--attacks/--no-attacks", help="With --all: whether to attack what schemes send.")
+        bool, typer.Option("--attacks/--no-attacks", help="With --all: attack what schemes send.")
     ] = True,
     repeats: Annotated[
         int | None,
@@ -63,7 +63,7 @@ def compare_command(
         else:
             rows = compare(chosen, wanted, place, progress)
             draw_accuracies(chosen, rows, place, progress)
-    common.warn_if_broken(wanted)
+    common.warn_if_broken(chosen, wanted)
     if json:
         common.print_json(rows)
         return
@@ -77,7 +77,7 @@ def compare_command(
     for row in rows:
         if row["refused"] is not None:
             where = f" on {row['fleet']}" if everything else ""
-            common.console.print(f"{row['scheme']}{where}: {row['refused']}", soft_wrap=True)
+            common.console.print(f"{row['scheme']}{where} refused: {row['refused']}", soft_wrap=True)
     common.console.print(f"tables and figure: {place}", soft_wrap=True)
 
 
@@ -119,9 +119,7 @@ def _leaks(rows: Sequence[dict[str, Any]]) -> Table:
     alike: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         alike.setdefault(tuple(row["leakage"].values()), []).append(row["scheme"])
-    table = Table(title="who sees what")
-    for name in ("scheme", "server", "devices", "eavesdropper"):
-        table.add_column(name)
+    table = Table("scheme", "server", "devices", "eavesdropper", title="who sees what")
     for words, names in alike.items():
         table.add_row("\n".join(names), *words)
     return table

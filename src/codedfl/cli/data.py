@@ -16,25 +16,20 @@ data_app = typer.Typer(help="Data sets, their source and checksum.", no_args_is_
 @data_app.command("list")
 def list_command(json: common.Json = False) -> None:
     """List the data sets, where they come from, and the checksums of their files."""
-    rows = [
-        {
-            "name": source.name,
-            "title": source.title,
-            "sources": list(source.places),
-            "cached": all((source.folder / file.name).exists() for file in source.files),
-            "files": {file.name: file.sha256 for file in source.files},
-        }
-        for source in data.SOURCES.values()
-    ]
+    rows = []
+    for source in data.SOURCES.values():
+        cached = all((source.folder / file.name).exists() for file in source.files)
+        checksums = {file.name: file.sha256 for file in source.files}
+        names = {"name": source.name, "title": source.title, "sources": list(source.places)}
+        rows.append({**names, "cached": cached, "files": checksums})
+        if not json:
+            table = Table(title=f"{source.name}: {source.title}", title_justify="left", show_header=False)
+            table.add_row("from", "\n".join(source.places))
+            for name, checksum in checksums.items():
+                table.add_row(name, f"SHA-256 {checksum}")
+            common.console.print(table)
     if json:
         common.print_json(rows)
-        return
-    for source in data.SOURCES.values():
-        table = Table(title=f"{source.name}: {source.title}", title_justify="left", show_header=False)
-        table.add_row("from", "\n".join(source.places))
-        for file in source.files:
-            table.add_row(file.name, f"SHA-256 {file.sha256}")
-        common.console.print(table)
 
 
 @data_app.command("fetch")
@@ -51,13 +46,7 @@ def fetch_command(
     places = {}
     with common.bars() as progress:
         for name in wanted:
-            places[name] = str(
-                data.fetch(
-                    name,
-                    say=lambda sentence: progress(sentence, 0, 0),
-                    progress=lambda done, total, name=name: progress(f"fetching {name}", done, total),  # type: ignore[misc]
-                )
-            )
+            places[name] = str(data.fetch(name, progress))
     if json:
         common.print_json(places)
     else:

@@ -1,6 +1,6 @@
 """``codedfl plan``: what each scheme would take on a fleet, before any training, and which one to take."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +10,7 @@ from rich.table import Table
 
 from codedfl.cli import common
 from codedfl.errors import UsageError
-from codedfl.progress import Progress
 from codedfl.report.pages import seconds_text
-from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
 from codedfl.studies.epochs_to_target import EpochsToTarget, finished
 from codedfl.studies.plan import DRAWS, PRIVACY, Offer, Plan, Shapes, plan
@@ -23,9 +21,7 @@ def plan_command(
     scenario: common.ScenarioOption = None,
     changes: common.Set = None,
     devices: common.Devices = None,
-    samples: Annotated[
-        int | None, typer.Option(min=1, max=10**8, help="Data points of all devices, if the data is not at hand.")
-    ] = None,
+    samples: Annotated[int | None, typer.Option(min=1, max=10**8, help="Samples, if the data is not at hand.")] = None,
     outputs: Annotated[int | None, typer.Option(min=1, max=10**5, help="Outputs, given with --samples.")] = None,
     epochs: Annotated[
         list[str] | None,
@@ -50,7 +46,7 @@ def plan_command(
     chosen = common.chosen_scenario(name or "paper", changes, devices, schemes or list(SCHEMES))
     known = EpochsToTarget(_told(epochs), [finished(path, chosen) for path in from_run or []])
     with common.bars() as progress:
-        shapes = _shapes(chosen, samples, outputs, progress)
+        shapes = Shapes.of(chosen, samples, outputs, progress)
         made = plan(chosen, shapes, names=schemes, epochs=known, draws=draws, privacy=privacy, progress=progress)
     if json:
         common.print_json(made.to_table())
@@ -70,14 +66,6 @@ def _told(pairs: Sequence[str] | None) -> dict[str, int]:
             raise UsageError(f"--epochs '{pair}' must be SOLVER=N, for example --epochs gradient-descent=500")
         told[solver.strip()] = int(count)
     return told
-
-
-def _shapes(scenario: Scenario, samples: int | None, outputs: int | None, progress: Progress) -> Shapes:
-    if samples is None and outputs is None:
-        return Shapes.of_data(scenario, progress)
-    if samples is None or outputs is None:
-        raise UsageError("--samples and --outputs go together; give both, or neither to look at the data")
-    return Shapes.told(scenario, samples=samples, outputs=outputs)
 
 
 def _times(made: Plan) -> Table:
@@ -102,19 +90,11 @@ def _costs(made: Plan) -> Table:
         table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=True)
     for offer in made.offers:
         if offer.best is not None:
-            sizes = [_sizes(offer.best.bits[link]) for link in ("up", "d2d", "down")]
-            table.add_row(
-                offer.scheme.name,
-                *sizes,
-                str(offer.survives_losses),
-                common.secrecy_text(offer.scheme.verdict, offer.leakage),
-            )
+            links = [offer.best.bits[link] for link in ("up", "d2d", "down")]
+            sizes = ["\n".join(f"{bits[name] / 8e6:.3g}" for name in ("mean", "largest")) for bits in links]
+            secrecy = common.secrecy_text(offer.scheme.verdict, offer.leakage)
+            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), secrecy)
     return table
-
-
-def _sizes(bits: Mapping[str, float]) -> str:
-    """Write the mean, and below it the largest."""
-    return "\n".join(f"{bits[name] / 8e6:.3g}" for name in ("mean", "largest"))
 
 
 def _print_leaks(offers: Sequence[Offer]) -> None:
@@ -145,7 +125,5 @@ def _print_sources(offers: Sequence[Offer]) -> None:
 def _print_choice(made: Plan) -> None:
     common.console.print()
     offer = made.recommended
-    if offer is None or offer.best is None:
-        common.console.print(f"recommended: none. {made.reason}")
-    else:
-        common.console.print(f"recommended: {offer.scheme.name} with {offer.best.solver}. {made.reason}")
+    name = "none" if offer is None or offer.best is None else f"{offer.scheme.name} with {offer.best.solver}"
+    common.console.print(f"recommended: {name}. {made.reason}")

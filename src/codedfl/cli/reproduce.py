@@ -32,9 +32,8 @@ def reproduce_command(
 
 
 def _claims(claims: list[dict[str, Any]]) -> Table:
-    table = Table(title="what the paper claims, and what is measured")
-    for name in ("claim", "paper", "measured", "95% range", "verdict"):
-        table.add_column(name)
+    title = "what the paper claims, and what is measured"
+    table = Table("claim", "paper", "measured", "95% range", "verdict", title=title)
     for claim in claims:
         spread = f"{number(claim['low'])} to {number(claim['high'])}"
         table.add_row(claim["name"], number(claim["claimed"]), number(claim["measured"]), spread, claim["verdict"])
@@ -43,9 +42,8 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
 
 def _epochs(summary: dict[str, Any]) -> Table:
     target = f"{summary['target']:g}"
-    table = Table(title=f"by feature seed {summary['feature_seeds']}")
-    for name in ("scheme", f"epochs to {target}", f"mean time to {target}", "an epoch"):
-        table.add_column(name)
+    columns = ("scheme", f"epochs to {target}", f"mean time to {target}", "an epoch")
+    table = Table(*columns, title=f"by feature seed {summary['feature_seeds']}")
     for scheme, row in summary["schemes"].items():
         epochs = " ".join("-" if epoch is None else str(epoch) for epoch in row["epochs_to_accuracy"][target])
         times = ", ".join(seconds_text(seconds) for seconds in row["time_to_accuracy"][target])

@@ -23,7 +23,7 @@ def run_command(
     place = out or default_directory(chosen)
     with common.bars() as progress:
         run = execute(chosen, place, progress=progress)
-    common.warn_if_broken([chosen.scheme])
+    common.warn_if_broken(chosen)
     if json:
         common.print_json(run.summary)
     else:
@@ -36,14 +36,14 @@ def run_table(summary: dict[str, Any]) -> Table:
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
     name = "accuracy" if summary["metric"] == "accuracy" else "R²"
     table.add_row("epochs", f"{summary['epochs']:,}")
-    score, clock = summary["final_accuracy"], _clock(summary)
+    score, real = summary["final_accuracy"], summary["virtual_seconds"] is None
+    clock = ("real" if summary["deployment"]["time_scale"] == 1 else "emulated") if real else "virtual"
     table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}")
     for target, seconds in summary["time_to_accuracy"].items():
         limits = summary["time_to_accuracy_band"][target]
-        shown = (
-            f"  (95%: {' to '.join(seconds_text(limit) for limit in limits)})" if limits and None not in limits else ""
-        )
-        reached = "not known" if score is None else seconds_text(seconds) + shown
+        reached = "not known" if score is None else seconds_text(seconds)
+        if score is not None and limits and None not in limits:
+            reached += f"  (95%: {' to '.join(map(seconds_text, limits))})"
         table.add_row(f"{clock} time to {name} {target}", reached)
     table.add_row(f"{clock} time an epoch", seconds_text(summary["seconds_per_epoch"]))
     for link, bits in summary["bits_sent"].items():
@@ -55,10 +55,3 @@ def run_table(summary: dict[str, Any]) -> Table:
     table.add_row("the server sees", summary["leakage"]["server"])
     table.add_row("wall time", seconds_text(summary["wall_seconds"]))
     return table
-
-
-def _clock(summary: dict[str, Any]) -> str:
-    """Return the clock that a run was measured with."""
-    if summary["virtual_seconds"] is not None:
-        return "virtual"
-    return "real" if summary["deployment"]["time_scale"] == 1 else "emulated"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.table import Table
+from rich.table import Column, Table
 
 from codedfl.cli import common
 from codedfl.errors import UsageError
@@ -21,9 +21,7 @@ from codedfl.task.shared import SharedProblem
 Presets = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SCENARIO",
-        help="Preset names or TOML files; all that encrypt if none is given.",
-        autocompletion=common.complete_scenario,
+        metavar="SCENARIO", help="Presets or files; all that encrypt if none.", autocompletion=common.complete_scenario
     ),
 ]
 
@@ -55,7 +53,7 @@ def attack_command(
     changes: common.Set = None,
     devices: common.Devices = None,
     attacks: Annotated[
-        list[str] | None, typer.Option("--attack", metavar="NAME", help="Only this attack (repeatable).")
+        list[str] | None, typer.Option("--attack", metavar="NAME", help="One attack (repeatable).")
     ] = None,
     epochs: Annotated[int, typer.Option(min=4, help="Epochs whose messages the attackers see.")] = EPOCHS,
     plugins: common.Plugin = None,
@@ -100,17 +98,13 @@ def _print_statement(entry: Statement) -> None:
     known = [estimate for estimate in entry.estimates if estimate.bits is not None]
     least = min(known, key=lambda estimate: estimate.bits or 0.0, default=None)
     estimated = "" if least is None else f", lowest estimate {least.shown} ({least.name})"
-    common.console.print(
-        f"{entry.preset} ({entry.scheme}) {claimed}{estimated}. Verdict: {entry.verdict}.", soft_wrap=True
-    )
-    common.console.print(f"  {entry.sentence}", soft_wrap=True)
+    level = f"{claimed}{estimated}. Verdict: {entry.verdict}."
+    common.console.print(f"{entry.preset} ({entry.scheme}) {level}\n  {entry.sentence}", soft_wrap=True)
 
 
 def _estimates(entry: Statement) -> Table:
-    table = Table(title="estimated work of decoding, which nobody needs to do", box=SIMPLE)
-    table.add_column("algorithm")
-    table.add_column("log2 of operations", justify="right")
-    table.add_column("tuned to, or why not evaluated")
+    columns = ("algorithm", Column("log2 of operations", justify="right"), "tuned to, or why not evaluated")
+    table = Table(*columns, title="estimated work of decoding, which nobody needs to do", box=SIMPLE)
     for estimate in entry.estimates:
         tuned = ", ".join(f"{name} = {value}" for name, value in estimate.choices.items())
         table.add_row(estimate.name, estimate.shown, tuned if estimate.bits is not None else estimate.reason)

@@ -1,17 +1,18 @@
 """``codedfl settings``: every key of a scenario, from the settings classes themselves."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import groupby
 from textwrap import fill
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.report.pages import table_markdown
-from codedfl.scenario import Scenario, known_options
+from codedfl.scenario import Scenario
+from codedfl.scenario.scenario import known_options
 from codedfl.settings import SettingDescription, describe, did_you_mean
 
 _HEAD = """# Settings
@@ -70,9 +71,7 @@ def settings_page(found: Iterable[SettingDescription]) -> str:
     """Return the settings as a page of tables, one for each section."""
     page = _HEAD
     for section, members in groupby(found, lambda setting: setting.key.rpartition(".")[0]):
-        rows: list[Sequence[Any]] = [
-            [f"`{setting.key}`", f"`{_default(setting)}`", setting.type, setting.meaning] for setting in members
-        ]
+        rows = [[f"`{each.key}`", f"`{_default(each)}`", each.type, each.meaning] for each in members]
         page += f"\n## {section or 'scenario'}\n\n" + table_markdown(["key", "default", "allowed", "meaning"], rows)
     return page
 

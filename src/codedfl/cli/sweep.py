@@ -16,9 +16,7 @@ from codedfl.studies.sweep import sweep
 
 
 def sweep_command(
-    over: Annotated[
-        list[str], typer.Option("--over", metavar="KEY=A,B,C", help="A setting and its values (repeatable).")
-    ],
+    over: Annotated[list[str], typer.Option("--over", metavar="KEY=A,B,C", help="A setting and values (repeatable).")],
     scenario: common.ScenarioArgument = None,
     named: common.ScenarioOption = None,
     changes: common.Set = None,
@@ -42,9 +40,9 @@ def sweep_command(
     common.warn_unused(grid, [chosen], used)
     place = out or Path("out") / f"sweep-{chosen.name}"
     with common.bars() as progress:
-        rows = sweep(chosen, grid, place, progress, workers)
+        rows = sweep(chosen, grid, place, progress, workers, plugins or ())
         draw_sweep(chosen, grid, rows, place, progress)
-    common.warn_if_broken(used)
+    common.warn_if_broken(chosen, used)
     if json:
         common.print_json(rows)
         return

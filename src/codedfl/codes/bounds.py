@@ -14,10 +14,6 @@ def _pairs(length: int, weight: int, count: int) -> int:
     return length * share * (share - 1) + 2 * rest * share
 
 
-def _evenly_possible(length: int, weight: int, overlap: int, count: int) -> bool:
-    return _pairs(length, weight, count) <= overlap * count * (count - 1)
-
-
 def _second_moment(length: int, weight: int, overlap: int) -> int | None:
     """Return the largest count that the second-moment bound permits; None where it is void."""
     # the bound is finite exactly when weight^2 > overlap * length, then at most length * (weight - overlap) / excess
@@ -25,7 +21,7 @@ def _second_moment(length: int, weight: int, overlap: int) -> int | None:
     if excess <= 0:
         return None
     count = length * (weight - overlap) // excess
-    while count > 1 and not _evenly_possible(length, weight, overlap, count):
+    while count > 1 and _pairs(length, weight, count) > overlap * count * (count - 1):
         count -= 1
     return count
 
@@ -57,17 +53,14 @@ def _step(n: int, w: int, common: int, through: int | None, avoiding: int | None
     if w <= common or w == n:
         # equal subsets would meet in everything, so distinct ones are counted by the trivial bound
         return _binomial(n, w)
-    bounds = [_binomial(n, w)]
-    direct = _second_moment(n, w, common)
-    if direct is not None:
-        bounds.append(direct)
-    if common == 0:
-        bounds.append(n // w)
-    if through is not None:
-        bounds.append(n * through // w)
-    if avoiding is not None:
-        bounds.append(n * avoiding // (n - w))
-    return max(1, min(bounds))
+    bounds = (
+        _binomial(n, w),
+        _second_moment(n, w, common),
+        n // w if common == 0 else None,
+        None if through is None else n * through // w,
+        None if avoiding is None else n * avoiding // (n - w),
+    )
+    return max(1, min(bound for bound in bounds if bound is not None))
 
 
 @cache

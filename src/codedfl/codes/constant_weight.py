@@ -42,11 +42,6 @@ class Family:
         """Number of subsets."""
         return int(self.sets.shape[0])
 
-    @property
-    def t(self) -> int:
-        """Size of every subset."""
-        return self.weight
-
     @cached_property
     def overlaps(self) -> dict[int, int]:
         """How many pairs of subsets meet in how many positions."""
@@ -61,16 +56,6 @@ class Family:
     def overlap(self) -> int:
         """Largest number of positions that two subsets share."""
         return max(self.overlaps, default=0)
-
-    @property
-    def johnson_bound(self) -> int:
-        """No family of this length, weight and overlap has more subsets."""
-        return johnson_bound(self.length, self.weight, self.overlap)
-
-    @property
-    def least_overlap(self) -> int:
-        """No family of as many subsets has a smaller largest overlap than this."""
-        return least_overlap(self.length, self.weight, self.M)
 
     def first(self, count: int) -> "Family":
         """The family of the first ``count`` subsets."""
@@ -95,8 +80,7 @@ def affine_lines(q: int) -> Family:
 def affine_hyperplanes(m: int, q: int) -> Family:
     """The hyperplanes of AG(m, q): q^(m-1) of q^m positions; two are disjoint (parallel) or share q^(m-2).
 
-    Parallel classes follow each other, so the first q subsets are a partition. Position i has coordinates i
-    in base q.
+    Parallel classes follow each other, so the first q subsets are a partition. Position i has coordinates i in base q.
     """
     if m < 2:
         raise CodeError(f"Hyperplanes of AG({m}, {q}) are points or nothing: choose a dimension of at least 2.")
@@ -132,25 +116,19 @@ def greedy_random(length: int, weight: int, count: int, overlap: int, seed: int)
         i = int(rng.choice(crowded))
         _exchange(member, i, shared[i], overlap, rng)
     raise CodeError(
-        f"{EXCHANGES} exchanges found no {count} subsets of {weight} in {length} positions that "
-        "meet in at most "
+        f"{EXCHANGES} exchanges found no {count} subsets of {weight} in {length} positions that meet in at most "
         f"{overlap}, though the Johnson bound permits {johnson_bound(length, weight, overlap)}: "
         "allow a larger overlap or try another seed."
     )
 
 
 def _exchange(
-    member: Float[np.ndarray, "M n"],
-    i: int,
-    shared: Float[np.ndarray, "M"],
-    overlap: int,
-    rng: np.random.Generator,
+    member: Float[np.ndarray, "M n"], i: int, shared: Float[np.ndarray, "M"], overlap: int, rng: np.random.Generator
 ) -> None:
     """Swap one position of subset i for another so that the squared excess of its overlaps falls most.
 
-    Leaving position a changes the overlap with every subset through a by -1, entering b by +1, both by 0; so
-    the change of the penalty is down.A + up.B - A^T diag(up + down) B over all pairs (a, b) at once. Noise
-    breaks ties and cycles.
+    Leaving position a changes the overlap with every subset through a by -1, entering b by +1, both by 0; so the change
+    of the penalty is down.A + up.B - A^T diag(up + down) B over all pairs (a, b). Noise breaks ties and cycles.
     """
     now, more, less = (np.maximum(0, shared - overlap + step) ** 2 for step in (0, 1, -1))
     up, down = more - now, less - now
@@ -210,8 +188,6 @@ def _refuse_impossible(length: int, weight: int, count: int, overlap: int | None
     if overlap is None or overlap >= weight - 1:
         raise CodeError(f"{length} positions have {most} subsets of {weight}, not {count}: ask for fewer.")
     raise CodeError(
-        f"{count} subsets of {weight} in {length} positions cannot meet pairwise in at most "
-        f"{overlap}: the Johnson "
-        f"bound permits {most}, and {count} subsets need an overlap of "
-        f"{least_overlap(length, weight, count)} or more."
+        f"{count} subsets of {weight} in {length} positions cannot meet pairwise in at most {overlap}: the Johnson "
+        f"bound permits {most}, and {count} subsets need an overlap of {least_overlap(length, weight, count)} or more."
     )

@@ -18,7 +18,6 @@ LARGEST = 256
 class FieldTables:
     """The field of q elements 0..q-1 (0 and 1 are its zero and one) with its sum and product tables."""
 
-    q: int
     plus: Int[np.ndarray, "q q"]
     times: Int[np.ndarray, "q q"]
 
@@ -48,7 +47,7 @@ def field(q: int) -> FieldTables:
         times = _products(digits, place, p, tail)
         # a finite ring is a field when every element but zero permutes the others
         if all(np.unique(row).size == q for row in times[1:]):
-            return FieldTables(q, plus, times)
+            return FieldTables(plus, times)
     raise AssertionError("an irreducible polynomial exists for every prime power")
 
 

@@ -19,8 +19,6 @@ BLOCK = 4096
 BATCH = 16
 """Blocks between two checks of the precision; fixed, so that an early stop does not depend on the workers."""
 
-CONFIDENCE = 0.95
-
 Progress = Callable[[int, int], None]
 
 
@@ -37,9 +35,9 @@ class FrameErrorRate:
     high: float
 
 
-def wilson_interval(failures: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the Wilson interval of a probability; it is valid without any failure, too."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+def wilson_interval(failures: int, trials: int) -> tuple[float, float]:
+    """Return the 95% Wilson interval of a probability; it is valid without any failure, too."""
+    z = NormalDist().inv_cdf((1 + 0.95) / 2)
     rate = failures / trials
     scale = 1 + z * z / trials
     centre = (rate + z * z / (2 * trials)) / scale
@@ -82,14 +80,10 @@ def frame_error_rate(
             done += sum(sizes[part])
             if progress is not None:
                 progress(done, failures)
-            if relative_precision is not None and _precise(failures, done, relative_precision):
+            low, high = wilson_interval(failures, done)
+            if relative_precision is not None and failures and (high - low) / 2 <= relative_precision * failures / done:
                 break
-    return FrameErrorRate(erasures, done, failures, failures / done, *wilson_interval(failures, done))
-
-
-def _precise(failures: int, done: int, wanted: float) -> bool:
-    low, high = wilson_interval(failures, done)
-    return failures > 0 and (high - low) / 2 <= wanted * failures / done
+    return FrameErrorRate(erasures, done, failures, failures / done, low, high)
 
 
 def _check(graph: TannerGraph, erasures: int, trials: int, precision: float | None, workers: int | None) -> None:

@@ -67,13 +67,10 @@ class GradientCode:
     @cached_property
     def matrix(self) -> tuple[tuple[int, ...], ...]:
         """The coefficients b_ij, zero outside the window of row i."""
-        return tuple(tuple(self._coefficient(i, j) for j in range(self.N)) for i in range(self.N))
-
-    def _coefficient(self, i: int, j: int) -> int:
-        """Return h_j(x_i) with x_l = l: device l does not hold part j where l = j+1, ..., j+N-alpha modulo N."""
-        return self._integer(i, j) % self.prime
+        return tuple(tuple(self._integer(i, j) % self.prime for j in range(self.N)) for i in range(self.N))
 
     def _integer(self, i: int, j: int) -> int:
+        """Return h_j(x_i) with x_l = l: device l does not hold part j where l = j+1, ..., j+N-alpha modulo N."""
         return math.prod(i - (j + step) % self.N for step in range(1, self.N - self.alpha + 1))
 
     def decoder(self, which: Sequence[int]) -> tuple[int, ...]:

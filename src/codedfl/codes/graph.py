@@ -1,6 +1,5 @@
 """Tanner graphs of a constant variable degree: progressive edge growth and the configuration model."""
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -51,16 +50,6 @@ class TannerGraph:
         """Number of variables of every check."""
         return np.bincount(self.checks.ravel(), minlength=self.m)
 
-    @cached_property
-    def variable_degrees(self) -> Int[np.ndarray, "n"]:
-        """Number of checks of every variable (all equal)."""
-        return np.full(self.n, self.degree)
-
-    def degree_histogram(self) -> dict[str, dict[int, int]]:
-        """How many checks and how many variables have which degree."""
-        sides = {"checks": self.check_degrees, "variables": self.variable_degrees}
-        return {side: dict(sorted(Counter(degrees.tolist()).items())) for side, degrees in sides.items()}
-
     def four_cycles(self) -> int:
         """Number of cycles of length four: pairs of checks that share s variables close s(s-1)/2 of them."""
         incidence = np.zeros((self.m, self.n), dtype=np.float32)
@@ -74,7 +63,7 @@ class TannerGraph:
         """Length of the shortest cycle, or None when there is no cycle."""
         by_check = np.argsort(self.checks.ravel(), kind="stable") // self.degree
         ends = np.concatenate([self.checks.ravel() + self.n, by_check]).astype(np.int64)
-        degrees = np.concatenate([self.variable_degrees, self.check_degrees])
+        degrees = np.concatenate([np.full(self.n, self.degree), self.check_degrees])
         starts = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
         from codedfl.codes import kernels  # numba is slow to import
 
@@ -88,34 +77,26 @@ def _check_sizes(n: int, m: int, degree: int) -> None:
         raise CodeError(f"Variable degree {degree} does not fit {m} checks: choose a degree between 1 and {m}.")
 
 
-def _capacities(n: int, m: int, degree: int, rng: np.random.Generator) -> Int[np.ndarray, "m"]:
-    """Check degrees that differ by at most one; which checks get the larger degree is random."""
-    capacity = np.full(m, n * degree // m, dtype=np.int64)
-    capacity[rng.permutation(m)[: n * degree % m]] += 1
-    return capacity
-
-
 def progressive_edge_growth(n: int, m: int, degree: int, *, seed: int) -> TannerGraph:
     """Grow edges one by one, each to a check as far as can be from its variable (Hu et al. 2005).
 
-    Among the farthest checks one of lowest degree is taken, ties at random. Check degrees differ by at most
-    one; they are all equal when m divides n * degree, at the price that the last few variables find little
-    room. The same arguments give the same graph.
+    Among the farthest checks one of lowest degree is taken, ties at random. Check degrees differ by at most one, and
+    are equal when m divides n * degree; the last few variables then have few checks to choose from.
     """
-    _check_sizes(n, m, degree)
-    rng = np.random.default_rng(seed)
-    capacity = _capacities(n, m, degree, rng)
     from codedfl.codes import kernels  # numba is slow to import
 
+    _check_sizes(n, m, degree)
+    rng = np.random.default_rng(seed)
+    capacity = np.full(m, n * degree // m, dtype=np.int64)
+    capacity[rng.permutation(m)[: n * degree % m]] += 1  # which checks get the larger degree is random
     edges = kernels.grow_edges(n, degree, capacity, rng.random((n, degree)))
     return TannerGraph(n, m, np.sort(edges, axis=1))
 
 
 def configuration_model(n: int, m: int, degree: int, *, seed: int) -> TannerGraph:
-    """A random graph of the same degrees without double edges.
+    """Draw a graph of these degrees without double edges, uniformly: the configuration model without its multigraphs.
 
-    A cyclic graph is shuffled by random edge exchanges; their stationary law is uniform over all graphs of
-    these degrees without double edges, which is the configuration model given that no double edge arises.
+    A cyclic graph is shuffled by random edge exchanges, whose stationary distribution this is.
     """
     from codedfl.codes import kernels  # numba is slow to import
 

@@ -1,7 +1,7 @@
 """Moderate-density parity-check codes over the reals, with a dense generator that hides its structure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, final
 
@@ -15,17 +15,11 @@ from codedfl.errors import CodeError
 
 Weights = Callable[[np.random.Generator, int], np.ndarray]
 
-
-def _uniform(rng: np.random.Generator, size: int) -> Float[np.ndarray, "size"]:
-    return np.asarray(rng.uniform(0.5, 1.5, size) * rng.choice([-1.0, 1.0], size))
-
-
-def _signs(rng: np.random.Generator, size: int) -> Float[np.ndarray, "size"]:
-    return rng.choice([-1.0, 1.0], size)
-
-
-WEIGHTS: dict[str, Weights] = {"uniform": _uniform, "signs": _signs}
-"""Named laws of the edge weights: a random sign times uniform(0.5, 1.5), or the sign alone."""
+WEIGHTS: dict[str, Weights] = {
+    "uniform": lambda rng, size: rng.uniform(0.5, 1.5, size) * rng.choice([-1.0, 1.0], size),
+    "signs": lambda rng, size: rng.choice([-1.0, 1.0], size),
+}
+"""Distributions of the edge weights: a random sign times uniform(0.5, 1.5), or the sign alone."""
 
 CONSTRUCTIONS = {"peg": progressive_edge_growth, "configuration": configuration_model}
 """Named constructions of the Tanner graph."""
@@ -60,6 +54,7 @@ class MdpcCode:
     H: scipy.sparse.csr_matrix
     G: Float[np.ndarray, "k n"]
     information: Int[np.ndarray, "k"]
+    _casts: dict[tuple[str, np.dtype[Any]], np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.G.shape[1] != self.H.shape[1] or self.G.shape[0] != self.n - self.H.shape[0]:
@@ -95,24 +90,19 @@ class MdpcCode:
 
     @classmethod
     def build(
-        cls,
-        n: int,
-        k: int,
-        degree: int,
-        *,
-        seed: int,
-        weights: str | Weights = "uniform",
-        construction: str = "peg",
+        cls, n: int, k: int, degree: int, *, seed: int, weights: str | Weights = "uniform", construction: str = "peg"
     ) -> "MdpcCode":
         """Draw a code; the same arguments give the same code, and no code is drawn from global state."""
         if not 0 < k < n:
             raise CodeError(f"A code of length {n} cannot have dimension {k}: choose k between 1 and {n - 1}.")
         if construction not in CONSTRUCTIONS:
             raise CodeError(f"Construction {construction!r} is unknown: use one of {', '.join(CONSTRUCTIONS)}.")
+        if not callable(weights) and weights not in WEIGHTS:
+            raise CodeError(f"Edge weights {weights!r} are unknown: use {', '.join(WEIGHTS)} or a function.")
         graph = CONSTRUCTIONS[construction](n, n - k, degree, seed=seed)
         # the graph consumes the seed itself; weights and scrambler come from a stream of their own
         rng = np.random.default_rng([seed, 1])
-        return cls.from_parity_check(_weighted(graph, _law(weights), rng), rng=rng)
+        return cls.from_parity_check(_weighted(graph, weights if callable(weights) else WEIGHTS[weights], rng), rng=rng)
 
     @classmethod
     def from_parity_check(cls, H: scipy.sparse.csr_matrix, *, rng: np.random.Generator) -> "MdpcCode":
@@ -133,7 +123,7 @@ class MdpcCode:
 
     @cached_property
     def parity(self) -> Int[np.ndarray, "m"]:
-        """Positions outside ``information``; the square part of H stands there."""
+        """Positions outside ``information``; these columns of H form an invertible square."""
         return np.setdiff1d(np.arange(self.n), self.information)
 
     @cached_property
@@ -147,10 +137,6 @@ class MdpcCode:
                 f"Column weights of H run from {degrees.min()} to {degrees.max()}: graphs need one variable degree."
             )
         return TannerGraph(self.n, self.m, columns.indices.reshape(self.n, -1))
-
-    @cached_property
-    def _casts(self) -> dict[tuple[str, np.dtype[Any]], np.ndarray]:
-        return {}
 
     def _cast(self, name: str, dtype: DTypeLike, make: Callable[[], np.ndarray]) -> np.ndarray:
         key = (name, np.dtype(dtype))
@@ -182,10 +168,9 @@ class MdpcCode:
 
     def report(self) -> CodeReport:
         """Degrees, cycles and condition numbers; takes dense decompositions of H."""
-        histogram = self.graph.degree_histogram()
+        degrees = np.unique(self.graph.check_degrees, return_counts=True)
         dense = self.H.toarray()
-        # S is orthogonal, so the singular values of G are those of [I|P]: sqrt(1 + s^2) over those of P = S^T
-        # G_J
+        # S is orthogonal, so the singular values of G are sqrt(1 + s^2) over the singular values s of P = S^T G_J
         P = np.zeros(self.k)
         values = scipy.linalg.svdvals(self.G[:, self.parity])
         P[: values.size] = values
@@ -195,8 +180,8 @@ class MdpcCode:
             k=self.k,
             girth=self.graph.girth(),
             four_cycles=self.graph.four_cycles(),
-            check_degrees=histogram["checks"],
-            variable_degrees=histogram["variables"],
+            check_degrees=dict(zip(*(part.tolist() for part in degrees), strict=True)),
+            variable_degrees={self.graph.degree: self.n},
             condition_square=_condition(dense[:, self.parity]),
             condition_parity=_condition(dense),
             condition_generator=float(np.sqrt((1 + P.max() ** 2) / (1 + P.min() ** 2))),
@@ -204,20 +189,11 @@ class MdpcCode:
         )
 
 
-def _law(weights: str | Weights) -> Weights:
-    if callable(weights):
-        return weights
-    if weights not in WEIGHTS:
-        raise CodeError(f"Edge weights {weights!r} are unknown: use {', '.join(WEIGHTS)} or a function.")
-    return WEIGHTS[weights]
-
-
 def _weighted(graph: TannerGraph, law: Weights, rng: np.random.Generator) -> scipy.sparse.csr_matrix:
     values = np.asarray(law(rng, graph.edges), dtype=np.float64)
     if values.shape != (graph.edges,) or not np.isfinite(values).all() or not values.all():
         raise CodeError(
-            f"The weight law must give {graph.edges} finite numbers other than 0: it gave shape "
-            f"{values.shape}, "
+            f"The weight law must give {graph.edges} finite numbers other than 0: it gave shape {values.shape}, "
             f"{np.count_nonzero(~np.isfinite(values))} not finite, {np.count_nonzero(values == 0)} zero."
         )
     columns = np.repeat(np.arange(graph.n), graph.degree)
@@ -225,10 +201,10 @@ def _weighted(graph: TannerGraph, law: Weights, rng: np.random.Generator) -> sci
 
 
 def _systematic(H: scipy.sparse.csr_matrix) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k m"]]:
-    """Information positions and P with [I|P] H^T = 0.
+    """Return information positions and P with [I|P] H^T = 0.
 
-    Pivoted QR keeps the square part well conditioned: at the paper's size a hundred times better than the
-    first columns that happen to be invertible, which is what bounds the entries of G.
+    Pivoted QR keeps the square part well conditioned, which bounds the entries of G: at the paper's size a hundred
+    times better than the first invertible columns.
     """
     m, n = H.shape
     if not 0 < m < n:

@@ -1,25 +1,11 @@
-"""Data: where it comes from, who holds which part of it, and the features made of it."""
+"""Data sets: sources and files, the partition among devices, and feature maps."""
 
 from codedfl.data.dataset import Dataset
-from codedfl.data.features import FEATURE_KINDS, FeatureMap
+from codedfl.data.features import FeatureMap
 from codedfl.data.files import load_file
 from codedfl.data.loading import load
-from codedfl.data.partition import PARTITION_KINDS, partition
-from codedfl.data.rows import Rows, load_rows
-from codedfl.data.sources.known import SOURCES, Source, fetch, load_named
+from codedfl.data.partition import partition
+from codedfl.data.rows import load_rows
+from codedfl.data.sources.known import SOURCES, fetch, load_named
 
-__all__ = [
-    "FEATURE_KINDS",
-    "PARTITION_KINDS",
-    "SOURCES",
-    "Dataset",
-    "FeatureMap",
-    "Rows",
-    "Source",
-    "fetch",
-    "load",
-    "load_file",
-    "load_named",
-    "load_rows",
-    "partition",
-]
+__all__ = ["SOURCES", "Dataset", "FeatureMap", "fetch", "load", "load_file", "load_named", "load_rows", "partition"]

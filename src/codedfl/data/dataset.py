@@ -1,7 +1,7 @@
-"""A data set that has been looked at: finite numbers, matching shapes, every class represented."""
+"""Checked data sets: finite numbers, matching shapes, training samples of every class."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -14,10 +14,10 @@ Kind = Literal["classification", "regression"]
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Training and test samples, checked once when the object is made.
+    """Training and test samples, checked at construction.
 
-    Labels of a classification are the integers 0 to ``classes`` - 1; the targets of a regression are
-    a matrix of one row a sample. ``class_names`` is empty for a regression.
+    Labels of a classification are the integers 0 to ``classes`` - 1; the targets of a regression are a matrix with one
+    row per sample, and its ``class_names`` are empty.
     """
 
     name: str
@@ -30,16 +30,14 @@ class Dataset:
 
     def __post_init__(self) -> None:
         _check_shapes(self.name, self.kind, vars(self))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, np.ndarray):
-                check_finite(self.name, field.name, value)
+        for field in ("x_train", "y_train", "x_test", "y_test"):
+            check_finite(self.name, field, getattr(self, field))
         if self.kind == "classification":
             _check_labels(self)
 
     @classmethod
     def create(cls, name: str, kind: str, class_names: tuple[str, ...] = (), **arrays: Any) -> "Dataset":
-        """Make a data set of arrays that nobody has looked at yet: ``x_train, y_train, x_test, y_test``."""
+        """Make a data set of unchecked ``x_train, y_train, x_test, y_test``."""
         _check_shapes(name, kind, arrays)
         return cls(name=name, kind=cast("Kind", kind), class_names=class_names, **arrays)
 
@@ -60,15 +58,14 @@ class Dataset:
 
     @property
     def inputs(self) -> int:
-        """Number of columns of the features before any embedding."""
+        """Number of raw input columns."""
         return int(self.x_train.shape[1])
 
     def targets(self, y: Int[np.ndarray, " n"] | Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n outputs"]:
-        """Return what a linear model learns: one-hot rows for labels, ``y`` itself for a regression."""
+        """Return the targets of a linear model: one-hot rows for labels, ``y`` itself for a regression."""
         if self.kind == "regression":
             return y
-        rows: Float[np.ndarray, "n outputs"] = np.eye(self.classes, dtype=self.x_train.dtype)[y]
-        return rows
+        return np.asarray(np.eye(self.classes, dtype=self.x_train.dtype)[y])
 
 
 def classification(
@@ -78,7 +75,7 @@ def classification(
     x_test: Shaped[np.ndarray, "..."],
     labels_test: Shaped[np.ndarray, "..."],
 ) -> Dataset:
-    """Make a classification of labels of any sortable type; classes are the sorted training labels."""
+    """Make a classification from labels of any sortable type; classes are the sorted training labels."""
     _check_raw_labels(name, labels_train, labels_test)
     known, y_train = np.unique(labels_train, return_inverse=True)
     unseen = np.setdiff1d(labels_test, known)
@@ -87,17 +84,9 @@ def classification(
             f"{name}: the test set holds {_some(unseen.tolist())}, which never occurs among the training"
             " labels; remove those test samples or add training samples of that class."
         )
-    y_test = np.searchsorted(known, labels_test).astype(np.int64)
-    names = tuple(str(value) for value in known.tolist())
-    return Dataset.create(
-        name,
-        "classification",
-        names,
-        x_train=x_train,
-        y_train=y_train.astype(np.int64),
-        x_test=x_test,
-        y_test=y_test,
-    )
+    names = tuple(map(str, known.tolist()))
+    y_train, y_test = y_train.astype(np.int64), np.searchsorted(known, labels_test).astype(np.int64)
+    return Dataset.create(name, "classification", names, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
 def regression(
@@ -119,10 +108,9 @@ def _check_raw_labels(
         if labels.ndim != 1:
             raise DataError(
                 f"{name}: the labels y_{part} have shape {labels.shape};"
-                " a classification needs one label a sample, in one dimension."
+                " a classification needs one label per sample, in one dimension."
             )
-        if labels.dtype.kind == "f":
-            check_finite(name, f"y_{part}", labels)
+        check_finite(name, f"y_{part}", labels)
     if (labels_train.dtype.kind in "US") != (labels_test.dtype.kind in "US"):
         raise DataError(
             f"{name}: training labels are {labels_train.dtype} but test labels are {labels_test.dtype};"
@@ -162,7 +150,7 @@ def _check_type(name: str, field: str, value: Any, rank: int, kind: str) -> None
         wanted = "numbers (float32 or float64)" if kind == "f" else "whole numbers (int64)"
         raise DataError(f"{name}: {field} holds {found}; give an array of {wanted}.")
     if value.ndim != rank:
-        wanted = "one row a sample and one column a feature" if rank == 2 else "one label a sample"
+        wanted = "one row per sample and one column per feature" if rank == 2 else "one label per sample"
         raise DataError(
             f"{name}: {field} has {value.ndim} dimensions (shape {value.shape}) where {rank} are needed: {wanted}."
         )
@@ -170,12 +158,9 @@ def _check_type(name: str, field: str, value: Any, rank: int, kind: str) -> None
 
 def check_finite(name: str, field: str, value: Shaped[np.ndarray, "..."]) -> None:
     """Refuse NaN and infinity."""
-    if value.dtype.kind != "f":
+    if value.dtype.kind != "f" or np.isfinite(value).all():
         return
-    finite = np.isfinite(value)
-    if finite.all():
-        return
-    broken = np.argwhere(~finite)
+    broken = np.argwhere(~np.isfinite(value))
     place = f"row {broken[0, 0]}" + (f", column {broken[0, 1]}" if value.ndim > 1 else "")
     raise DataError(
         f"{name}: {field} holds {len(broken)} missing or infinite values, the first in {place}"

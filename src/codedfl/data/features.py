@@ -1,4 +1,4 @@
-"""Random Fourier features of the RBF kernel, the same for every device that shares the seed."""
+"""Random Fourier features of the RBF kernel, equal on all devices that share the seed."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,9 +9,7 @@ from jaxtyping import Float
 
 from codedfl.errors import DataError, ScenarioError
 
-FEATURE_KINDS = ("rbf", "none")
-
-# a block of this size still lies in the last-level cache when the cosine follows the matrix product
+# a block of this size is still in the last-level cache when the cosine follows the matrix product
 BLOCK_BYTES = 24 << 20
 
 
@@ -19,8 +17,8 @@ BLOCK_BYTES = 24 << 20
 class FeatureMap:
     """Maps p inputs to ``dimension`` features: sqrt(2/d) cos(x W + b), or x itself for the kind none.
 
-    W and b are those of scikit-learn's ``RBFSampler`` of the same gamma and seed. They are held in
-    turns (divided by 2 pi) for float32, where a compiled kernel takes the cosine.
+    W and b are those of scikit-learn's ``RBFSampler`` of the same gamma and seed. For float32 they are stored in
+    turns (divided by 2 pi), because a compiled kernel computes the cosine.
     """
 
     kind: str
@@ -41,58 +39,47 @@ class FeatureMap:
         seed: int = 0,
         dtype: str | type[Any] | np.dtype[Any] = "float32",
     ) -> "FeatureMap":
-        """Draw the map; the kind none keeps ``inputs`` columns and needs no other argument."""
+        """Draw the map; the kind none keeps the inputs and ignores the other arguments."""
         number = np.dtype(dtype)
         if number not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise ScenarioError(f"features cannot be computed in {number}; choose float32 or float64.")
         if inputs < 1:
             raise ScenarioError(f"a feature map needs at least one input column, not {inputs}.")
         if kind == "none":
-            empty = np.empty((0, 0), number)
-            return cls("none", inputs, inputs, number, empty, empty[0:0].reshape(0))
+            return cls("none", inputs, inputs, number, np.empty((0, 0), number), np.empty(0, number))
         if kind != "rbf":
-            raise ScenarioError(f"there is no feature kind {kind!r}; choose one of {', '.join(FEATURE_KINDS)}.")
+            raise ScenarioError(f"there is no feature kind {kind!r}; choose one of rbf, none.")
         _check(dimension, gamma, seed)
-        weights, offset = _draw(inputs, dimension, gamma, seed)
+        from sklearn.kernel_approximation import RBFSampler  # slow to import
+
+        drawn = RBFSampler(gamma=gamma, n_components=dimension, random_state=seed).fit(np.zeros((1, inputs)))
         unit = 2 * math.pi if number == np.float32 else 1.0
-        return cls("rbf", inputs, dimension, number, (weights / unit).astype(number), (offset / unit).astype(number))
+        weights, offset = (drawn.random_weights_ / unit).astype(number), (drawn.random_offset_ / unit).astype(number)
+        return cls("rbf", inputs, dimension, number, weights, offset)
 
     def transform(self, x: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m d"]:
         """Return the features of each row, C-contiguous; the kind none may return ``x`` itself."""
         if x.shape[1] != self.inputs:
             raise DataError(
-                f"the feature map was made for {self.inputs} columns but got {x.shape[1]};"
-                " use the data it was made for or make another map."
+                f"the feature map expects {self.inputs} columns but got {x.shape[1]}; use the data it was made for."
             )
         if self.kind == "none":
             return np.ascontiguousarray(x, dtype=self.dtype)
+        if self.dtype == np.float32:
+            from codedfl.data.kernels import cosine_of_turns  # the compiler is slow to import
+        scale = math.sqrt(2 / self.dimension)
         out = np.empty((len(x), self.dimension), self.dtype)
         rows = max(1, BLOCK_BYTES // (self.dimension * self.dtype.itemsize))
         blocks = max(1, math.ceil(len(x) / rows))
         for source, block in zip(np.array_split(x, blocks), np.array_split(out, blocks), strict=True):
             np.matmul(source.astype(self.dtype, copy=False), self.weights, out=block)
-            self._finish(block)
+            if self.dtype == np.float32:
+                cosine_of_turns(block, self.offset, np.float32(scale))
+            else:
+                block += self.offset
+                np.cos(block, out=block)
+                block *= scale
         return out
-
-    def _finish(self, block: Float[np.ndarray, "n d"]) -> None:
-        scale = math.sqrt(2 / self.dimension)
-        if self.dtype == np.float32:
-            from codedfl.data.kernels import cosine_of_turns  # the compiler is slow to import
-
-            cosine_of_turns(block, self.offset, np.float32(scale))
-            return
-        block += self.offset
-        np.cos(block, out=block)
-        block *= scale
-
-
-def _draw(
-    inputs: int, dimension: int, gamma: float | int, seed: int
-) -> tuple[Float[np.ndarray, "p d"], Float[np.ndarray, " d"]]:
-    from sklearn.kernel_approximation import RBFSampler  # slow to import
-
-    sampler = RBFSampler(gamma=gamma, n_components=dimension, random_state=seed).fit(np.zeros((1, inputs)))
-    return sampler.random_weights_, sampler.random_offset_
 
 
 def _check(dimension: int, gamma: float | int, seed: int) -> None:

@@ -1,8 +1,7 @@
-"""The user's own features: .npz, .parquet and .csv files."""
+"""The user's own data: .npz, .parquet and .csv files."""
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,6 @@ FILE_ENDINGS = (".npz", ".parquet", ".csv")
 LARGEST_CLASS_COUNT = 100
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a file holds: training samples, and test samples where it separates them."""
-
-    train: Part
-    test: Part | None
-
-
 def load_file(
     path: str | Path,
     *,
@@ -35,42 +26,45 @@ def load_file(
     seed: int = 0,
     dtype: str = "float32",
 ) -> Dataset:
-    """Load features and targets of the user's own.
+    """Load the user's own features and targets.
 
-    A ``.npz`` holds ``x_train, y_train, x_test, y_test``, or ``x`` and ``y``; a table (``.parquet``,
-    ``.csv``) holds the column ``target`` (by default the last; several, separated by commas, for a
-    regression) and numeric features. Without separate test samples a fraction of each class is drawn
-    for testing. ``auto`` takes whole numbers, text and truth values of at most 100 kinds for classes.
+    A ``.npz`` holds ``x_train, y_train, x_test, y_test``, or ``x`` and ``y``; a table (``.parquet``, ``.csv``) holds
+    the column ``target`` (by default the last; several, separated by commas, for a regression) and numeric features.
+    Without separate test samples a fraction of each class is drawn for testing. ``auto`` means a classification where
+    the target holds at most 100 different whole numbers, texts or truth values.
     """
     if kind not in ("auto", "classification", "regression"):
         raise ScenarioError(f"the kind {kind!r} is unknown; choose auto, classification or regression.")
     if dtype not in ("float32", "float64"):
         raise ScenarioError(f"features cannot be kept as {dtype!r}; choose float32 or float64.")
-    parts = read_parts(Path(path), target)
     name = Path(path).stem
+    train, test = read_parts(Path(path), target)
     if test_path is not None:
-        if parts.test is not None:
+        if test is not None:
             raise ScenarioError(
-                f"{path} already holds test samples, so the test file {test_path} is one too many;"
-                " give only one of them."
+                f"{path} already holds test samples, so the test file {test_path} is one too many; give only one."
             )
-        parts = Parts(parts.train, _test_part(Path(test_path), target, parts.train))
-    chosen = kind_of(name, parts.train.y) if kind == "auto" else kind
-    train, test = parts.train, parts.test
+        test = _test_part(Path(test_path), target, train)
+    chosen = kind_of(name, train.y) if kind == "auto" else kind
     if test is None:
         check_finite(name, "features", train.x)  # before the split, so that the row is that of the file
         train, test = _split(train, chosen, test_fraction, seed)
-    return _assemble(name, chosen, train, test, dtype)
+    x_train, x_test = numbers(train.x, dtype), numbers(test.x, dtype)
+    if chosen == "classification":
+        return classification(name, x_train, train.y, x_test, test.y)
+    for y in (train.y, test.y):
+        check_numeric_target(name, y)
+    return regression(name, x_train, numbers(train.y, dtype), x_test, numbers(test.y, dtype))
 
 
-def read_parts(path: Path, target: str | None) -> Parts:
-    """Read a file as it is."""
+def read_parts(path: Path, target: str | None) -> tuple[Part, Part | None]:
+    """Read the training samples of a file, and the test samples where it separates them."""
     if path.suffix.lower() not in FILE_ENDINGS:
         raise DataError(f"{path} has the ending {path.suffix!r}; give a file that ends in {', '.join(FILE_ENDINGS)}.")
     if not path.is_file():
         raise DataError(f"there is no file {path}; check the path.")
     if path.suffix.lower() != ".npz":
-        return Parts(read_table(path, target), None)
+        return read_table(path, target), None
     if target is not None:
         raise ScenarioError(
             f"the target {target!r} names a column of a table, but {path} is a .npz whose targets are y;"
@@ -79,21 +73,21 @@ def read_parts(path: Path, target: str | None) -> Parts:
     return _read_npz(path)
 
 
-def _read_npz(path: Path) -> Parts:
+def _read_npz(path: Path) -> tuple[Part, Part | None]:
     try:
-        # np.load would also take a lone array or a pickle under this name; only an archive is meant
+        # np.load would also accept a single array or a pickle
         with zipfile.ZipFile(path):
             pass
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
-        # numpy says "Object arrays cannot be loaded": they would run code of the file's author
+        # NumPy refuses object arrays, which could execute code of the file's author
         cause = "it holds objects instead of numbers" if "bject array" in str(error) else str(error)
         raise DataError(f"{path} cannot be read as .npz ({cause}); save plain numeric arrays.") from error
     if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-        return Parts(_part(arrays, path, "x_train", "y_train"), _part(arrays, path, "x_test", "y_test"))
+        return _part(arrays, path, "x_train", "y_train"), _part(arrays, path, "x_test", "y_test")
     if {"x", "y"} <= arrays.keys():
-        return Parts(_part(arrays, path, "x", "y"), None)
+        return _part(arrays, path, "x", "y"), None
     raise DataError(
         f"{path} holds the arrays {', '.join(arrays) or 'none'};"
         " it must hold x_train, y_train, x_test and y_test, or x and y."
@@ -114,22 +108,21 @@ def _part(arrays: Mapping[str, Shaped[np.ndarray, "..."]], path: Path, x_name: s
 
 
 def _test_part(path: Path, target: str | None, train: Part) -> Part:
-    parts = read_parts(path, target)
-    if parts.test is not None:
+    test, surplus = read_parts(path, target)
+    if surplus is not None:
         raise DataError(f"the test file {path} holds a training part of its own; save only x and y in it.")
-    if train.columns != parts.train.columns and train.columns and parts.train.columns:
-        odd = sorted(set(train.columns) ^ set(parts.train.columns)) or ["their order"]
+    if train.columns != test.columns and train.columns and test.columns:
+        odd = sorted(set(train.columns) ^ set(test.columns)) or ["their order"]
         raise DataError(
             f"the test file {path} has other feature columns than the training file (they differ in"
             f" {', '.join(odd[:5])}); give both the same columns in the same order."
         )
-    return parts.train
+    return test
 
 
 def kind_of(name: str, y: Shaped[np.ndarray, "..."]) -> str:
-    """Tell by the targets what is to be learned."""
-    few = y.ndim == 1 and y.dtype.kind in "biuUS" and len(np.unique(y)) <= LARGEST_CLASS_COUNT
-    if few:
+    """Return classification or regression, by the type of the targets."""
+    if y.ndim == 1 and y.dtype.kind in "biuUS" and len(np.unique(y)) <= LARGEST_CLASS_COUNT:
         return "classification"
     if y.dtype.kind in "US":
         raise DataError(
@@ -140,7 +133,7 @@ def kind_of(name: str, y: Shaped[np.ndarray, "..."]) -> str:
 
 
 def _split(part: Part, kind: str, fraction: float | int, seed: int) -> tuple[Part, Part]:
-    """Draw the test samples, from each class the same fraction, so that no class leaves the training set."""
+    """Draw the test samples, the same fraction of each class, so that the training set keeps every class."""
     if not 0 < fraction < 1:
         raise ScenarioError(f"test_fraction is {fraction}; it must lie between 0 and 1.")
     if seed < 0:
@@ -160,21 +153,17 @@ def _split(part: Part, kind: str, fraction: float | int, seed: int) -> tuple[Par
     return part.rows(~test), part.rows(test)
 
 
-def _assemble(name: str, kind: str, train: Part, test: Part, dtype: str) -> Dataset:
-    x_train, x_test = numbers(train.x, dtype), numbers(test.x, dtype)
-    if kind == "classification":
-        return classification(name, x_train, train.y, x_test, test.y)
-    for y in (train.y, test.y):
-        if y.dtype.kind in "US":
-            raise DataError(
-                f"{name}: the target is text ({y.reshape(-1)[0]!r} for one), but a regression needs numbers;"
-                " name another target or ask for a classification."
-            )
-    return regression(name, x_train, numbers(train.y, dtype), x_test, numbers(test.y, dtype))
+def check_numeric_target(name: str, y: Shaped[np.ndarray, "..."]) -> None:
+    """Refuse text as target of a regression."""
+    if y.dtype.kind in "US":
+        raise DataError(
+            f"{name}: the target is text ({y.reshape(-1)[0]!r} for one), but a regression needs numbers;"
+            " name another target or ask for a classification."
+        )
 
 
 def numbers(values: Shaped[np.ndarray, "..."], dtype: str) -> Any:
-    """Return values in the precision of a scenario."""
-    # what overflows float32 becomes infinite here and is refused, with its place, by the data set's check
+    """Return contiguous values in the precision of a scenario."""
+    # values that overflow float32 become infinite, and check_finite refuses them with their position
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values, dtype=dtype)

@@ -1,17 +1,13 @@
-"""The cosine of the random Fourier features, compiled: numpy's takes a quarter of the matrix product."""
+"""Compiled cosine of the random Fourier features; NumPy's costs a quarter of the matrix product."""
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 # sin(2 pi u) = u P(u^2) for |u| <= 1/4, largest error 3.4e-9 (a minimax fit), far below float32 rounding
-C0 = np.float32(6.28318516)
-C1 = np.float32(-41.34165503)
-C2 = np.float32(81.60100407)
-C3 = np.float32(-76.54978227)
-C4 = np.float32(39.53670589)
-HALF = np.float32(0.5)
-QUARTER = np.float32(0.25)
+C0, C1, C2 = np.float32(6.28318516), np.float32(-41.34165503), np.float32(81.60100407)
+C3, C4 = np.float32(-76.54978227), np.float32(39.53670589)
+HALF, QUARTER = np.float32(0.5), np.float32(0.25)
 
 
 @numba.njit(cache=True, nogil=True, fastmath={"contract"})

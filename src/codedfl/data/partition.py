@@ -1,4 +1,4 @@
-"""Who holds which training sample: every sample goes to exactly one device."""
+"""Partition of the training samples among devices: each sample goes to exactly one."""
 
 import math
 from collections.abc import Sequence
@@ -9,10 +9,9 @@ from jaxtyping import Float, Int, Shaped
 from codedfl.errors import DataError, ScenarioError
 
 PARTITION_KINDS = ("iid", "shards", "dirichlet", "sizes")
+DIRICHLET_TRIES = 100
 Labels = Shaped[np.ndarray, "m ..."]
 Indices = Int[np.ndarray, " _"]
-
-DIRICHLET_TRIES = 100
 
 
 def partition(
@@ -26,18 +25,23 @@ def partition(
     alpha: float | int = 1.0,
     sizes: Sequence[float | int] | None = None,
 ) -> tuple[Indices, ...]:
-    """Deal ``samples`` training samples to ``devices`` devices; the seed decides everything.
+    """Return the indices of the training samples of each device.
 
     - ``iid``: at random, sizes equal up to one;
-    - ``shards``: sorted by label (by the first target of a regression) and cut into
-      ``shards_per_device`` equal runs a device; one run a device stays in order, more are dealt at random;
+    - ``shards``: sorted by label (by the first target of a regression) and cut into ``shards_per_device`` equal shards
+      per device; a single shard per device is assigned in order, several at random;
     - ``dirichlet``: the samples of each class in proportions drawn from Dirichlet(``alpha``);
-    - ``sizes``: at random, in proportion to the weights ``sizes``, one a device.
+    - ``sizes``: at random, in proportion to the weights ``sizes``, one per device.
 
-    Law: the parts are disjoint, none is empty, and together they are 0 to ``samples`` - 1. The indices
-    of a device are shuffled, so that a slice of them is a fair mini-batch of that device.
+    The parts are disjoint, none is empty, and their union is 0 to ``samples`` - 1. The indices of a device are
+    shuffled, so that any slice of them is a random mini-batch.
     """
-    _check(labels, samples, devices)
+    if devices < 1:
+        raise ScenarioError(f"the number of devices is {devices}; it must be at least 1.")
+    if devices > samples:
+        raise DataError(f"{samples} samples cannot be dealt to {devices} devices; lower the number of devices.")
+    if labels is not None and len(labels) != samples:
+        raise DataError(f"{len(labels)} labels were given for {samples} samples; give one per sample.")
     if seed < 0:
         raise ScenarioError(f"the partition seed is {seed}; it must not be negative.")
     generator = np.random.default_rng(seed)
@@ -70,7 +74,7 @@ def _shards(
         )
     order = np.argsort(labels.reshape(len(labels), -1)[:, 0], kind="stable")
     shards = np.array_split(order, count)
-    # one shard a device is the plain label-sorted split, where device i has the i-th run
+    # one shard per device is the label-sorted split: device i has the i-th shard
     dealt = np.arange(count) if shards_per_device == 1 else generator.permutation(count)
     return [np.concatenate([shards[i] for i in own]) for own in dealt.reshape(devices, -1)]
 
@@ -99,7 +103,7 @@ def _dirichlet_draw(
     for label in np.unique(labels):
         of_class = generator.permutation(np.flatnonzero(labels == label))
         shares = generator.dirichlet(np.full(devices, alpha))
-        # a tiny alpha can underflow to 0/0: that draw gives everything to the last device and is redrawn
+        # a tiny alpha can underflow to 0/0: the last device gets everything, and the draw is repeated
         cuts = np.nan_to_num(np.cumsum(shares)[:-1]) * len(of_class)
         for own, piece in zip(parts, np.split(of_class, np.round(cuts).astype(np.int64)), strict=True):
             own.append(piece)
@@ -107,7 +111,7 @@ def _dirichlet_draw(
 
 
 def _counts(samples: int, devices: int, sizes: Sequence[float | int] | None) -> Int[np.ndarray, " devices"]:
-    """Apportion by largest remainder, which keeps every count within one of its exact share."""
+    """Return sizes by the largest-remainder method: each is within one of its exact share."""
     if sizes is None or len(sizes) != devices:
         given = "none" if sizes is None else len(sizes)
         raise ScenarioError(
@@ -126,12 +130,3 @@ def _counts(samples: int, devices: int, sizes: Sequence[float | int] | None) -> 
             f" {sizes[int(np.argmin(counts))]}; raise that weight or lower the others."
         )
     return counts
-
-
-def _check(labels: Labels | None, samples: int, devices: int) -> None:
-    if devices < 1:
-        raise ScenarioError(f"the number of devices is {devices}; it must be at least 1.")
-    if devices > samples:
-        raise DataError(f"{samples} samples cannot be dealt to {devices} devices; lower the number of devices.")
-    if labels is not None and len(labels) != samples:
-        raise DataError(f"{len(labels)} labels were given for {samples} samples; give one a sample.")

@@ -1,4 +1,4 @@
-"""A file of one party alone: all its rows, and the classes that all parties have agreed on."""
+"""The rows of one site, with the classes that all sites have agreed on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from codedfl.data.dataset import check_finite
-from codedfl.data.files import kind_of, numbers, read_parts
+from codedfl.data.files import check_numeric_target, kind_of, numbers, read_parts
 from codedfl.errors import DataError
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Features and labels (numbers of ``classes``) or targets."""
+    """Features, and labels (indices into ``classes``) or targets."""
 
     x: Float[np.ndarray, "m p"]
     y: Shaped[np.ndarray, "m ..."]
@@ -25,7 +25,7 @@ class Rows:
 
     @property
     def targets(self) -> Float[np.ndarray, "m c"]:
-        """What a linear model learns: one-hot rows for labels, else the targets themselves."""
+        """The targets of a linear model: one-hot rows for labels, else the targets themselves."""
         return self.y if self.kind == "regression" else np.eye(len(self.classes), dtype=self.x.dtype)[self.y]
 
 
@@ -34,18 +34,19 @@ def load_rows(
 ) -> Rows:
     """Load all rows of a file (the training part, where it has two).
 
-    Without ``classes`` they are the labels of this file, which must then hold all classes that any party has.
+    Without ``classes`` the labels of this file are the classes, so it must hold every class of every site.
     """
-    part, name = read_parts(path, target).train, path.stem
+    part, name = read_parts(path, target)[0], path.stem
     chosen = kind_of(name, part.y) if kind == "auto" else kind
     x = numbers(part.x, dtype)
     if x.ndim != 2 or x.size == 0:
-        raise DataError(f"{name}: the features have shape {x.shape}; give one row a sample and one column a feature.")
+        raise DataError(
+            f"{name}: the features have shape {x.shape}; give one row per sample and one column per feature."
+        )
     check_finite(name, "features", x)
     if chosen == "classification":
         return Rows(x, *_labels(name, part.y, tuple(classes)))
-    if part.y.dtype.kind in "US":
-        raise DataError(f"{name}: the target is text, but a regression needs numbers; name another target.")
+    check_numeric_target(name, part.y)
     y = numbers(part.y, dtype)
     check_finite(name, "targets", y)
     return Rows(x, y[:, None] if y.ndim == 1 else y, "regression", ())
@@ -55,7 +56,7 @@ def _labels(
     name: str, labels: Shaped[np.ndarray, "..."], classes: tuple[str, ...]
 ) -> tuple[Shaped[np.ndarray, "m"], str, tuple[str, ...]]:
     if labels.ndim != 1:
-        raise DataError(f"{name}: the labels have shape {labels.shape}; give one label a sample, in one dimension.")
+        raise DataError(f"{name}: the labels have shape {labels.shape}; give one label per sample, in one dimension.")
     known, found = np.unique(labels, return_inverse=True)
     own = [str(value) for value in known.tolist()]
     agreed = list(classes) or own

@@ -1,4 +1,4 @@
-"""Tables of .parquet and .csv files, taken apart into features and targets."""
+"""Features and targets of .parquet and .csv tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,19 +13,19 @@ from codedfl.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Features and targets of the same samples; ``columns`` names the features of a table."""
+    """Features and targets of samples; ``columns`` names the features of a table."""
 
     x: Shaped[np.ndarray, "..."]
     y: Shaped[np.ndarray, "..."]
     columns: tuple[str, ...] = ()
 
     def rows(self, chosen: Bool[np.ndarray, " m"]) -> "Part":
-        """Return the chosen samples."""
+        """Return a subset of the samples."""
         return Part(self.x[chosen], self.y[chosen], self.columns)
 
 
 def read_table(path: Path, target: str | None) -> Part:
-    """Read a table and separate the target column or columns from the numeric features."""
+    """Read a table and separate the target columns from the numeric features."""
     table = _open(path)
     names = list(table.column_names)
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -41,9 +41,7 @@ def read_table(path: Path, target: str | None) -> Part:
             f"{path}: {len(text)} feature columns are not numeric, the first is {text[0]};"
             " encode them as numbers or remove them."
         )
-    x = np.empty((table.num_rows, len(features)))
-    for j, name in enumerate(features):
-        x[:, j] = _column(table, name)
+    x = np.stack([_column(table, name) for name in features], axis=1)
     return Part(x, _target_values(path, table, targets), tuple(features))
 
 
@@ -61,16 +59,14 @@ def _open(path: Path) -> Any:
         cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")  # one sentence, without advice
         raise DataError(f"{path} cannot be read as {path.suffix.lower()} ({cause}); save it again.") from error
     if not table.num_columns or not table.num_rows:
-        raise DataError(
-            f"{path} holds {table.num_rows} rows and {table.num_columns} columns; give a table with samples."
-        )
+        raise DataError(f"{path} has {table.num_rows} rows and {table.num_columns} columns; give a table with samples.")
     return table
 
 
 def _targets(path: Path, names: Sequence[str], target: str | None) -> list[str]:
     if target is None:
         return [names[-1]]
-    # a column whose own name has a comma is meant before a list is
+    # a column whose name contains a comma has priority over a list of columns
     asked = [target] if target in names else [name.strip() for name in target.split(",")]
     for name in asked:
         if name not in names:
@@ -82,13 +78,12 @@ def _targets(path: Path, names: Sequence[str], target: str | None) -> list[str]:
 def _numeric(table: Any, name: str) -> bool:
     from pyarrow import types
 
-    kind = table.schema.field(name).type
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    return any(test(kind) for test in tests)
+    return any(test(table.schema.field(name).type) for test in tests)
 
 
 def _column(table: Any, name: str) -> Shaped[np.ndarray, " m"]:
-    """Return a column as float64; a missing value becomes NaN, which is refused, with its place, later."""
+    """Return a column as float64; missing values become NaN, which check_finite refuses with their position."""
     import pyarrow
 
     column = table.column(name)

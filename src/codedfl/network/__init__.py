@@ -1,7 +1,7 @@
 """Delays of devices and links, and virtual time."""
 
 from codedfl.network.clock import Clock, Draws, Step
-from codedfl.network.costs import RoundCosts, StageCosts, TransferCosts
+from codedfl.network.costs import RoundCosts, TransferCosts
 from codedfl.network.delays import Chance, DelayModel, TransferChance
 from codedfl.network.load_allocation import Allocation, ReplyChances, allocate
 
@@ -13,7 +13,6 @@ __all__ = [
     "Draws",
     "ReplyChances",
     "RoundCosts",
-    "StageCosts",
     "Step",
     "TransferChance",
     "TransferCosts",

@@ -34,7 +34,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class StageTimes:
     """A stage in seconds after it began: by device, until when it prepares, takes and works; by parcel, its way."""
 
     granted: Float[np.ndarray, "draws n"]
@@ -85,11 +85,8 @@ class Draws:
 
     def replies(self, epoch: int, question: int, costs: RoundCosts) -> Float[np.ndarray, "draws asked"]:
         """Return when each asked device's reply arrives, counted from the question."""
-        make = partial(self._replies, epoch, question, costs)
+        make = lambda: self.delays.reply_seconds(costs, self.chance(epoch, question))  # noqa: E731
         return self._kept(epoch, (question, costs), make)
-
-    def _replies(self, epoch: int, question: int, costs: RoundCosts) -> Float[np.ndarray, "draws asked"]:
-        return self.delays.reply_seconds(costs, self.chance(epoch, question))
 
     def _kept(self, epoch: int, key: object, make: Callable[[], Kept]) -> Kept:
         """Return what is made for an epoch; courses that meet the same delays share it."""
@@ -105,7 +102,7 @@ class Draws:
         *transfers: Sequence[TransferCosts],
         parallel: bool,
         rows: Int[np.ndarray, "rows"] | slice = slice(None),
-    ) -> Layout:
+    ) -> StageTimes:
         """Lay out the hand-overs after an epoch, given those of each draw (in these ``rows``)."""
         costs = StageCosts.create(*transfers)
         draw = partial(self.delays.handover_chance, self._seed, epoch, self._first, self.count)
@@ -116,7 +113,7 @@ class Draws:
         way = self.delays.send_seconds(tries * costs.parcel_bits, rate)
         return lay_out(self.delays, costs, chance, way, way, rows=rows, parallel=parallel)
 
-    def stage(self, stage: int, transfers: Sequence[TransferCosts]) -> Layout:
+    def stage(self, stage: int, transfers: Sequence[TransferCosts]) -> StageTimes:
         """Lay out a stage of the set-up or of repairs."""
         costs = StageCosts.create(transfers)
         (sender,), (recipient,), (relayed,) = costs.sender, costs.recipient, costs.relayed.astype(bool)
@@ -139,7 +136,7 @@ def lay_out(
     *,
     rows: Int[np.ndarray, "rows"] | slice = slice(None),
     parallel: bool = False,
-) -> Layout:
+) -> StageTimes:
     """Lay out a stage, given how long each parcel is on its way to its recipient, or up and ``down`` by the server.
 
     ``rows`` of the chance are used. With ``parallel`` reception nobody waits for a recipient that takes other parcels.
@@ -167,7 +164,7 @@ def lay_out(
     taken = taking[:, :n]
     absorbed = taken + work
     seconds = np.maximum(absorbed, sending[:, :n]).max(axis=1, initial=0.0)
-    return Layout(granted, prepared, begins, ends, taken, absorbed, seconds)
+    return StageTimes(granted, prepared, begins, ends, taken, absorbed, seconds)
 
 
 def _sums(
@@ -282,6 +279,6 @@ class Clock:
     ) -> None:
         """Let the hand-overs after an epoch pass, given those of each draw (in these ``rows``)."""
         if any(transfers):
-            layout = self._draws.handovers(epoch, *transfers, parallel=parallel, rows=rows)
+            times = self._draws.handovers(epoch, *transfers, parallel=parallel, rows=rows)
             self.now = self.now.copy()
-            self.now[rows] += layout.seconds
+            self.now[rows] += times.seconds

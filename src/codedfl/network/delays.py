@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from codedfl.network.costs import RoundCosts
-from codedfl.scenario import DeviceGroup, Fleet, Links
+from codedfl.scenario import Fleet, Links
 
 # Streams of random numbers of an epoch: the first question, hand-overs, further questions. Stages use those of epoch 0.
 _HANDOVERS = 3
@@ -60,12 +60,11 @@ class DelayModel:
     @classmethod
     def create(cls, fleet: Fleet, links: Links) -> "DelayModel":
         """Spread the groups of a fleet into vectors; where a group leaves a value open, the links give it."""
-
-        def vector(name: str) -> Float[np.ndarray, "n"]:
-            return np.repeat([_value(group, links, name) for group in fleet.devices], [g.count for g in fleet.devices])
-
-        names = ("mac_rate", "setup_ratio", "setup_seconds", "down_rate", "up_rate", "d2d_rate", "loss")
-        vectors = {name: vector(name) for name in names}
+        counts, vectors = [group.count for group in fleet.devices], {}
+        for name in ("mac_rate", "setup_ratio", "setup_seconds", "down_rate", "up_rate", "d2d_rate", "loss"):
+            own = [getattr(group, name) for group in fleet.devices]
+            values = [getattr(links, name) if value is None else value for value in own]
+            vectors[name] = np.repeat(np.array(values, np.float64), counts)
         return cls(**vectors, overhead=links.overhead, server_mac_rate=fleet.server_mac_rate)
 
     @property
@@ -158,8 +157,3 @@ def _tries(uniform: Float[np.ndarray, "draws n"], loss: Float[np.ndarray, "n"]) 
     # inversion of P(tries > k) = loss^k; log(0) = -inf rightly gives a single try on a link without loss
     with np.errstate(divide="ignore"):
         return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(loss)))
-
-
-def _value(group: DeviceGroup, links: Links, name: str) -> float:
-    own = getattr(group, name)
-    return float(own if own is not None else getattr(links, name))

@@ -1,4 +1,4 @@
-"""How many data points each device should work on, and until when the server waits (load allocation).
+"""Load allocation: how many data points each device works on, and until when the server waits.
 
 A device with l points replies after K_d T_d + K_u T_u + l a + Exp(mean mu(l)) seconds: K_d, K_u geometric tries of T_d
 and T_u seconds each, a seconds a point, and setup time of mean mu(l) = ratio * l a + seconds (``DelayModel``). So
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from codedfl.network.delays import DelayModel
 
@@ -37,7 +37,7 @@ _HAIR = 2.0**-30
 @final
 @dataclass(frozen=True, eq=False)
 class ReplyChances:
-    """When devices reply, as vectors with one entry a device, in seconds."""
+    """When devices reply, in seconds, as vectors with one entry for each device."""
 
     point_seconds: Float[np.ndarray, "n"]
     setup_ratio: Float[np.ndarray, "n"]
@@ -48,7 +48,7 @@ class ReplyChances:
 
     @classmethod
     def create(cls, delays: DelayModel, *, point_macs: int, down_bits: int, up_bits: int) -> "ReplyChances":
-        """Say what a data point and the two messages take."""
+        """Compute how long a data point and the two messages take."""
         each = np.ones(delays.devices, dtype=np.int64)
         return cls(
             point_macs / delays.mac_rate,
@@ -131,11 +131,7 @@ def _by_up_tries(
         falling = _series(log_ratio, tries) * np.exp(-(left - one_try) / mean)
         set_up = np.where(mean > 0, np.where(log_ratio > 0, rising, falling), 0.0)
         chance = 1 - loss**tries - (1 - loss) * set_up
-    return np.asarray(np.where(_fits(left, tries), chance, 0.0))
-
-
-def _fits(left: Float[np.ndarray, "m tries"], tries: Float[np.ndarray, "m tries"]) -> Bool[np.ndarray, "m tries"]:
-    return np.asarray((left >= 0) & (tries >= 1))
+    return np.asarray(np.where((left >= 0) & (tries >= 1), chance, 0.0))
 
 
 def _series(log_ratio: Float[np.ndarray, "m 1"], terms: Float[np.ndarray, "m tries"]) -> Float[np.ndarray, "m tries"]:
@@ -152,11 +148,6 @@ class Allocation:
     deadline: float
     loads: Int[np.ndarray, "n"]
     chances: Float[np.ndarray, "n"]
-
-    @property
-    def expected(self) -> float:
-        """Data points whose gradients are expected by the deadline."""
-        return float(self.loads @ self.chances)
 
 
 def allocate(chances: ReplyChances, points: Int[np.ndarray, "n"], parity_rows: int) -> Allocation:

@@ -13,12 +13,12 @@ from codedfl.report.pages import seconds_text, table_markdown
 from codedfl.runs import load, target_name
 from codedfl.scenario import Scenario
 from codedfl.storage import write_text
+from codedfl.studies.tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Row = Mapping[str, Any]
 _VERDICTS = {"holds": ("#0072B2", "o"), "not encrypted": ("#E69F00", "s"), "broken": ("#D55E00", "X")}
 _OTHER_VERDICTS = (("#009E73", "D"), ("#CC79A7", "^"), ("#56B4E9", "v"), ("#000000", "P"))
 """Colours and marks of a scheme's secrecy; either tells verdicts apart."""
@@ -30,10 +30,8 @@ def draw_accuracies(scenario: Scenario, rows: Sequence[Row], out: Path, progress
     """Draw accuracy against time into ``compare.png`` and ``.svg``, from the runs below ``out``."""
     shown = [row for row in rows if row["refused"] is None]
     curves = {row["scheme"]: [load(out / "runs" / f"{row['scheme']}-{row['scenario_id']}")] for row in shown}
-    targets, metric = scenario.training.targets, shown[0]["metric"]
-    save_if_possible(
-        lambda: accuracy_against_time(curves, targets=targets, metric=metric), out / "compare.png", progress
-    )
+    goals, metric = scenario.training.targets, shown[0]["metric"]
+    save_if_possible(lambda: accuracy_against_time(curves, targets=goals, metric=metric), out / "compare.png", progress)
 
 
 def write_page(
@@ -61,30 +59,21 @@ def _opening(scenario: Scenario, command: str) -> str:
     made, timing = f"Made by `{command}`. " if command else "", scenario.timing
     return (
         f"{made}Scenario `{scenario.name}`, id {scenario.id()}; {timing.draws} timing draws, seed {timing.seed}. "
-        "Times are virtual: mean (95% of draws). A scheme whose model "
-        "follows the timing is trained several times instead (`timing_draws` in compare.json). `trained`: times, costs "
-        "and accuracies of real trainings on this fleet. `predicted`: a scheme that gives the gradient of all data "
-        "trains the same model on every fleet, so its epochs are those of the first fleet, and its times, bits and "
-        "multiplications follow from the sizes of its messages. Costs are those of a training that ends with the last "
-        "target, or with the last epoch if that is not reached; megabytes and multiplications: mean of all devices "
-        "(largest). The accuracy at its end is under iid (data dealt at random) / sorted (by label, one run a "
-        "device). The attacks ran on the first fleet.\n"
+        "Times are virtual: mean (95% of draws). A scheme whose model follows the timing is trained several times "
+        "instead (`timing_draws` in compare.json). `trained`: times, costs and accuracies of real trainings on this "
+        "fleet. `predicted`: a scheme that gives the gradient of all data trains the same model on every fleet, so "
+        "its epochs are those of the first fleet, and its times, bits and multiplications follow from the sizes of "
+        "its messages. Costs are those of a training that ends with the last target, or with the last epoch if that "
+        "is not reached; megabytes and multiplications: mean of all devices (largest). The accuracy at its end is "
+        "under iid (data dealt at random) / sorted (by label, one run a device). The attacks ran on the first fleet.\n"
     )
 
 
 def _fleet(rows: Sequence[Row], targets: Sequence[str], metric: str) -> str:
     score = "accuracy" if metric == "accuracy" else "R²"
     header = ["scheme", "solver", "how", "epochs", *(f"time to {target}" for target in targets), "speed-up"]
-    header += [
-        "up MB",
-        "down MB",
-        "d2d MB",
-        "multiplications",
-        f"{score} iid / sorted",
-        "survives",
-        "secrecy: the server sees",
-    ]
-    header += ["strongest attack"]
+    header += ["up MB", "down MB", "d2d MB", "multiplications", f"{score} iid / sorted", "survives"]
+    header += ["secrecy: the server sees", "strongest attack"]
     return table_markdown(header, [_line(row, targets) for row in rows])
 
 
@@ -94,21 +83,12 @@ def _line(row: Row, targets: Sequence[str]) -> list[str]:
         filler = ["-"] * (len(targets) + 6)
         return [name, row["solver"], "no result", *filler, accuracies, "-", row["verdict"], _attack(row)]
     times = [_time(row["time_to_accuracy"][target], row["time_to_accuracy_band"][target]) for target in targets]
-    sizes = [_pair(row["bits_per_device"][link], 8e6) for link in ("up", "down", "d2d")]
-    return [
-        name,
-        row["solver"],
-        "predicted" if row["predicted"] else "trained",
-        f"{row['epochs']:,}",
-        *times,
-        "-" if row["speedup"] is None else f"{row['speedup']:.3g}",
-        *sizes,
-        _pair(row["macs_per_device"], 1),
-        accuracies,
-        str(row["survives_losses"]),
-        f"{row['verdict']}: {row['leakage']['server']}",
-        _attack(row),
-    ]
+    costs = [_pair(row["bits_per_device"][link], 8e6) for link in ("up", "down", "d2d")]
+    costs.append(_pair(row["macs_per_device"], 1))
+    how, speedup = "predicted" if row["predicted"] else "trained", row["speedup"]
+    trained = [name, row["solver"], how, f"{row['epochs']:,}", *times, "-" if speedup is None else f"{speedup:.3g}"]
+    secrecy = f"{row['verdict']}: {row['leakage']['server']}"
+    return [*trained, *costs, accuracies, str(row["survives_losses"]), secrecy, _attack(row)]
 
 
 def _time(seconds: float | None, limits: Sequence[float | None] | None) -> str:

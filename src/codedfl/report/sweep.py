@@ -10,17 +10,14 @@ from codedfl.progress import Progress, silent
 from codedfl.report.figures import COLOURS, new_figure, save_if_possible, time_and_band
 from codedfl.runs import target_name
 from codedfl.scenario import Scenario
+from codedfl.studies.tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def draw_sweep(
-    scenario: Scenario,
-    grid: Mapping[str, Sequence[Any]],
-    rows: Sequence[Mapping[str, Any]],
-    out: Path,
-    progress: Progress = silent,
+    scenario: Scenario, grid: Mapping[str, Sequence[Any]], rows: Sequence[Row], out: Path, progress: Progress = silent
 ) -> None:
     """Draw ``sweep.png`` and ``.svg`` if the grid has one key, its values are numbers, and there is a target."""
     (key, values), *others = grid.items()

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -30,9 +31,9 @@ class RunBackend(ABC):
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return an engine that starts at a state; ``restored`` are the :meth:`checkpoint_arrays` saved with it."""
 
-    @abstractmethod
     def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
         """Return arrays of the backend for a checkpoint."""
+        return {}
 
     @abstractmethod
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
@@ -58,7 +59,7 @@ class SimulationBackend(RunBackend):
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
-        """Return the virtual engine in the scenario's own timing draw."""
+        """Return the virtual engine in the scenario's own timing draw; it has no state besides the time."""
         timing = self.scenario.timing
         return VirtualEngine(
             [self.scheme.device(index, shard) for index, shard in enumerate(self.problem.shards)],
@@ -69,19 +70,12 @@ class SimulationBackend(RunBackend):
             last_epochs=self.scenario.fleet.last_epochs,
         )
 
-    def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return nothing: random delays are a function of seed, epoch and draw."""
-        return {}
-
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
         """Return the times in many draws, or in the run's own one if the model follows the timing."""
         scheme, timing = self.scheme, self.scenario.timing
         if scheme.follows_timing:
             return np.array([state.history.columns["time"]])
-
-        def report(done: int, total: int) -> None:
-            progress(f"timing {self.scenario.scheme}", done, total)
-
+        report = partial(progress, f"timing {self.scenario.scheme}")
         offline = self.scenario.training.first_epoch_offline
         course = Variant.create(scheme, self.problem, state.history, first_offline=offline) or state.history
         (seconds,) = epoch_ends(

@@ -30,15 +30,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl import schemes, storage
-from codedfl.errors import (
-    CodedflError,
-    EngineError,
-    LostDevicesError,
-    MissingExtraError,
-    RunDirectoryError,
-    TrainingError,
-)
+from codedfl import errors, schemes, storage
 from codedfl.progress import Progress, silent
 from codedfl.runs.backend import RunBackend, SimulationBackend
 from codedfl.runs.summary import Timed, summarise, tabulate
@@ -90,10 +82,8 @@ class Run:
 
     def _facts(self) -> dict[str, str]:
         score, metric = self.summary["final_accuracy"], "accuracy" if self.summary["metric"] == "accuracy" else "R²"
-        return {
-            "epochs": f"{self.summary['epochs']:,}",
-            f"final {metric}": "not known" if score is None else f"{score:.4f}",
-        }
+        shown = "not known" if score is None else f"{score:.4f}"
+        return {"epochs": f"{self.summary['epochs']:,}", f"final {metric}": shown}
 
     @property
     def model(self) -> Float[np.ndarray, "features outputs"]:
@@ -106,7 +96,7 @@ class Run:
         try:
             import pandas
         except ModuleNotFoundError:
-            raise MissingExtraError("to_pandas needs pandas; install it with: pip install pandas") from None
+            raise errors.MissingExtraError("to_pandas needs pandas; install it with: pip install pandas") from None
         return pandas.DataFrame(self.epochs)
 
     @property
@@ -128,7 +118,7 @@ def load(path: Path) -> Run:
 
     for name in ("scenario.toml", "summary.json", "epochs.parquet", "timings.npy"):
         if not (path / name).is_file():
-            raise RunDirectoryError(f"'{path}' is not a finished run: {name} is missing; run it (again)")
+            raise errors.RunDirectoryError(f"'{path}' is not a finished run: {name} is missing; run it (again)")
     scenario = _stored_scenario(path)
     try:
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
@@ -140,16 +130,14 @@ def load(path: Path) -> Run:
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, pyarrow.ArrowException):
         consistent = False
     if not consistent:
-        raise RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")
+        raise errors.RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")
     return Run(path, scenario, summary, epochs, timings)
 
 
 def model_difference(run: Run, reference: Run) -> float:
     """Return the distance of two runs' models relative to the norm of the reference; 0 if they are equal."""
-    model, other = (np.load(found.path / "model.npz")["theta"].astype(np.float64) for found in (run, reference))
-    if np.array_equal(model, other):
-        return 0.0
-    return float(np.linalg.norm(model - other) / np.linalg.norm(other))
+    model, other = run.model.astype(np.float64), reference.model.astype(np.float64)
+    return 0.0 if np.array_equal(model, other) else float(np.linalg.norm(model - other) / np.linalg.norm(other))
 
 
 def execute(
@@ -170,7 +158,9 @@ def execute(
     identity, on_sites = scenario.id(), backend is not None
     begun = _belongs(path, identity, on_sites=on_sites)
     if begun and (path / "summary.json").exists():
-        _tidy(path)
+        with suppress(errors.RunDirectoryError), _locked(path):  # a process may have been killed at its very end
+            (path / "checkpoint.npz").unlink(missing_ok=True)
+            storage.remove_unfinished(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
     chosen = backend() if backend else SimulationBackend(scenario, given())
@@ -183,15 +173,15 @@ def execute(
                 storage.write_text(path / "scenario.toml", marks + scenario.to_toml())
             storage.remove_unfinished(path)
             _finish(identity, chosen, path, progress)
-    except TrainingError as error:
-        if not begun and not isinstance(error, LostDevicesError):
+    except errors.TrainingError as error:
+        if not begun and not isinstance(error, errors.LostDevicesError):
             for made in set(path.iterdir()) - there:
                 shutil.rmtree(made) if made.is_dir() else made.unlink()
             if not there:
                 path.rmdir()
         raise
     except OSError as error:
-        raise RunDirectoryError(f"cannot write to '{path}' ({error.strerror}); fix it and run again") from None
+        raise errors.RunDirectoryError(f"cannot write to '{path}' ({error.strerror}); fix it and run again") from None
     return load(path)
 
 
@@ -206,26 +196,27 @@ def _belongs(path: Path, identity: str, *, on_sites: bool) -> bool:
         if (path / "scenario.toml").is_file():
             stored, was_on_sites = _stored_identity(path)
             if stored != identity:
-                raise RunDirectoryError(
-                    f"'{path}' holds the run of another scenario (id {stored}, not {identity}); choose another --out"
-                )
+                other = f"of another scenario (id {stored}, not {identity})"
+                raise errors.RunDirectoryError(f"'{path}' holds the run {other}; choose another --out")
             if was_on_sites != on_sites:
                 found = "virtual time" if on_sites else "a deployment on sites"
-                raise RunDirectoryError(f"'{path}' holds a run of {found}; choose another --out")
+                raise errors.RunDirectoryError(f"'{path}' holds a run of {found}; choose another --out")
             return True
         foreign = path.exists() and (not path.is_dir() or any(not p.name.startswith(".") for p in path.iterdir()))
     except OSError as error:
-        raise RunDirectoryError(f"cannot use '{path}' ({error.strerror}); choose another --out") from None
+        raise errors.RunDirectoryError(f"cannot use '{path}' ({error.strerror}); choose another --out") from None
     if foreign:
-        raise RunDirectoryError(f"'{path}' exists and is not a run directory; choose another --out")
+        raise errors.RunDirectoryError(f"'{path}' exists and is not a run directory; choose another --out")
     return False
 
 
 def _stored_scenario(path: Path) -> Scenario:
     try:
         return Scenario.from_toml((path / "scenario.toml").read_text(encoding="utf-8"))
-    except (CodedflError, ValueError):
-        raise RunDirectoryError(f"the scenario.toml of '{path}' is damaged; delete the run and run again") from None
+    except (errors.CodedflError, ValueError):
+        raise errors.RunDirectoryError(
+            f"the scenario.toml of '{path}' is damaged; delete the run and run again"
+        ) from None
 
 
 def _stored_identity(path: Path) -> tuple[str, bool]:
@@ -235,38 +226,30 @@ def _stored_identity(path: Path) -> tuple[str, bool]:
     return identity, _ON_SITES.strip() in more
 
 
-def _tidy(path: Path) -> None:
-    """Remove leftovers of a process that was killed at its very end, unless another one is running."""
-    with suppress(RunDirectoryError), _locked(path):
-        (path / "checkpoint.npz").unlink(missing_ok=True)
-        storage.remove_unfinished(path)
-
-
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with (path / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise RunDirectoryError(f"another process runs '{path}'; wait for it or choose another --out") from None
+            raise errors.RunDirectoryError(
+                f"another process runs '{path}'; wait for it or choose another --out"
+            ) from None
         yield
 
 
 def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) -> None:
-    began = time.perf_counter()
     scenario, scheme = backend.scenario, backend.scheme
-    state, spent, restored = _resume(scenario, path, backend.objective)
-    state = _train(backend, path, state, restored, lambda: spent + time.perf_counter() - began, progress)
+    state, began = _train(backend, path, progress)
     timings = backend.timings(state, progress)
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
     if scheme.follows_timing and isinstance(backend, SimulationBackend):
         runs += _repeat(scenario, path, backend.problem, progress)
     summary = summarise(scenario, scheme, state, runs) | backend.facts(state)
     metric = "accuracy" if backend.objective.kind == "classification" else "r2"
-    summary |= {"scenario_id": identity, "metric": metric, "wall_seconds": spent + time.perf_counter() - began}
-    storage.write_whole(
-        path / "timings.npy", lambda file: np.save(file, timings.astype(np.float32), allow_pickle=False)
-    )
+    summary |= {"scenario_id": identity, "metric": metric, "wall_seconds": time.perf_counter() - began}
+    single = timings.astype(np.float32)
+    storage.write_whole(path / "timings.npy", lambda file: np.save(file, single, allow_pickle=False))
     storage.write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
     storage.write_arrays(path / "model.npz", {"theta": state.model})
     for name, table in backend.tables(state).items():
@@ -289,25 +272,23 @@ def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, 
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
         fits = False
     if not fits:
-        raise RunDirectoryError(f"'{saved}' is damaged; delete it to restart the run")
+        raise errors.RunDirectoryError(f"'{saved}' is damaged; delete it to restart the run")
     return state, spent, restored
 
 
-def _train(
-    backend: RunBackend,
-    path: Path,
-    state: State,
-    restored: dict[str, Any],
-    elapsed: Callable[[], float],
-    progress: Progress,
-) -> State:
-    """Train, saving the state so often that an interruption loses a fraction of a second, or one epoch."""
+def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, float]:
+    """Train or resume; return the state, and when the training would have begun without interruptions.
+
+    The state is saved so often that an interruption loses a fraction of a second, or one epoch.
+    """
     scenario, saved_at = backend.scenario, time.perf_counter()
+    state, spent, restored = _resume(scenario, path, backend.objective)
+    began = saved_at - spent
     engine = backend.engine(state, restored)
 
     def save(current: State) -> None:
         own = {f"{_BACKEND}{name}": array for name, array in backend.checkpoint_arrays().items()}
-        arrays = {**current.to_arrays(), **own, "wall_seconds": np.array(elapsed())}
+        arrays = {**current.to_arrays(), **own, "wall_seconds": np.array(time.perf_counter() - began)}
         storage.write_arrays(path / "checkpoint.npz", arrays, durable=False)
 
     def after_epoch(current: State) -> None:
@@ -319,12 +300,12 @@ def _train(
 
     try:
         state = train(backend.objective, scenario, backend.scheme, engine, state, after_epoch)
-    except (LostDevicesError, EngineError):
+    except (errors.LostDevicesError, errors.EngineError):
         if state.epoch > 0:
             save(state)
         raise
     save(state)
-    return state
+    return state, began
 
 
 def _repeat(scenario: Scenario, path: Path, problem: Problem, progress: Progress) -> list[Timed]:

@@ -29,10 +29,7 @@ def tabulate(state: State, timings: list[Float[np.ndarray, "draws epochs"]]) -> 
     together = np.concatenate([seconds[:, :shortest] for seconds in timings])
     bands = [band(together[:, epoch]) for epoch in range(shortest)]
     bands += [Band(math.nan, math.nan, math.nan)] * (len(columns["epoch"]) - shortest)
-    columns["time_mean"] = [item.mean for item in bands]
-    columns["time_low"] = [item.low for item in bands]
-    columns["time_high"] = [item.high for item in bands]
-    return columns
+    return columns | {f"time_{name}": [getattr(each, name) for each in bands] for name in ("mean", "low", "high")}
 
 
 def times_to_targets(

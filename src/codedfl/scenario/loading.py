@@ -48,9 +48,7 @@ def load(name_or_path: str | PathLike[str]) -> Scenario:
 
 def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
     if name_or_path in above:
-        raise ScenarioError(
-            f"'{name_or_path}' extends itself ({' -> '.join((*above, name_or_path))}); break the circle"
-        )
+        raise ScenarioError(f"'{name_or_path}' extends itself ({' -> '.join((*above, name_or_path))}); end the circle")
     if name_or_path in preset_names():
         text = (resources.files("codedfl.scenario") / "presets" / f"{name_or_path}.toml").read_text(encoding="utf-8")
         table = parsed(text, f"preset '{name_or_path}'")
@@ -83,12 +81,9 @@ def _text(path: str) -> str:
 
 
 def _resolve_paths(table: dict[str, Any], folder: Path) -> None:
-    data = table.get("data")
-    if not isinstance(data, dict):
-        return
-    for key in ("source", "test_source"):
-        value = data.get(key)
-        if isinstance(value, str) and Path(value).suffix:
+    data = table["data"] if isinstance(table.get("data"), dict) else {}
+    for key, value in data.items():
+        if key in ("source", "test_source") and isinstance(value, str) and Path(value).suffix:
             data[key] = str((folder / value).resolve())
 
 

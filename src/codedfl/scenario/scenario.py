@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.scenario.sections import AUTO, Data, Features, Fleet, Links, Partition, Task, Timing, Training
-from codedfl.settings import Settings, check_keys, did_you_mean, setting
+from codedfl.settings import Settings, check_keys, did_you_mean, read_section, setting
 
 _FORMAT = "codedfl-scenario-2"
 _MOST_DEVICES = 100_000
@@ -91,16 +91,15 @@ class Scenario(Settings):
         if not isinstance(self.schemes, Mapping):
             raise ScenarioError(f"schemes = {self.schemes!r} must hold one table for each scheme")
         check_keys(self.schemes, known, "schemes")
-        read = {name: _options(name, value) for name, value in self.schemes.items()}
+        read = {name: read_section(value, _OPTIONS[name], f"schemes.{name}") for name, value in self.schemes.items()}
         object.__setattr__(self, "schemes", MappingProxyType(read))
         if self.training.solver == AUTO:
             chosen = dataclasses.replace(self.training, solver=self.options().solver)
             object.__setattr__(self, "training", chosen)
         sizes = self.partition.sizes
         if self.partition.kind == "sizes" and len(sizes) != self.fleet.size:
-            raise ScenarioError(
-                f"partition.sizes holds {len(sizes)} numbers but the fleet has {self.fleet.size} devices; give one each"
-            )
+            devices = f"the fleet has {self.fleet.size} devices"
+            raise ScenarioError(f"partition.sizes holds {len(sizes)} numbers but {devices}; give one each")
 
     def options(self, scheme: str | None = None) -> SchemeOptions:
         """Return the options of a scheme: those of the file, else the defaults."""
@@ -165,14 +164,6 @@ class Scenario(Settings):
                 table["data"][key] = _digest(table["data"][key])
         text = json.dumps([_FORMAT, table], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _options(scheme: str, value: SchemeOptions | Mapping[str, Any]) -> SchemeOptions:
-    if isinstance(value, _OPTIONS[scheme]):
-        return value
-    if not isinstance(value, Mapping):
-        raise ScenarioError(f"schemes.{scheme} = {value!r} must be a table")
-    return _OPTIONS[scheme].from_table(value)
 
 
 def _set(table: dict[str, Any], key: str, value: Any) -> None:

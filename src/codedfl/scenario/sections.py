@@ -22,15 +22,11 @@ class Data(Settings, table="data"):
         help="A data set (mnist, fashion, digits), a .npz, .parquet or .csv file, or 'sites': each site has its own.",
     )
     kind: str = setting(
-        default="auto",
-        choices=("auto", "classification", "regression"),
-        help="What the target is; auto decides by its type.",
+        default="auto", choices=("auto", "classification", "regression"), help="What the target is; auto: by its type."
     )
     target: str = setting(default="", help="Column(s) of the target, separated by commas; the last column if empty.")
     test_source: str = setting(default="", help="File with the test rows; empty: a part of the source.")
-    test_fraction: float = setting(
-        default=0.2, above=0, below=1, help="Part of a file set aside for testing where it has no test rows."
-    )
+    test_fraction: float = setting(default=0.2, above=0, below=1, help="Test part of a file that has no test rows.")
     seed: int = setting(default=0, low=0, help="Seed of the choice of test rows.")
 
     def check(self) -> None:
@@ -62,12 +58,8 @@ class Partition(Settings, table="partition"):
     )
     seed: int = setting(default=0, low=0, help="Seed of the partition.")
     shards_per_device: int = setting(default=2, low=1, help="Label-sorted shards of a device (kind shards).")
-    alpha: float = setting(
-        default=0.5, above=0, help="Concentration of the labels; smaller is more skewed (kind dirichlet)."
-    )
-    sizes: tuple[float, ...] = setting(
-        default=(), above=0, help="One number for each device, in proportion to its samples (kind sizes)."
-    )
+    alpha: float = setting(default=0.5, above=0, help="Concentration of labels; small is skewed (kind dirichlet).")
+    sizes: tuple[float, ...] = setting(default=(), above=0, help="Relative samples of each device (kind sizes).")
 
 
 class Features(Settings, table="features"):
@@ -79,9 +71,7 @@ class Features(Settings, table="features"):
         help="rbf: random Fourier features of the Gaussian kernel; none: inputs as they are.",
     )
     dimension: int = setting(default=2000, low=1, high=100_000, help="Number of random features (kind rbf).")
-    gamma: float = setting(
-        default=0.02, above=0, help="Width of the kernel exp(-gamma |x - y|^2), 1 / (2 sigma^2) (kind rbf)."
-    )
+    gamma: float = setting(default=0.02, above=0, help="Width of the kernel exp(-gamma |x - y|^2) (kind rbf).")
     seed: int = setting(default=0, low=0, help="Seed of the random features.")
 
 
@@ -90,7 +80,7 @@ class Task(Settings, table="task"):
 
     ridge: float = setting(default=9e-6, low=0, help="Weight lambda of the squared norm of the model in the loss.")
     precision: str = setting(
-        default="float32", choices=("float32", "float64"), help="Floating-point format of data, model and replies."
+        default="float32", choices=("float32", "float64"), help="Format of data, model and replies."
     )
 
 
@@ -106,12 +96,8 @@ class Training(Settings, table="training"):
     learning_rate: float = setting(
         default=6.0, above=0, help="First step size of gradient-descent and nesterov; other solvers choose their own."
     )
-    decay: float = setting(
-        default=0.8, above=0, high=1, help="Factor on the learning rate at each epoch of decay_epochs."
-    )
-    decay_epochs: tuple[int, ...] = setting(
-        default=(200, 350), low=1, help="Epochs from which the learning rate is lower by the factor decay."
-    )
+    decay: float = setting(default=0.8, above=0, high=1, help="Factor on the learning rate at each of decay_epochs.")
+    decay_epochs: tuple[int, ...] = setting(default=(200, 350), low=1, help="Epochs at which the learning rate decays.")
     targets: tuple[float, ...] = setting(
         default=(0.9, 0.95), below=1, help="Test accuracies (R² for regression) whose time is reported, increasing."
     )
@@ -135,19 +121,13 @@ class DeviceGroup(Settings, table="fleet.devices"):
 
     count: int = setting(default=1, low=1, help="Number of devices in the group.")
     mac_rate: float = setting(low=1, help="Multiplications (MAC) per second.")
-    setup_ratio: float = setting(
-        default=0.5, low=0, help="Mean of the random delay before computing, relative to the computing time."
-    )
+    setup_ratio: float = setting(default=0.5, low=0, help="Mean random delay before computing, in computing times.")
     setup_seconds: float = setting(default=0.0, low=0, help="Mean of a further random delay, in seconds.")
     down_rate: float | None = setting(default=None, low=1, help="Bits per second from the server, if not of links.")
     up_rate: float | None = setting(default=None, low=1, help="Bits per second to the server, if not of links.")
     d2d_rate: float | None = setting(default=None, low=1, help="Bits per second to a device, if not of links.")
-    loss: float | None = setting(
-        default=None, low=0, below=1, help="Probability that a transmission fails, if not of links."
-    )
-    last_epoch: int | None = setting(
-        default=None, low=1, help="The devices are lost after this epoch; unset: they stay."
-    )
+    loss: float | None = setting(default=None, low=0, below=1, help="Probability of a failure, if not of links.")
+    last_epoch: int | None = setting(default=None, low=1, help="Devices are lost after this epoch; unset: they stay.")
 
 
 class Fleet(Settings, table="fleet"):
@@ -189,6 +169,4 @@ class Timing(Settings, table="timing"):
     seed: int = setting(default=0, low=0, help="Seed of the random delays.")
     draws: int = setting(default=1000, low=2, high=100_000, help="Timing draws behind a 95% band.")
     draw: int = setting(default=0, low=0, help="Number of the draw that the run itself uses.")
-    repeats: int = setting(
-        default=5, low=1, help="Trainings behind the band of a scheme whose model depends on the delays."
-    )
+    repeats: int = setting(default=5, low=1, help="Trainings behind the band if the model depends on the delays.")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         Round,
         Scheme,
         Server,
-        Sharing,
         Stage,
         Transfer,
     )
@@ -37,7 +36,6 @@ __all__ = [
     "Round",
     "Scheme",
     "Server",
-    "Sharing",
     "Stage",
     "Transfer",
     "Work",
@@ -55,12 +53,13 @@ __all__ = [
     "serves",
 ]
 
-_FACTS = ("Facts", "agree", "describe", "known_delays")
+_HOMES = dict.fromkeys(("Facts", "agree", "describe", "known_delays"), "facts")
+_HOMES |= dict.fromkeys(("Message", "Work", "layout", "message_bits"), "messages")
 
 
 def __getattr__(name: str) -> Any:
     """Import a name of the contract on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"codedfl.schemes.{'facts' if name in _FACTS else 'contract'}")
+    module = importlib.import_module(f"codedfl.schemes.{_HOMES.get(name, 'contract')}")
     return getattr(module, name)

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.cipher.seals import Ring
-from codedfl.errors import EngineError
+from codedfl.errors import EngineError, ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Layout, Message, Work
@@ -196,6 +196,12 @@ class Server(ABC):
     def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]] | None:
         """Return the sums of all A_i = X_i^T X_i and all B_i = X_i^T Y_i in float64, if the server knows them."""
         return None
+
+
+def check_at_most(devices: int, key: str, value: int | None) -> None:
+    """Refuse a setting that exceeds the number of devices."""
+    if value is not None and value > devices:
+        raise ScenarioError(f"{key} = {value} must be at most {devices}, the number of devices")
 
 
 def _one_round(active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:

@@ -33,14 +33,10 @@ class Facts:
 def describe(scenario: Scenario, shard: Shard) -> Facts:
     """Say what everybody may know of a shard."""
     features, outputs = shard.x.shape[1], shard.y.shape[1]
-    return Facts(
-        shard.samples,
-        features,
-        outputs,
-        shard.x.dtype,
-        _bound("features", shard.x, _known_bound(scenario, features)),
-        _bound("targets", shard.y, 1.0),
-    )
+    # sqrt(2/d) bounds random Fourier features whatever the data, up to rounding
+    known = math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
+    bounds = _bound("features", shard.x, known), _bound("targets", shard.y, 1.0)
+    return Facts(shard.samples, features, outputs, shard.x.dtype, *bounds)
 
 
 def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
@@ -67,11 +63,6 @@ def known_delays(scenario: Scenario) -> DelayModel:
 
 def _words(features: int, outputs: int, dtype: "np.dtype[Any]") -> str:
     return f"{features} features and {outputs} outputs in {dtype.name}"
-
-
-def _known_bound(scenario: Scenario, features: int) -> float:
-    """Return what bounds a feature whatever the data: sqrt(2/d) for random Fourier features, up to rounding."""
-    return math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
 
 
 def _bound(what: str, array: Float[np.ndarray, "n columns"], known: float) -> float:

@@ -4,7 +4,6 @@ A scheme is imported when it is first used. A package registers schemes by the e
 (name -> class), a file by calling :func:`register`, and ``load_plugin`` runs such a file.
 """
 
-import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +47,7 @@ class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
         self._loaded: dict[str, type[Scheme[Any]]] = {}
         self._discovered = False
         for name, place in _BUILT_IN.items():
-            self.loaders[name] = _loader(*f"codedfl.schemes.{place}".split(":"))
+            self.loaders[name] = EntryPoint(name, f"codedfl.schemes.{place}", _GROUP).load
 
     def _discover(self) -> None:
         """Find the schemes of installed packages, once; importing them waits until they are used."""
@@ -57,7 +56,7 @@ class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
             self.add(point.name, partial(_load, point))
 
     def add(self, name: str, load: "Callable[[], type[Scheme[Any]]]") -> None:
-        if name in self.loaders:
+        if name in self:  # finds those of installed packages first
             raise UsageError(f"a scheme called '{name}' is registered already; choose another name")
         self.loaders[name] = load
 
@@ -97,10 +96,6 @@ def _load(point: EntryPoint) -> "type[Scheme[Any]]":
         ) from error
 
 
-def _loader(module: str, name: str) -> "Callable[[], type[Scheme[Any]]]":
-    return lambda: getattr(importlib.import_module(module), name)
-
-
 @final
 class _Options(Mapping[str, type[SchemeOptions]]):
     """The option classes by name of the scheme; each knows the table it is read from."""
@@ -137,8 +132,6 @@ use_options(OPTIONS)
 
 def register(scheme: "type[Scheme[Any]]") -> None:
     """Make a scheme known by its name, to scenarios and to the command line."""
-    if scheme.name in SCHEMES:  # finds those of installed packages first
-        raise UsageError(f"a scheme called '{scheme.name}' is registered already; choose another name")
     SCHEMES.add(scheme.name, lambda: scheme)
 
 

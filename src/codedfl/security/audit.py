@@ -50,8 +50,7 @@ class Statement:
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values; an estimate that could not be computed is null."""
-        table = dict(vars(self))
-        return table | {"estimates": {estimate.name: estimate.bits for estimate in self.estimates}}
+        return vars(self) | {"estimates": {estimate.name: estimate.bits for estimate in self.estimates}}
 
 
 def statement(scenario: Scenario) -> Statement:
@@ -81,10 +80,10 @@ class Outcome:
     def to_table(self) -> dict[str, Any]:
         """Return plain values, the score among them."""
         table = {name: value for name, value in vars(self).items() if name != "score"}
-        scored = self.score.to_table()
-        if scored["relative_error"] == float("inf"):
-            scored["relative_error"] = None
-        return table | scored
+        table |= vars(self.score)
+        if table["relative_error"] == float("inf"):
+            table["relative_error"] = None
+        return table
 
 
 def exposures(
@@ -98,14 +97,11 @@ def exposures(
     delays = DelayModel.create(scenario.fleet, scenario.links)
     timing, last_epochs = scenario.timing, scenario.fleet.last_epochs
     engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, last_epochs=last_epochs)
-    train(
-        problem,
-        shortened,
-        scheme,
-        engine,
-        State.fresh(problem),
-        lambda state: progress(f"running {scenario.scheme} with a tap", state.epoch, epochs),
-    )
+
+    def report(state: State) -> None:
+        progress(f"running {scenario.scheme} with a tap", state.epoch, epochs)
+
+    train(problem, shortened, scheme, engine, State.fresh(problem), report)
     return build_exposures(scheme, transcript, problem.shards)
 
 
@@ -130,10 +126,12 @@ def attack_scenario(
     test = gram(problem.x_test)
     for done, (attack, exposure) in enumerate(pairs):
         progress("attacking", done, len(pairs))
-        guess = _guess(problem, test, exposure)
-        truth = _truth(exposure, relative_error(guess, exposure.gram))
+        guess = _public_guess(problem, test, exposure)
+        length = exposure.view.G.shape[1] if hasattr(exposure.view, "G") else 0
+        guess_error = relative_error(guess, exposure.gram)
+        truth = Truth(gram=exposure.gram, support=exposure.support, length=length, guess_error=guess_error)
         tried = type(attack)(guess) if isinstance(attack, ServerReplies | ParityGram) else attack
-        outcome, finding = _try(scenario.name, tried, exposure.view, truth, exposure.assumption)
+        outcome, finding = _run_attack(scenario.name, tried, exposure.view, truth, exposure.assumption)
         outcomes.append(outcome)
         if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
             outcomes += _membership(outcome, problem, exposure, finding.gram, names)
@@ -144,7 +142,7 @@ def attack_scenario(
     return outcomes
 
 
-def _guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure) -> Float[np.ndarray, "rows d"]:
+def _public_guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure) -> Float[np.ndarray, "rows d"]:
     """Return the public guess: the Gram matrix of the test data, scaled to as many points.
 
     Shards of one distribution look alike, so an attack must do better than this.
@@ -154,22 +152,15 @@ def _guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure)
     return np.asarray(test[: len(exposure.gram)] * scale)
 
 
-def _truth(exposure: Exposure, guess_error: float) -> Truth:
-    length = exposure.view.G.shape[1] if hasattr(exposure.view, "G") else 0
-    return Truth(gram=exposure.gram, support=exposure.support, length=length, guess_error=guess_error)
-
-
-def _try(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption: str) -> tuple[Outcome, Finding]:
-    rng = np.random.default_rng(0)
+def _run_attack(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption: str) -> tuple[Outcome, Finding]:
     tracemalloc.start()
     began = time.perf_counter()
-    finding = attack.run(view, rng)
+    finding = attack.run(view, np.random.default_rng(0))
     seconds = time.perf_counter() - began
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    scored = score(finding, truth)
     words = (attack.name, attack.aim, view.label, view.holder, assumption)
-    return Outcome(preset, *words, scored, seconds, peak), finding
+    return Outcome(preset, *words, score(finding, truth), seconds, peak), finding
 
 
 def _membership(
@@ -184,7 +175,7 @@ def _membership(
         if outcome.score.verdict == "falls":
             matrices["with the true matrix"] = exposure.gram
         for words, matrix in matrices.items():
-            yield _try(outcome.preset, attack, MembershipView(matrix, candidates), truth, words)[0]
+            yield _run_attack(outcome.preset, attack, MembershipView(matrix, candidates), truth, words)[0]
 
 
 def _parity_membership(
@@ -195,7 +186,7 @@ def _parity_membership(
     asked = ParityMembershipView(view.parity, view.points, candidates)
     for attack in wanted:
         if attack.suits(asked):
-            yield _try(preset, attack, asked, truth, exposure.assumption)[0]
+            yield _run_attack(preset, attack, asked, truth, exposure.assumption)[0]
 
 
 def _candidates(problem: Problem, exposure: Exposure) -> tuple[Float[np.ndarray, "m d"], Truth]:

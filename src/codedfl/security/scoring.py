@@ -6,7 +6,6 @@ better than chance).
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import scipy
@@ -47,10 +46,6 @@ class Score:
     verdict: str
     remark: str = ""
 
-    def to_table(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dict(vars(self))
-
 
 def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndarray, "rows columns"]) -> float:
     """Return the Frobenius norm of the difference against that of the truth; infinite where it is not a number."""
@@ -63,7 +58,6 @@ def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndar
 
 def area_under_curve(scores: Float[np.ndarray, "m"], members: Bool[np.ndarray, "m"]) -> float:
     """Return the chance that a member scores above a non-member, ties counting half (Mann-Whitney)."""
-
     inside, outside = int(members.sum()), int((~members).sum())
     ranks = scipy.stats.rankdata(scores)
     return float((ranks[members].sum() - inside * (inside + 1) / 2) / (inside * outside))
@@ -75,35 +69,34 @@ def score(finding: Finding, truth: Truth) -> Score:
     verdicts = []
     if finding.gram is not None and truth.gram is not None:
         error = relative_error(finding.gram, truth.gram)
-        verdicts.append(_of_error(error, truth.guess_error))
+        verdicts.append(_verdict_of_error(error, truth.guess_error))
     if finding.support is not None and truth.support is not None:
         hits = int(np.isin(finding.support, truth.support).sum())
         recovered = hits == truth.support.size == finding.support.size
         if truth.support.size:  # where there are no errors, to find none is no success
             found = hits / truth.support.size
-            verdicts.append("falls" if recovered else _of_hits(hits, finding.support.size, truth))
+            verdicts.append("falls" if recovered else _verdict_of_hits(hits, finding.support.size, truth))
     if finding.membership is not None and truth.members is not None:
         auc = area_under_curve(finding.membership, truth.members)
-        verdicts.append(_of_auc(auc, truth.members))
+        verdicts.append(_verdict_of_auc(auc, truth.members))
     worst = next((word for word in ("falls", "leaks", "holds") if word in verdicts), "holds")
     return Score(error, found, recovered, auc, worst, finding.remark)
 
 
-def _of_error(error: float, guess: float) -> str:
+def _verdict_of_error(error: float, guess: float) -> str:
     if error <= FALLS_BELOW and error < guess:
         return "falls"
     return "leaks" if error < 0.95 * guess else "holds"
 
 
-def _of_hits(hits: int, named: int, truth: Truth) -> str:
+def _verdict_of_hits(hits: int, named: int, truth: Truth) -> str:
     """Compare the hits with those of random positions: a hypergeometric distribution."""
-
     assert truth.support is not None  # noqa: S101 - the caller has looked
     by_chance = scipy.stats.hypergeom(truth.length, truth.support.size, named)
     return "leaks" if hits > by_chance.mean() + SIGMAS * max(by_chance.std(), 0.5) else "holds"
 
 
-def _of_auc(auc: float, members: Bool[np.ndarray, "m"]) -> str:
+def _verdict_of_auc(auc: float, members: Bool[np.ndarray, "m"]) -> str:
     if auc >= FALLS_ABOVE:
         return "falls"
     inside, outside = int(members.sum()), int((~members).sum())

@@ -1,4 +1,4 @@
-"""Solvers at the server: one file each, behind one contract; they know neither data nor schemes."""
+"""Solvers at the server, one file each; they know neither data nor schemes."""
 
 from codedfl.solvers.closed_form import ClosedForm
 from codedfl.solvers.conjugate_gradients import ConjugateGradients

@@ -1,11 +1,10 @@
-"""The closed form: one Cholesky factorisation, where the server knows the sums over all data."""
+"""The closed form: one Cholesky factorisation, for schemes that give the server the sums over all data."""
 
-from collections.abc import Mapping
 from typing import final
 
 import numpy as np
 import scipy
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
 from codedfl.errors import TrainingError
 from codedfl.solvers.contract import Solver
@@ -13,29 +12,23 @@ from codedfl.solvers.contract import Solver
 
 @final
 class ClosedForm(Solver):
-    """Solves (A/m + lambda I) Theta = B/m once, in float64, and is finished."""
+    """Solves (A/m + lambda I) Theta = B/m once, in float64."""
 
     name = "closed-form"
     needs_exact = True
     needs_sums = True
-    asks_at_model = True
-    block = 1
-    stable_share = None
+    state = ("solved",)
 
     def begin(self) -> None:
-        """Nothing is known yet."""
+        """Start unsolved."""
         self._solved = False
 
-    def query(self) -> Float[np.ndarray, "d c"]:
-        """Ask at the model."""
-        return self._model
-
     def improve(self, gradient: Float[np.ndarray, "d c"]) -> float:
-        """Note the gradient; the sums say all."""
+        """Return the norm of the gradient; the model comes from :meth:`solve` alone."""
         return float(np.linalg.norm(gradient + self._conditions.ridge * self._model))
 
     def solve(self, gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"]) -> None:
-        """Take A/m and B/m, the means over all data points."""
+        """Solve for the model, from A/m and B/m."""
         system = gram + self._conditions.ridge * np.eye(len(gram))
         try:
             factor = scipy.linalg.cho_factor(system, lower=True)
@@ -49,13 +42,5 @@ class ClosedForm(Solver):
 
     @property
     def finished(self) -> bool:
-        """Whether it has solved."""
+        """Whether the system is solved."""
         return self._solved
-
-    def memory(self) -> Mapping[str, Shaped[np.ndarray, "..."]]:
-        """Return whether it has solved."""
-        return {"solved": np.array(self._solved)}
-
-    def recall(self, memory: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
-        """Take back whether it has solved."""
-        self._solved = bool(memory["solved"])

@@ -1,8 +1,8 @@
-"""What a solver is: where the server wants the next gradient, and what it makes of it.
+"""The contract of a solver: the point of the next gradient, and the update of the model.
 
-A solver minimises f(Theta) = data term + lambda/2 * ||Theta||^2. It knows the ridge lambda, the shape of the model and
-the gradients of the data term at the points it asked for, and nothing of the data, so that every scheme serves every
-solver in the same way: what ``query`` returns is what a scheme sends, and ``update`` takes what it decodes.
+A solver minimises f(Theta) = data term + lambda/2 * ||Theta||^2. It knows lambda, the shape of the model and the
+gradients of the data term at its queries, but no data: a scheme sends ``query()`` and passes the decoded gradient to
+``update``.
 """
 
 from abc import ABC, abstractmethod
@@ -16,36 +16,38 @@ from jaxtyping import Float, Shaped
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a solver is told before the first epoch."""
+    """Parameters of a solver."""
 
     shape: tuple[int, int]
     ridge: float
     rate: Callable[[int], float]
-    """The learning rate of an epoch (counted from 1)."""
+    """Learning rate of an epoch (counted from 1)."""
     tolerance: float
-    """Stop at a gradient so small, relative to that of the zero model; 0 is never."""
+    """Gradient norm at which to stop, relative to that of the zero model; 0: never."""
     epsilon: float
-    """The relative spacing of the numbers that devices compute with."""
+    """Relative spacing of the numbers that devices compute with."""
 
 
 class Solver(ABC):
-    """Asks for gradients and improves a model, one epoch after the other.
+    """Queries one gradient per epoch and improves a model with it.
 
-    The first query is the zero model: schemes may compute that gradient beforehand, and it is the scale of errors and
-    of the stopping rule. A solver restored from its arrays goes on with the same bits.
+    The first query is the zero model: schemes may compute that gradient in advance, and its norm scales errors and the
+    stopping rule. A solver restored from its arrays continues bit for bit.
     """
 
     name: ClassVar[str]
-    needs_exact: ClassVar[bool]
-    """Whether every gradient must be that of all data, each point counted once."""
+    needs_exact: ClassVar[bool] = False
+    """Whether every gradient must count each data point exactly once."""
     needs_sums: ClassVar[bool] = False
     """Whether the server must know the sums over all data."""
-    asks_at_model: ClassVar[bool]
-    """Whether every query is the model itself, so that scoring models gives the plaintext gradients of queries too."""
-    block: ClassVar[int]
+    asks_at_model: ClassVar[bool] = True
+    """Whether every query is the model itself, so that scoring the models gives the plaintext gradients of queries."""
+    block: ClassVar[int] = 1
     """Epochs that are scored together; a training stops at the end of a block."""
-    stable_share: ClassVar[float | None]
-    """Below which share of 2/L the learning rate must stay, L the largest curvature; None: there is no rate."""
+    stable_share: ClassVar[float | None] = None
+    """Largest stable learning rate as a share of 2/L, where L is the largest curvature; None: there is no rate."""
+    state: ClassVar[tuple[str, ...]] = ()
+    """Names, without underscore, of the attributes that are saved beside the model."""
 
     @final
     def __init__(self, conditions: Conditions) -> None:
@@ -56,19 +58,15 @@ class Solver(ABC):
         self._norm = np.inf
         self.begin()
 
-    @abstractmethod
-    def begin(self) -> None:
-        """Prepare what the solver remembers beside the model."""
+    def begin(self) -> None:  # noqa: B027
+        """Initialise the state beside the model."""
 
-    @abstractmethod
     def query(self) -> Float[np.ndarray, "d c"]:
-        """Return the point at which the next gradient is wanted."""
+        """Return the point of the next gradient."""
+        return self._model
 
-    def asked_at(self, point: Float[np.ndarray, "d c"]) -> None:  # noqa: B027 - most solvers need not care
-        """Take note that the gradient is at a point near the query: the scheme could not send the query itself.
-
-        For most solvers that difference is noise, which the next query makes up for.
-        """
+    def asked_at(self, point: Float[np.ndarray, "d c"]) -> None:  # noqa: B027 - noise to most solvers
+        """Take the point near the query at which the gradient is, where the scheme could not send the query itself."""
 
     @final
     def update(self, gradient: Float[np.ndarray, "d c"]) -> None:
@@ -88,40 +86,33 @@ class Solver(ABC):
     @property
     @final
     def model(self) -> Float[np.ndarray, "d c"]:
-        """The best model so far: the one that is scored and kept."""
+        """The newest model, which is scored and saved."""
         return self._model
 
     @property
     def rate(self) -> float:
         """The learning rate of the newest epoch; NaN for a solver without one."""
-        return np.nan
+        return np.nan if self.stable_share is None else self._conditions.rate(self._epoch)
 
     @property
     def finished(self) -> bool:
-        """Whether the stopping rule is met: a gradient of f was measured that is as small as wanted."""
+        """Whether the newest measured gradient of f meets the tolerance."""
         wanted = self._conditions.tolerance
         return wanted > 0 and self._epoch > 0 and self._norm <= wanted * self._first_norm
 
-    @abstractmethod
-    def memory(self) -> Mapping[str, Shaped[np.ndarray, "..."]]:
-        """Return what is remembered beside the model."""
-
-    @abstractmethod
-    def recall(self, memory: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
-        """Take back what :meth:`memory` returned."""
-
     @final
     def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return everything as plain arrays."""
+        """Return the whole state as arrays."""
         counts = {"epoch": np.array(self._epoch), "norms": np.array([self._first_norm, self._norm])}
-        return {"model": self._model, **counts, **self.memory()}
+        return {"model": self._model, **counts, **{name: np.asarray(getattr(self, f"_{name}")) for name in self.state}}
 
     @final
     def restore(self, arrays: Mapping[str, Any]) -> None:
-        """Go on where the solver stood that gave these arrays."""
+        """Restore the state from :meth:`to_arrays`."""
         if arrays["model"].shape != self._conditions.shape:
             raise ValueError(f"a model of shape {arrays['model'].shape} does not fit {self._conditions.shape}")
         self._model = arrays["model"]
         self._epoch = int(arrays["epoch"])
         self._first_norm, self._norm = (float(norm) for norm in arrays["norms"])
-        self.recall(arrays)
+        for name in self.state:
+            setattr(self, f"_{name}", arrays[name] if arrays[name].ndim else arrays[name].item())

@@ -1,7 +1,7 @@
 """Each number that the paper claims beside what is measured here, with a verdict and its reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from codedfl.codes.frame_errors import FrameErrorRate
 from codedfl.security.estimates.claimed import claimed_level
@@ -29,16 +29,11 @@ class Claim:
     verdict: str
     reason: str
 
-    def unjudged(self, reason: str) -> "Claim":
-        """Return the claim without a verdict."""
-        return replace(self, verdict=NOT_JUDGED, reason=reason)
-
 
 def speedup(name: str, claimed: float, measured: Band | None, context: str) -> Claim:
     """Judge a speed-up of the time to the last target against mini-batch FL."""
     if measured is None:
-        reason = f"{context}; the target accuracy is not reached by every feature seed"
-        return Claim(name, claimed, None, None, None, NOT_REPRODUCED, reason)
+        return _not_reached(name, claimed, context)
     gap = measured.mean / claimed - 1
     reason = f"{context}; {abs(gap):.0%} {'above' if gap > 0 else 'below'} the claim"
     verdict = REPRODUCED if abs(gap) <= _NEAR else NOT_REPRODUCED
@@ -49,19 +44,24 @@ def not_in_paper(name: str, measured: Band | None, paper: Band | None, how: str)
     """State a speed-up that the paper does not have, beside that of its own scheme in the same run."""
     links = "the paper's links: 5 Mbit/s between devices, each sends and takes one parcel at a time; set-up charged"
     if measured is None:
-        reason = f"{how}; the target accuracy is not reached by every feature seed"
-        return Claim(name, None, None, None, None, NOT_REPRODUCED, reason)
+        return _not_reached(name, None, how)
     times = "" if paper is None else f"{measured.mean / paper.mean:.1f} times the paper's scheme in this run; "
     return Claim(name, None, measured.mean, measured.low, measured.high, BEYOND, f"{times}{how}; {links}")
+
+
+def _not_reached(name: str, claimed: float | None, context: str) -> Claim:
+    reason = f"{context}; the target accuracy is not reached by every feature seed"
+    return Claim(name, claimed, None, None, None, NOT_REPRODUCED, reason)
 
 
 def best_delta(name: str, claimed: float, deltas: Sequence[float], speedups: Sequence[float]) -> Claim:
     """Judge a best Delta: the optimum is flat, so what counts is how much the claimed value loses."""
     best = max(range(len(deltas)), key=lambda number: speedups[number])
     first = last = best
-    while first > 0 and _flat(speedups[first - 1], speedups[best]):
+    enough = (1 - _FLAT) * speedups[best]
+    while first > 0 and speedups[first - 1] >= enough:
         first -= 1
-    while last + 1 < len(deltas) and _flat(speedups[last + 1], speedups[best]):
+    while last + 1 < len(deltas) and speedups[last + 1] >= enough:
         last += 1
     near = deltas[first : last + 1]
     loss = 1 - speedups[list(deltas).index(claimed)] / speedups[best]
@@ -71,10 +71,6 @@ def best_delta(name: str, claimed: float, deltas: Sequence[float], speedups: Seq
         f"the claimed one within {loss:.1%}"
     )
     return Claim(name, claimed, deltas[best], min(near), max(near), verdict, reason)
-
-
-def _flat(speedup_at: float, best: float) -> bool:
-    return speedup_at >= (1 - _FLAT) * best
 
 
 def security_level(name: str, claimed: int, n: int, k: int, t: int, beta: int) -> Claim:
@@ -108,8 +104,6 @@ def gradient_error(measured: float, limit: float) -> Claim:
 def overlap(name: str, length: int, weight: int, count: int, found: int, least: int) -> Claim:
     """Judge the claim that the supports meet in at most one position."""
     verdict = REPRODUCED if found <= 1 else CANNOT_EXIST if least > 1 else NOT_REPRODUCED
-    reason = (
-        f"of {count} sets of {weight} among {length} positions, two must share at least {least}; "
-        f"ours share at most {found}"
-    )
+    must = f"of {count} sets of {weight} among {length} positions, two must share at least {least}"
+    reason = f"{must}; ours share at most {found}"
     return Claim(name, 1, found, least, found, verdict, reason)

@@ -1,8 +1,9 @@
-"""How many epochs a target takes: told, read off finished runs, or assumed from what was measured on MNIST."""
+"""How many epochs a target takes: given, read from finished runs, or assumed from measurements on MNIST."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, final
 
@@ -25,7 +26,7 @@ class Epochs:
 
 
 _MOST = 1_000_000
-"""As many as a scenario may ask for."""
+"""Upper bound; that of a scenario."""
 _MEASURED = (
     "assumed: {} for three feature seeds on MNIST to 95% (codedfl run paper --set scheme=conventional "
     "--set training.solver={}, docs/solvers.md); other data and targets take other numbers"
@@ -41,6 +42,11 @@ ASSUMED: Mapping[str, Epochs] = {
     "closed-form": Epochs(1, "by its nature"),
 }
 """Epochs by solver where nothing better is known. Gradients of parts of the data are taken to need as many."""
+
+
+_TASK = ("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge")
+"""What makes two scenarios the same task; seeds, fleets and schemes may differ."""
+_RATE = ("training.learning_rate", "training.decay", "training.decay_epochs")
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,9 @@ def finished(path: Path, scenario: Scenario) -> Finished:
     run = load(path)
     if not scenario.training.targets:
         raise UsageError("--from-run needs a target; add --set training.targets=[0.9]")
-    for name, own, other in _task(scenario, run.scenario):
+    descending = run.scenario.training.solver == "gradient-descent"
+    for name in _TASK + (_RATE if descending else ()):
+        own, other = map(attrgetter(name), (scenario, run.scenario))
         if own != other:
             raise UsageError(
                 f"--from-run '{path}' is of another task: its {name} is {other!r}, that of the scenario {own!r}; "
@@ -77,25 +85,10 @@ def finished(path: Path, scenario: Scenario) -> Finished:
     return Finished(path, run.scenario.scheme, run.scenario.training.solver, epoch, exact)
 
 
-_TASK = ("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge")
-_RATE = ("training.learning_rate", "training.decay", "training.decay_epochs")
-
-
-def _task(own: Scenario, other: Scenario) -> list[tuple[str, Any, Any]]:
-    """Pair what makes two scenarios the same task; seeds, fleets and schemes may differ."""
-    descending = other.training.solver == "gradient-descent"
-    return [(name, _value(own, name), _value(other, name)) for name in _TASK + (_RATE if descending else ())]
-
-
-def _value(scenario: Scenario, name: str) -> Any:
-    table, _, key = name.partition(".")
-    return getattr(getattr(scenario, table), key)
-
-
 @final
 @dataclass(frozen=True)
 class EpochsToTarget:
-    """What is known of the number of epochs: told by solver first, then finished runs, then what is assumed."""
+    """What is known of the number of epochs: given by solver, else finished runs, else what is assumed."""
 
     told: Mapping[str, int] = field(default_factory=dict)
     runs: Sequence[Finished] = ()
@@ -110,8 +103,8 @@ class EpochsToTarget:
     def of(self, scheme: Scheme[Any], solver: str) -> Epochs:
         """Return the epochs of a scheme with a solver.
 
-        A run of the same scheme says most; else one of any scheme that gives the gradient of all data, for those
-        take the same steps. Of several runs the mean counts, rounded up.
+        Runs of the same scheme count, else those of any scheme that gives the gradient of all data, because these take
+        the same steps; of several runs the mean, rounded up.
         """
         if solver in self.told:
             return Epochs(self.told[solver], "told by --epochs")

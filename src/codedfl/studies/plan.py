@@ -2,8 +2,8 @@
 
 Costs of an epoch follow from shapes alone: d, c, and how many data points each device has. So every scheme is run for
 real for a few epochs, through the one training loop, on *hollow* data: shards of the right shapes without contents.
-Its messages and products have their real sizes, so costs equal those of a training. How many epochs a target takes is
-no matter of shapes: it is told, taken from finished runs, or assumed from what was measured on MNIST.
+Its messages and products have their real sizes, so costs equal those of a training. How many epochs a target takes does
+not follow from shapes: it is given, taken from finished runs, or assumed from what was measured on MNIST.
 """
 
 import itertools
@@ -30,18 +30,18 @@ from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_
 from codedfl.training.timing import Band, Variant, band, epoch_ends, replay
 
 DRAWS = 200
-"""Timing draws behind a band unless told: its limits are known to a percent or so."""
+"""Default number of timing draws behind a band: its limits are known to about a percent."""
 PRIVACY = ("holds", "any")
-"""What may be recommended: schemes whose secrecy holds, or also schemes that encrypt nothing. Broken ones never are."""
+"""What may be recommended: schemes whose secrecy holds, or also those that encrypt nothing; never broken ones."""
 _PROBED = 12
-"""Epochs that are run: the first, and enough of the others to see costs that come again after up to five."""
+"""Epochs that are run: the first, and enough of the others to see costs that repeat after up to five epochs."""
 _STANDSTILL = 1e-12
 """A learning rate at which hollow data moves no model out of range."""
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """What costs depend on: how many data points each device has, d, c, and bounds that everybody knows."""
+    """What costs depend on: data points of each device, d, c, and public bounds on features and targets."""
 
     samples: tuple[int, ...]
     features: int
@@ -50,27 +50,36 @@ class Shapes:
     largest_target: float = 1.0
 
     @classmethod
+    def of(cls, scenario: Scenario, samples: int | None, outputs: int | None, progress: Progress = silent) -> "Shapes":
+        """Take the shapes that are told, or look at the data if none are."""
+        if samples is None and outputs is None:
+            return cls.of_data(scenario, progress)
+        if samples is None or outputs is None:
+            raise UsageError("--samples and --outputs go together; give both, or neither to look at the data")
+        return cls.told(scenario, samples=samples, outputs=outputs)
+
+    @classmethod
     def of_data(cls, scenario: Scenario, progress: Progress = silent) -> "Shapes":
         """Load and partition the data of a scenario; no feature is computed."""
         loaded = load_data(scenario, progress)
-        sizes = _shard_sizes(scenario, loaded.y_train, loaded.samples)
+        sizes = tuple(map(len, partition_rows(scenario, loaded.y_train, loaded.samples)))
         target = 1.0 if loaded.kind == "classification" else float(np.max(np.abs(loaded.y_train)))
         if scenario.features.kind == "none":
             return cls(sizes, loaded.inputs, loaded.outputs, float(np.max(np.abs(loaded.x_train))), target)
         d = scenario.features.dimension
-        return cls(sizes, d, loaded.outputs, _largest_of_rbf(d), target)
+        return cls(sizes, d, loaded.outputs, math.sqrt(2 / d), target)
 
     @classmethod
     def told(cls, scenario: Scenario, *, samples: int, outputs: int) -> "Shapes":
-        """Take the shapes of data that is not at hand; where labels decide who holds what, classes are of one size."""
+        """Return the shapes of absent data; where labels decide who holds what, classes are of one size."""
         if scenario.features.kind == "none":
             raise UsageError(
                 "--samples and --outputs do not say how many features there are; add --set features.kind=rbf "
                 "--set features.dimension=D"
             )
-        sizes = _shard_sizes(scenario, np.arange(samples) % outputs, samples)
+        sizes = tuple(map(len, partition_rows(scenario, np.arange(samples) % outputs, samples)))
         d = scenario.features.dimension
-        return cls(sizes, d, outputs, _largest_of_rbf(d))
+        return cls(sizes, d, outputs, math.sqrt(2 / d))
 
     def hollow(self, scenario: Scenario) -> Problem:
         """Return a problem of these shapes whose Gram matrices are zero; shards of one size are one object."""
@@ -82,23 +91,14 @@ class Shapes:
         shards = {}
         for samples in set(self.samples):
             shards[samples] = Shard(x[:samples], y[:samples])
-            vars(shards[samples]).update(known)  # as if it had been asked for before: costs do not depend on values
+            vars(shards[samples]).update(known)  # cached as if computed before: costs do not depend on values
         test = np.zeros((1, d), dtype), np.zeros(1, np.int64)
         return Problem(tuple(shards[n] for n in self.samples), *test, "classification", scenario.task.ridge)
 
 
-def _largest_of_rbf(features: int) -> float:
-    return math.sqrt(2 / features)
-
-
-def _shard_sizes(scenario: Scenario, labels: Any, samples: int) -> tuple[int, ...]:
-    parts = partition_rows(scenario, labels, samples)
-    return tuple(len(part) for part in parts)
-
-
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What a scheme's first epochs cost; those of one that shares are kept by kind, for who leaves when is chance."""
+    """What a scheme's first epochs cost; of a scheme that shares, by kind, because who leaves when is random."""
 
     scheme: Scheme[Any]
     probed: History
@@ -119,7 +119,7 @@ class Costs:
 
 
 def _period(keys: Sequence[Any]) -> int:
-    """Return the least number of epochs after which the given ones come again, all of them if none is seen twice."""
+    """Return the least period of the given epochs, or their number if none repeats."""
     for period in range(1, len(keys) // 2 + 1):
         if all(key == later for key, later in zip(keys, keys[period:], strict=False)):
             return period
@@ -127,7 +127,7 @@ def _period(keys: Sequence[Any]) -> int:
 
 
 def probe(scenario: Scenario, problem: Problem) -> Costs:
-    """Let the scheme of a scenario set up and take its first epochs for real, in virtual time, losing no device."""
+    """Run the set-up and the first epochs of a scenario's scheme in virtual time, without losing a device."""
     sharing = schemes.nominal(scenario).sharing is not None
     still = {"training.learning_rate": _STANDSTILL, "training.tolerance": 0.0, "training.targets": []}
     plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
@@ -142,7 +142,7 @@ def probe(scenario: Scenario, problem: Problem) -> Costs:
 
 
 def predict(costs: Costs, scenario: Scenario, *, epochs: int, draws: int = DRAWS) -> Float[np.ndarray, "draws epochs"]:
-    """Return when each epoch would end in each timing draw: the very draws that a run of the scenario has."""
+    """Return when each epoch ends in each timing draw; a run of the scenario has the same draws."""
     delays, seed = DelayModel.create(scenario.fleet, scenario.links), scenario.timing.seed
     return np.asarray(epoch_ends([costs.course(epochs)], delays, epochs=epochs, seed=seed, draws=draws)[0])
 
@@ -164,12 +164,6 @@ def spent_by_device(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
             add_round(spent, asked, slice(None) if who is None else np.flatnonzero(who[0]))
         add_transfers(spent, epoch.handovers)
     return spent
-
-
-def link_bits(costs: Costs, scenario: Scenario, epochs: int) -> Spent:
-    """Return the payload of each device by link: received from the server (down), sent to it (up), sent to devices."""
-    spent = spent_by_device(costs, scenario, epochs)
-    return {link: spent[link] for link in LINKS}
 
 
 @dataclass(frozen=True)
@@ -194,7 +188,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Offer:
-    """What a scheme takes, by solver, and what it gives away; ``refused`` says why it cannot be used."""
+    """What a scheme takes, by solver, and what it leaks; ``refused`` says why it cannot be used."""
 
     scheme: Scheme[Any]
     predictions: tuple[Prediction, ...] = ()
@@ -223,7 +217,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Plan:
-    """All offers, quickest first, and the one to take."""
+    """All offers, quickest first, and the recommended one."""
 
     shapes: Shapes
     target: float | None
@@ -234,11 +228,8 @@ class Plan:
     @property
     def recommended(self) -> Offer | None:
         """The quickest that gives the privacy asked for; never one whose cipher is broken."""
-        return next((offer for offer in self.offers if offer.predictions and self._allowed(offer)), None)
-
-    def _allowed(self, offer: Offer) -> bool:
-        verdict = offer.scheme.verdict
-        return verdict == "holds" if self.privacy == "holds" else verdict != "broken"
+        usable = [offer for offer in self.offers if offer.predictions and offer.scheme.verdict != "broken"]
+        return next((offer for offer in usable if self.privacy == "any" or offer.scheme.verdict == "holds"), None)
 
     @property
     def reason(self) -> str:
@@ -276,7 +267,7 @@ def plan(
     privacy: str = "holds",
     progress: Progress = silent,
 ) -> Plan:
-    """Predict the named schemes (all, unless told) on a scenario's fleet and links, and recommend one."""
+    """Predict the named schemes (default: all) on a scenario's fleet and links, and recommend one."""
     refuse_unknown(names)
     if privacy not in PRIVACY:
         raise UsageError(f"--privacy '{privacy}' must be one of {', '.join(PRIVACY)}")
@@ -293,19 +284,18 @@ def plan(
 
 
 def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: int) -> Offer:
-    kind = schemes.nominal(scenario)
     try:
         costs = probe(scenario, problem)
     except ScenarioError as error:
-        return Offer(kind, refused=str(error))
+        return Offer(schemes.nominal(scenario), refused=str(error))
+    scheme = costs.scheme
     served = [name for name in ASSUMED if schemes.serves(scenario, name)]
-    epochs = {solver: counts.of(kind, solver) for solver in served}
+    epochs = {solver: counts.of(scheme, solver) for solver in served}
     seconds = predict(costs, scenario, epochs=max(found.count for found in epochs.values()), draws=draws)
     predictions = []
     for solver, found in epochs.items():
-        bits = link_bits(costs, scenario, found.count)
-        links = {link: mean_and_largest(each) for link, each in bits.items()}
+        spent = spent_by_device(costs, scenario, found.count)
+        links = {link: mean_and_largest(spent[link]) for link in LINKS}
         sent = links["up"]["mean"] + links["d2d"]["mean"]
         predictions.append(Prediction(solver, found, band(seconds[:, found.count - 1]), links, sent))
-    scheme = costs.scheme
-    return Offer(kind, tuple(predictions), scheme.survives_losses, scheme.leakage().to_table())
+    return Offer(scheme, tuple(predictions), scheme.survives_losses, scheme.leakage().to_table())

@@ -4,7 +4,7 @@ import itertools
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,8 +28,12 @@ def sweep(
     out: Path,
     progress: Progress,
     workers: int | None = None,
+    plugins: Sequence[Path] = (),
 ) -> list[dict[str, Any]]:
-    """Run every combination of the values; write ``sweep.json`` and ``sweep.csv``."""
+    """Run every combination of the values; write ``sweep.json`` and ``sweep.csv``.
+
+    Every process loads the ``plugins``, files that register schemes.
+    """
     if any(len(values) == 0 for values in grid.values()):
         raise UsageError("--over needs at least one value for each key, for example --over links.loss=0,0.1")
     cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
@@ -37,27 +41,27 @@ def sweep(
     for entry in wanted:
         schemes.check(entry)
     refuse_file(out)
-    summaries = _run_all(wanted, out, progress, workers)
+    summaries = _run_all(wanted, out, progress, workers, plugins)
     rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
     write_rows(out, "sweep", rows)
     return rows
 
 
-def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None) -> list[dict[str, Any]]:
+def _run_all(
+    wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None, plugins: Sequence[Path]
+) -> list[dict[str, Any]]:
     """Run each experiment once, however many cells it fills; the first failure ends all."""
     places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
     distinct = dict(zip(places, wanted, strict=True))
     context = get_context("spawn")  # a forked child would inherit the locks of BLAS threads
-    with ProcessPoolExecutor(min(workers or os.cpu_count() or 1, len(distinct)), context, _start) as pool:
+    count = min(workers or os.cpu_count() or 1, len(distinct))
+    with ProcessPoolExecutor(count, context, _start, (plugins,)) as pool:
         try:
             cells = {place: pool.submit(_run, entry.to_toml(), str(place)) for place, entry in distinct.items()}
-            pending = set(cells.values())
             progress("sweep", 0, len(cells))
-            while pending:
-                finished, pending = wait(pending, return_when=FIRST_COMPLETED)
-                for cell in finished:
-                    cell.result()
-                progress("sweep", len(cells) - len(pending), len(cells))
+            for done, cell in enumerate(as_completed(cells.values()), start=1):
+                cell.result()
+                progress("sweep", done, len(cells))
             return [cells[place].result() for place in places]
         except BrokenProcessPool:
             raise TrainingError(
@@ -71,9 +75,11 @@ def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers:
             raise
 
 
-def _start() -> None:
+def _start(plugins: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threadpool_limits(1)
+    for path in plugins:
+        schemes.load_plugin(path)
 
 
 _shared = SharedProblem()

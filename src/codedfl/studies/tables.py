@@ -32,10 +32,9 @@ def to_csv(rows: Sequence[Row]) -> str:
 def _flat(value: Row, prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, item in value.items():
-        if isinstance(item, dict):
-            flat |= _flat(item, f"{prefix}{key}.")
-        elif isinstance(item, list):
-            flat |= _flat({str(number): entry for number, entry in enumerate(item)}, f"{prefix}{key}.")
+        nested = {str(number): entry for number, entry in enumerate(item)} if isinstance(item, list) else item
+        if isinstance(nested, dict):
+            flat |= _flat(nested, f"{prefix}{key}.")
         else:
             flat[prefix + key] = item
     return flat

@@ -1,11 +1,10 @@
-"""The learning task: shards, Gram matrices, loss and score."""
+"""The learning task: shards, Gram matrices, loss and scores."""
 
-from codedfl.task.objective import Scores, accuracy, r_squared
+from codedfl.task.objective import accuracy
 from codedfl.task.problem import Problem, Shard, feature_map, gram, learning_rate, load_data, load_shard, partition_rows
 
 __all__ = [
     "Problem",
-    "Scores",
     "Shard",
     "accuracy",
     "feature_map",
@@ -14,5 +13,4 @@ __all__ = [
     "load_data",
     "load_shard",
     "partition_rows",
-    "r_squared",
 ]

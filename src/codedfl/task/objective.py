@@ -1,7 +1,7 @@
-"""What a training is about: the shape of its model, and what models are worth as far as their trainer can tell.
+"""The objective of a training: the shape of the model, and scores as far as the server knows them.
 
-Whoever simulates has all data and scores everything (``codedfl.task.Problem``); a server in the field has a test set at
-most (:class:`PublicObjective`).
+A simulation has all data and computes every score (``codedfl.task.Problem``); a deployed server has at most a test set
+(:class:`PublicObjective`).
 """
 
 import math
@@ -17,7 +17,7 @@ from codedfl.errors import DataError
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """What a block of models is worth: one entry for each model; gradients at the models, then at further points."""
+    """Scores of a block of models, one entry each; gradients at the models, then at further points."""
 
     accuracy: Float[np.ndarray, "b"]
     loss: Float[np.ndarray, "b"]
@@ -25,27 +25,19 @@ class Scores:
 
 
 class Objective(ABC):
-    """The learning task as the training loop sees it. What is not known is NaN."""
+    """The learning task as the training loop sees it. Unknown values are NaN."""
 
     kind: str
     """``classification`` or ``regression``."""
     ridge: float
-    """lambda."""
+    """The weight lambda of the ridge term."""
 
-    @property
-    @abstractmethod
-    def samples(self) -> int:
-        """Number of training points m over all devices."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, int]:
-        """Shape (d, c) of the model."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> "np.dtype[Any]":
-        """Format of the numbers that devices compute with and send."""
+    samples: int
+    """Number of training points m over all devices."""
+    shape: tuple[int, int]
+    """Shape (d, c) of the model."""
+    dtype: "np.dtype[Any]"
+    """Format of the numbers that devices compute with and send."""
 
     @property
     @abstractmethod
@@ -74,7 +66,7 @@ class Objective(ABC):
 class TestSet:
     """Features and labels (or targets) that no device trains on."""
 
-    __test__ = False  # the name is no test's
+    __test__ = False  # pytest would collect a class of this name
 
     x: Float[np.ndarray, "q d"]
     y: Shaped[np.ndarray, "q ..."]
@@ -85,79 +77,54 @@ class TestSet:
             raise DataError("a target of the test set is constant, so R^2 is undefined; use another test set")
 
     def score(self, columns: Float[np.ndarray, "d columns"], models: int) -> Float[np.ndarray, "b"]:
-        """Return the accuracy (or R^2) of models that stand side by side as columns."""
+        """Return the accuracy (or R^2) of models given side by side as columns."""
         predicted = (self.x @ columns).reshape(-1, models, columns.shape[1] // models)
         measure = accuracy if self.kind == "classification" else r_squared
         return np.array([measure(predicted[:, i], self.y) for i in range(models)])
 
 
 def side_by_side(models: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "d columns"]:
-    """Put models side by side, so that one product serves them all."""
+    """Put models side by side, so that one matrix product serves them all."""
     b, d, c = models.shape
     return np.ascontiguousarray(models.transpose(1, 0, 2).reshape(d, b * c))
 
 
 @final
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PublicObjective(Objective):
-    """What a server knows that has no training data: sizes, and perhaps a test set."""
+    """The objective of a server without training data: sizes, and perhaps a test set."""
 
-    def __init__(
-        self,
-        *,
-        samples: int,
-        shape: tuple[int, int],
-        dtype: "np.dtype[Any]",
-        ridge: float,
-        kind: str,
-        test: TestSet | None = None,
-    ) -> None:
-        self._samples = samples
-        self._shape = shape
-        self._dtype = dtype
-        self._test = test
-        self.kind = kind
-        self.ridge = ridge
-
-    @property
-    def samples(self) -> int:
-        """Number of training points m over all devices."""
-        return self._samples
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape (d, c) of the model."""
-        return self._shape
-
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """Format of the numbers that devices compute with and send."""
-        return self._dtype
+    samples: int
+    shape: tuple[int, int]
+    dtype: "np.dtype[Any]"
+    ridge: float
+    kind: str
+    test: TestSet | None = None
 
     @property
     def zero_gradient(self) -> Float[np.ndarray, "d c"]:
-        """Not known."""
-        return np.full(self._shape, np.nan)
+        """Unknown."""
+        return np.full(self.shape, np.nan)
 
     @property
     def zero_loss(self) -> float:
-        """Not known."""
+        """Unknown."""
         return math.nan
 
     def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
-        """Return the score on the test set, if there is one, and nothing else."""
-        count = len(models)
-        unknown = np.full(count, np.nan)
-        found = unknown if self._test is None else self._test.score(side_by_side(models), count)
-        further = 0 if points is None else len(points)
-        return Scores(found, unknown, np.full((count + further, *self._shape), np.nan))
+        """Return the score on the test set, if there is one; everything else is unknown."""
+        unknown = np.full(len(models), np.nan)
+        found = unknown if self.test is None else self.test.score(side_by_side(models), len(models))
+        gradients = len(models) + (0 if points is None else len(points))
+        return Scores(found, unknown, np.full((gradients, *self.shape), np.nan))
 
     def largest_stable_rate(self) -> float:
-        """Not known."""
+        """Unknown."""
         return math.nan
 
 
 def accuracy(predicted: Float[np.ndarray, "q c"], labels: Shaped[np.ndarray, "q"]) -> float:
-    """Return the share of samples whose largest output is the right class."""
+    """Return the share of samples whose largest output is that of their class."""
     return float(np.mean(np.argmax(predicted, axis=1) == labels))
 
 

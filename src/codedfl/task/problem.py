@@ -1,13 +1,13 @@
-"""The learning task: shards and their Gram matrices, the loss, accuracy or R^2, and the learning rate.
+"""The learning task of a scenario: shards and their Gram matrices, the loss, accuracy or R^2, and the learning rate.
 
 The model is Theta (d x c); the loss is f(Theta) = 1/(2m) * sum ||x Theta - y||^2 + lambda/2 * ||Theta||^2, so that
 with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta.
 """
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import scipy
@@ -18,68 +18,44 @@ from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 
-Matrix = Float[np.ndarray, "rows columns"]
-
 
 def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
-    """Return X^T X, exactly symmetric.
-
-    NumPy turns the product of a matrix with its own transpose into BLAS's symmetric rank-k update, half the work of
-    a general product; benchmarks/features.py holds it against the bare call.
-    """
+    """Return X^T X, exactly symmetric."""
+    # NumPy computes a product with the own transpose by BLAS's symmetric rank-k update, at half the cost
     rows = np.ascontiguousarray(x)
     return np.asarray(rows.T @ rows)
 
 
 def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:
-    """Load the data of a scenario as it is, before any feature is computed."""
+    """Load the raw data of a scenario, without features."""
     wanted = scenario.data
     return data.load(
         wanted.source,
-        kind=cast(Any, wanted.kind),
+        kind=wanted.kind,
         target=wanted.target or None,
         test_path=wanted.test_source or None,
         test_fraction=wanted.test_fraction,
         seed=wanted.seed,
-        dtype=cast(Any, scenario.task.precision),
-        say=lambda sentence: progress(sentence, 0, 0),
-        progress=lambda done, total: progress(f"fetching {wanted.source}", done, total),
+        dtype=scenario.task.precision,
+        progress=progress,
     )
 
 
 def partition_rows(
     scenario: Scenario, labels: Shaped[np.ndarray, "n ..."], samples: int
 ) -> tuple[Int[np.ndarray, "rows"], ...]:
-    """Say which device of a scenario holds which rows."""
-    split = scenario.partition
-    return data.partition(
-        labels,
-        samples,
-        scenario.fleet.size,
-        kind=cast(Any, split.kind),
-        seed=split.seed,
-        shards_per_device=split.shards_per_device,
-        alpha=split.alpha,
-        sizes=split.sizes,
-    )
+    """Return the row numbers of each device of a scenario."""
+    return data.partition(labels, samples, scenario.fleet.size, **vars(scenario.partition))
 
 
 def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
-    """Return the map from so many raw inputs to features, the same on every device of a scenario."""
-    settings = scenario.features
-    return data.FeatureMap.create(
-        cast(Any, settings.kind),
-        inputs=inputs,
-        dimension=settings.dimension,
-        gamma=settings.gamma,
-        seed=settings.seed,
-        dtype=np.dtype(scenario.task.precision),
-    )
+    """Return the map from raw inputs to features, the same on every device of a scenario."""
+    return data.FeatureMap.create(inputs=inputs, dtype=scenario.task.precision, **vars(scenario.features))
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What one device holds: features X_i and targets Y_i. The Gram matrix is computed once, when first asked for."""
+    """The data of one device: features X_i and targets Y_i. The Gram matrix is computed once, on first use."""
 
     x: Float[np.ndarray, "n d"]
     y: Float[np.ndarray, "n c"]
@@ -108,24 +84,28 @@ class Shard:
 def load_shard(
     scenario: Scenario, loaded: data.Dataset, rows: Int[np.ndarray, "rows"], features: data.FeatureMap
 ) -> Shard:
-    """Embed the rows of one device."""
+    """Return the shard of a device: features and targets of its rows."""
     y = loaded.targets(loaded.y_train[rows]).astype(np.dtype(scenario.task.precision))
     return Shard(features.transform(loaded.x_train[rows]), y)
 
 
 @dataclass(frozen=True, eq=False)
 class Problem(Objective):
-    """All shards and the test set: what the experimenter sees, and no party of the protocol does."""
+    """All shards and the test set: the view of the experimenter, not of any party of the protocol."""
 
     shards: tuple[Shard, ...]
     x_test: Float[np.ndarray, "q d"]
     y_test: Shaped[np.ndarray, "q ..."]
     kind: str
     ridge: float
+    samples: int = field(init=False)
+    shape: tuple[int, int] = field(init=False)
+    dtype: "np.dtype[Any]" = field(init=False)
+    test: TestSet = field(init=False)
 
     @classmethod
     def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
-        """Load, partition and embed the data of a scenario."""
+        """Load and partition the data of a scenario and compute the features."""
         loaded = load_data(scenario, progress)
         features = feature_map(scenario, loaded.inputs)
         rows = partition_rows(scenario, loaded.y_train, loaded.samples)
@@ -137,31 +117,13 @@ class Problem(Objective):
         return cls(tuple(shards), features.transform(loaded.x_test), loaded.y_test, loaded.kind, scenario.task.ridge)
 
     def __post_init__(self) -> None:
-        _ = self.test
-
-    @cached_property
-    def test(self) -> TestSet:
-        """The test set by itself."""
-        return TestSet(self.x_test, self.y_test, self.kind)
-
-    @property
-    def samples(self) -> int:
-        """Number of training points m over all devices."""
-        return sum(shard.samples for shard in self.shards)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape (d, c) of the model."""
-        return self.shards[0].x.shape[1], self.shards[0].y.shape[1]
-
-    @property
-    def dtype(self) -> "np.dtype[Any]":
-        """Format of the numbers that devices compute with and send."""
-        return self.shards[0].x.dtype
+        x, y = self.shards[0].x, self.shards[0].y
+        derived = {"samples": sum(shard.samples for shard in self.shards), "shape": (x.shape[1], y.shape[1])}
+        vars(self).update(derived, dtype=x.dtype, test=TestSet(self.x_test, self.y_test, self.kind))
 
     @cached_property
     def total_gram(self) -> Float[np.ndarray, "d d"]:
-        """Sum of all A_i in float64: the yardstick of every scheme."""
+        """Sum of all A_i in float64, the reference for every scheme."""
         total = np.zeros((self.shape[0], self.shape[0]))
         for block in _blocks(self.shards):
             total += block
@@ -188,10 +150,7 @@ class Problem(Objective):
         return self.target_energy / (2 * self.samples)
 
     def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
-        """Return test accuracy (or R^2), training loss, and the plaintext gradient without the ridge term.
-
-        Models are scored together, so that the test set and the Gram matrix are read once for many epochs.
-        """
+        """Score models together, so that the test set and the Gram matrix are read once for many epochs."""
         b, d, c = models.shape
         both = models if points is None else np.concatenate([models, points])
         columns = side_by_side(both)
@@ -212,7 +171,7 @@ class Problem(Objective):
             with warnings.catch_warnings(action="error", category=scipy.linalg.LinAlgWarning):
                 return np.asarray(scipy.linalg.solve(system, self.total_moments / self.samples, assume_a="pos"))
         except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
-            # without a ridge term the minimiser need not be unique: take the smallest
+            # without a ridge term the minimiser may not be unique: take that of smallest norm
             return np.asarray(np.linalg.lstsq(system, self.total_moments / self.samples, rcond=None)[0])
 
     def largest_stable_rate(self) -> float:
@@ -223,8 +182,8 @@ class Problem(Objective):
 
 
 def _blocks(shards: tuple[Shard, ...]) -> Any:
-    """Yield the Gram matrices that add up to the total; shards of few rows are taken together."""
-    small: list[Matrix] = []
+    """Yield Gram matrices that add up to the total; shards of few rows are combined."""
+    small: list[Float[np.ndarray, "n d"]] = []
     for shard in shards:
         if shard.compact:
             yield shard.gram

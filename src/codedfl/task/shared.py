@@ -1,4 +1,4 @@
-"""One problem in memory, shared by runs that need the same data."""
+"""One problem in memory for all runs that need the same data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from codedfl.task.problem import Problem
 
 
 class SharedProblem:
-    """Prepares the data of a scenario once for all runs that need the same."""
+    """Keeps the newest problem and builds another only for other data."""
 
     def __init__(self, progress: Progress = silent) -> None:
         self._progress = progress
@@ -17,7 +17,7 @@ class SharedProblem:
         self._problem: Problem | None = None
 
     def get(self, scenario: Scenario) -> Callable[[], Problem]:
-        """Return a function that prepares the data of a scenario, or returns them if they are prepared already."""
+        """Return a function that builds the problem of a scenario, or returns it if it is built already."""
         key = (scenario.data, scenario.partition, scenario.features, scenario.task, scenario.fleet.size)
 
         def prepare() -> Problem:

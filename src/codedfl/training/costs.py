@@ -110,8 +110,9 @@ def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> Sh
     # the server's work may grow with the first hand-over; the few operations before it are charged as after it
     other, reply = _round_costs(scheme, devices, server, server.ask(2, np.ones(problem.shape)), 2)
     rounds = scheme.sharing.rounds
-    by_active: Callable[[int], Sequence[RoundCosts]] = lambda active: rounds(active, other, reply)  # noqa: E731
-    return SharedCosts(_offline(first) if first_offline else first, other, granted, forwarded, by_active)
+    if first_offline:
+        first = dataclasses.replace(first, down_bits=0 * first.down_bits, macs=0 * first.macs)
+    return SharedCosts(first, other, granted, forwarded, lambda active: rounds(active, other, reply))
 
 
 def _round_costs(
@@ -125,7 +126,3 @@ def _round_costs(
     each = np.ones(scheme.public.devices if everyone else 1, dtype=np.int64)
     costs = (message_bits(request) * each, work.macs * each, message_bits(reply) * each)
     return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs), reply
-
-
-def _offline(costs: RoundCosts) -> RoundCosts:
-    return dataclasses.replace(costs, down_bits=0 * costs.down_bits, macs=0 * costs.macs)

@@ -33,13 +33,8 @@ _DIVERGED = 1e3
 
 def create_solver(problem: Objective, training: Training, state: State) -> Solver:
     """Make the solver of a training and bring it to where the state stands; it is told nothing of the data."""
-    conditions = Conditions(
-        shape=problem.shape,
-        ridge=problem.ridge,
-        rate=partial(learning_rate, training),
-        tolerance=training.tolerance,
-        epsilon=float(np.finfo(problem.dtype).eps),
-    )
+    rate, epsilon = partial(learning_rate, training), float(np.finfo(problem.dtype).eps)
+    conditions = Conditions(problem.shape, problem.ridge, rate=rate, tolerance=training.tolerance, epsilon=epsilon)
     solver = SOLVERS[training.solver](conditions)
     if state.epoch > 0:
         solver.restore(state.solver)
@@ -68,7 +63,12 @@ def train(
             if point is not None:
                 solver.asked_at(point)
             _improve(solver, gradient, server, problem)
-            _note(state, solver, query if point is None else point, gradient, dtype, moved=point is not None)
+            state.model, state.solver = solver.model, solver.to_arrays()
+            state.waiting_models.append(state.model.astype(dtype))
+            state.waiting_gradients.append(gradient)
+            if point is not None or not solver.asks_at_model:
+                state.waiting_queries.append((query if point is None else point).astype(dtype))
+            state.history.columns["learning_rate"].append(solver.rate)
             finished = solver.finished
             if epoch % solver.block == 0 or epoch == epochs or finished:
                 _score(state, problem, exact=scheme.exact)
@@ -145,24 +145,6 @@ def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server,
         solver.solve(gram / problem.samples, moments / problem.samples)
 
 
-def _note(
-    state: State,
-    solver: Solver,
-    query: Float[np.ndarray, "d c"],
-    gradient: Float[np.ndarray, "d c"],
-    dtype: "np.dtype[Any]",
-    *,
-    moved: bool,
-) -> None:
-    """Take the solver's model over, to be scored at the end of the block; ``moved``: the query is not the model."""
-    state.model, state.solver = solver.model, solver.to_arrays()
-    state.waiting_models.append(state.model.astype(dtype))
-    state.waiting_gradients.append(gradient)
-    if moved or not solver.asks_at_model:
-        state.waiting_queries.append(query.astype(dtype))
-    state.history.columns["learning_rate"].append(solver.rate)
-
-
 @dataclass
 class EpochReplies:
     """What the rounds of one epoch brought."""
@@ -194,12 +176,7 @@ class EpochReplies:
 
 
 def _ask(
-    epoch: int,
-    query: Float[np.ndarray, "d c"],
-    state: State,
-    server: Server,
-    engine: Engine,
-    scenario: Scenario,
+    epoch: int, query: Float[np.ndarray, "d c"], state: State, server: Server, engine: Engine, scenario: Scenario
 ) -> tuple[Float[np.ndarray, "d c"], EpochReplies, Float[np.ndarray, "d c"] | None]:
     """Go through the rounds of an epoch; return the gradient, the replies, and the point of the gradient if told."""
     offline = epoch == 1 and scenario.training.first_epoch_offline

@@ -11,21 +11,9 @@ from jaxtyping import Float, Int, Shaped
 from codedfl.network import RoundCosts, TransferCosts
 from codedfl.task.objective import Objective
 
-COLUMNS = (
-    "epoch",
-    "time",
-    "accuracy",
-    "loss",
-    "gradient_norm",
-    "gradient_error",
-    "learning_rate",
-    "replies",
-    "down_bits",
-    "up_bits",
-    "d2d_bits",
-    "device_macs",
-    "server_macs",
-)
+_COSTS = ("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs")
+_SCORES = ("accuracy", "loss", "gradient_norm", "gradient_error")
+COLUMNS = ("epoch", "time", *_SCORES, "learning_rate", "replies", *_COSTS)
 
 
 @dataclass(frozen=True)
@@ -115,11 +103,8 @@ class History:
         for number, costs in enumerate(self.rounds):
             arrays[f"round_{number}"], arrays[f"waiting_{number}"] = _packed(costs)
         arrays["stages"] = np.array([(each.epoch, each.retires) for each in self.stages], dtype=np.int64).reshape(-1, 2)
-        rows = [
-            (number, *dataclasses.astuple(costs)) for number, each in enumerate(self.stages) for costs in each.costs
-        ]
-        width = 1 + len(dataclasses.fields(TransferCosts))
-        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(-1, width)
+        rows = [(number, *vars(costs).values()) for number, each in enumerate(self.stages) for costs in each.costs]
+        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(-1, 1 + len(dataclasses.fields(TransferCosts)))
         return arrays
 
     @classmethod
@@ -132,8 +117,8 @@ class History:
             history._number(_unpacked(arrays[f"round_{number}"], arrays[f"waiting_{number}"]))
         history.round_of_epoch, history.further = arrays["round_of_epoch"].tolist(), further
         history.stages = [StageRecord(epoch, [], bool(retires)) for epoch, retires in arrays["stages"].tolist()]
-        for number, *costs in arrays["transfers"].tolist():
-            sender, recipient, grant, export, parcel, absorb, relayed = costs
+        for number, sender, recipient, *amounts, relayed in arrays["transfers"].tolist():
+            grant, export, parcel, absorb = amounts
             found = TransferCosts(sender, recipient, grant, export, parcel, absorb, bool(relayed))
             history.stages[number].costs.append(found)
         return history
@@ -141,7 +126,7 @@ class History:
 
 def _stage_totals(stages: Sequence[Sequence[TransferCosts]]) -> dict[str, int]:
     """Return the bits and multiplications of stages, by column."""
-    totals = dict.fromkeys(("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs"), 0)
+    totals = dict.fromkeys(_COSTS, 0)
     for stage in stages:
         for costs in stage:
             for link, bits in costs.bits().items():

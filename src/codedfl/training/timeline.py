@@ -1,6 +1,6 @@
 """Who did what when: every message and computation of a run, laid out in its virtual time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,9 @@ from jaxtyping import Float
 from codedfl.network import Clock, DelayModel, Draws, RoundCosts, Step
 from codedfl.training import History
 
+_COLUMNS = ("epoch", "device", "activity", "peer", "begin", "end", "bits")
 _ROUND = ("receive model", "compute", "send reply")
+Row = tuple[int, int, str, int, float, float, int]
 
 
 def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, parallel: bool) -> dict[str, list[Any]]:
@@ -18,14 +20,14 @@ def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, para
     A run keeps no timeline: it follows from the costs and the addresses of the random delays. What a device does for an
     epoch that ends without it is cut off there.
     """
-    rows: dict[str, list[Any]] = {name: [] for name in ("epoch", "device", "activity", "peer", "begin", "end", "bits")}
+    rows: list[Row] = []
     draws, began = Draws(delays, seed=seed, first=draw), 0.0
     last = history.columns["time"][-1] if len(history) else 0.0
     for epoch, numbers in enumerate(history.questions(), start=1):
         for stage, sent in history.stages_after(epoch - 1):
-            layout = draws.stage(stage, sent)
-            _add_steps(rows, epoch, began, [step for step in layout.steps(sent) if step.activity == "send"])
-            began += float(layout.seconds[0])
+            times = draws.stage(stage, sent)
+            rows += _stage(epoch, began, [step for step in times.steps(sent) if step.activity == "send"])
+            began += float(times.seconds[0])
         ended = history.columns["time"][epoch - 1]
         clock = Clock(draws, began)
         for question, number in enumerate(numbers):
@@ -34,39 +36,28 @@ def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, para
             clock.charge(costs.server_macs)
             over = ended if question == len(numbers) - 1 else float(clock.now[0])
             parts = delays.reply_parts(costs, draws.chance(epoch, question))
-            _add_round(rows, epoch, costs, began, last if costs.standing else over, np.concatenate(parts))
+            rows += _round(epoch, costs, began, last if costs.standing else over, np.concatenate(parts))
         began = ended
         if handed := history.handovers_after(epoch):
-            layout = draws.handovers(epoch, handed, parallel=parallel)
-            _add_steps(rows, epoch, ended, layout.steps(handed))
-            began += float(layout.seconds[0])
-    return rows
+            times = draws.handovers(epoch, handed, parallel=parallel)
+            rows += _stage(epoch, ended, times.steps(handed))
+            began += float(times.seconds[0])
+    return {name: [row[place] for row in rows] for place, name in enumerate(_COLUMNS)}
 
 
-def _add_steps(rows: dict[str, list[Any]], epoch: int, began: float, steps: Sequence[Step]) -> None:
+def _stage(epoch: int, began: float, steps: Sequence[Step]) -> Iterator[Row]:
     for step in steps:
         peer = -1 if step.peer is None else step.peer
-        _add(rows, epoch, step.device, step.activity, peer, began + step.begin, began + step.end, step.bits)
+        yield epoch, step.device, step.activity, peer, began + step.begin, began + step.end, step.bits
 
 
-def _add_round(
-    rows: dict[str, list[Any]],
-    epoch: int,
-    costs: RoundCosts,
-    began: float,
-    ended: float,
-    parts: Float[np.ndarray, "3 asked"],
-) -> None:
+def _round(
+    epoch: int, costs: RoundCosts, began: float, ended: float, parts: Float[np.ndarray, "3 asked"]
+) -> Iterator[Row]:
     ends = began + np.cumsum(parts, axis=0)
     begins = ends - parts
     bits = (costs.down_bits, np.zeros_like(costs.macs), costs.up_bits)
     for part, activity in enumerate(_ROUND):
         for place in np.flatnonzero((parts[part] > 0) & (begins[part] < ended)):
-            end = min(float(ends[part, place]), ended)
-            device = int(costs.asked[place])
-            _add(rows, epoch, device, activity, -1, float(begins[part, place]), end, int(bits[part][place]))
-
-
-def _add(rows: dict[str, list[Any]], *values: Any) -> None:
-    for column, value in zip(rows.values(), values, strict=True):
-        column.append(value)
+            begin, end = float(begins[part, place]), min(float(ends[part, place]), ended)
+            yield epoch, int(costs.asked[place]), activity, -1, begin, end, int(bits[part][place])

@@ -170,10 +170,7 @@ class _Fleet:
         return list(found.values())
 
     def share(self, epoch: int, seconds: Float[np.ndarray, "draws n"], clock: Clock) -> Sequence[TransferCosts]:
-        """Let stragglers hand over; return the hand-overs of the first draw.
-
-        Draws in which the policy cannot move anything are passed over.
-        """
+        """Let stragglers hand over, in draws where the policy can move anything; return those of the first draw."""
         fastest = np.where(self.active, seconds, np.inf).min(axis=1)
         straggling = self.active & (seconds > (fastest + self._policies[0].delta)[:, None])
         acting = straggling.any(axis=1) & (self._grants | (straggling & self._forwards).any(axis=1))

@@ -155,7 +155,7 @@ def test_a_key_of_too_high_a_peak_is_drawn_again(monkeypatch: pytest.MonkeyPatch
     drawn: list[float] = []
     peak = ckks.CkksSecretKey.peak.fget  # type: ignore[attr-defined]
     monkeypatch.setattr(ckks.CkksSecretKey, "peak", property(lambda self: drawn.append(peak(self)) or drawn[-1]))
-    monkeypatch.setattr(ckks, "_MOST_KEYS", 3)
+    monkeypatch.setattr(ckks, "_MAX_KEY_DRAWS", 3)
     monkeypatch.setattr(ckks, "KEY_PEAK", 0.1)
     with pytest.raises(CipherError, match="No key"):
         ckks.CkksSecretKey(LATTICE)

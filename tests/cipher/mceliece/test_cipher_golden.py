@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from codedfl.cipher.mceliece import Ciphertext, ErrorMatrix, KeyPair, Parameters, PrivateKey, PublicKey
+from codedfl.cipher.mceliece.error_matrix import ErrorMatrix
+from codedfl.cipher.mceliece.messages import Ciphertext
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, PrivateKey
+from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import MdpcCode
 

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.cipher.mceliece import Parameters, draw_error_matrix, encrypt, generate_keys
+from codedfl.cipher.mceliece.error_matrix import draw_error_matrix
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.cipher.randomness import Stream, fresh_seed
 from codedfl.errors import CipherError
 

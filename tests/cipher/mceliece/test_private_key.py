@@ -6,7 +6,10 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from codedfl.cipher.mceliece import KeyPair, Parameters, PrivateKey, Support, decrypt, encrypt, generate_keys
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, PrivateKey, generate_keys
+from codedfl.cipher.mceliece.public_key import encrypt
+from codedfl.cipher.mceliece.supports import Support
 from codedfl.codes.bounds import least_overlap
 from codedfl.errors import CipherError, CodeError
 
@@ -70,7 +73,7 @@ def test_one_support_is_enough(family: str) -> None:
     A = np.random.default_rng(0).standard_normal((7, 40))
     C = encrypt(keys.public, A, keys.private.support(0))
     # the rounding of sums of 40 terms is far below 1e-9, and the error matrix, of the size of A, far above
-    assert np.abs(decrypt(keys.private, C) - A).max() < 1e-9
+    assert np.abs(keys.private.decrypt(C) - A).max() < 1e-9
     for index in (1, -1):
         with pytest.raises(CipherError, match=f"no support {index}: this key has 1"):
             keys.private.support(index)
@@ -91,7 +94,7 @@ def test_errors_at_the_first_and_the_last_position_are_decrypted(at_the_ends: Ke
     A = np.random.default_rng(1).standard_normal((4, 8))
     C = encrypt(public, A, support)
     assert np.flatnonzero(np.abs(C.words - public.encode(A).words).max(axis=0)).tolist() == [0, inner, 15]
-    assert np.abs(decrypt(private, C) - A).max() < 1e-9
+    assert np.abs(private.decrypt(C) - A).max() < 1e-9
     beyond = Support(private.key, 0, np.array([0, inner, 16]))
     with pytest.raises(CipherError, match="does not hold 3 positions below 16"):
         encrypt(public, A, beyond)

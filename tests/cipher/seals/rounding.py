@@ -25,7 +25,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codedfl.cipher.mceliece import Ciphertext, Encoded, EncryptedReply, KeyPair, PrivateKey
+from codedfl.cipher.mceliece.messages import Ciphertext, Encoded, EncryptedReply
+from codedfl.cipher.mceliece.private_key import KeyPair, PrivateKey
 from codedfl.codes.erasure.contract import ErasurePlan
 from codedfl.codes.erasure.least_squares import LeastSquaresPlan
 from codedfl.codes.mdpc import MdpcCode

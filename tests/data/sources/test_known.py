@@ -14,6 +14,7 @@ from codedfl.data.sources import known as sources
 from codedfl.data.sources.download import gunzip, http_get, write_atomically
 from codedfl.data.sources.origins import DebianPackage, EnvironmentFolder, Mirror, NodePackage, SharedFolder
 from codedfl.errors import DataError, DownloadError
+from codedfl.progress import silent
 from data.small_source import CONTENTS, FILE_NAMES, FILES, LABELS, PIXELS, cached, get, small
 
 
@@ -220,7 +221,7 @@ def test_gunzip_is_bounded():
 
 def test_only_web_addresses_are_opened(tmp_path):
     with pytest.raises(DownloadError, match="not a web address"):
-        http_get(f"file://{tmp_path}", 10, sources.silent_progress)
+        http_get(f"file://{tmp_path}", 10, silent)
 
 
 def test_silent_server_is_given_up(monkeypatch):
@@ -228,7 +229,7 @@ def test_silent_server_is_given_up(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(DownloadError, match="timed out"):
-            http_get(f"http://127.0.0.1:{port}/", 10, sources.silent_progress)
+            http_get(f"http://127.0.0.1:{port}/", 10, silent)
 
 
 def test_cache_directory_follows_the_platform(monkeypatch):

@@ -16,7 +16,15 @@ from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy, serve
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
-from codedfl.errors import CodedflError, DataError, EngineError, LostDevicesError, ScenarioError, UsageError
+from codedfl.errors import (
+    CodedflError,
+    DataError,
+    EngineError,
+    LostDevicesError,
+    ScenarioError,
+    TrainingError,
+    UsageError,
+)
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
@@ -371,7 +379,7 @@ def test_a_data_source_of_sites_is_for_deployments_only(tmp_path: Path) -> None:
 
 def test_divergence_is_noticed_by_the_gradients(sites: InProcessFleet, tmp_path: Path) -> None:
     scenario = chosen("conventional", **{"training.learning_rate": 30.0, "training.epochs": 30})
-    with pytest.raises(runs.TrainingError, match=r"norm of the gradient is .* that of the first epoch") as error:
+    with pytest.raises(TrainingError, match=r"norm of the gradient is .* that of the first epoch") as error:
         sites.deploy(scenario, tmp_path / "run", check=False)
     assert "set training.learning_rate (now 30) lower" in str(error.value)
     assert is_one_sentence(str(error.value))

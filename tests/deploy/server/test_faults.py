@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from codedfl.deploy.protocol.wire import Frame, decode, encode
-from codedfl.errors import LostDevicesError
+from codedfl.errors import CodedflError, LostDevicesError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
@@ -293,7 +293,7 @@ def test_a_slow_site_is_left_behind_and_not_lost(tmp_path: Path) -> None:
 def test_sites_that_are_missing_from_the_beginning_are_named(tmp_path: Path) -> None:
     with fleet(given()) as sites:
         sites.faults.silent |= {"device-2", "device-5"}
-        with pytest.raises(runs.CodedflError, match="device-2, device-5 did not answer") as error:
+        with pytest.raises(CodedflError, match="device-2, device-5 did not answer") as error:
             sites.deploy(chosen("conventional"), tmp_path / "run")
     assert is_one_sentence(str(error.value))
     assert not (tmp_path / "run").exists()

@@ -437,12 +437,12 @@ def test_an_answer_is_no_larger_than_what_was_asked_for(
         return [encode(Frame("answer", {**echo, **fields, "filler": "x" * room}, answer)) + bytes(more)]
 
     fleet.faults.reply = full
-    heard = fleet.letters.everyone({0: asked})
+    heard = fleet.channel.ask_all({0: asked})
     assert heard.keys() == ({0} if more == 0 else set())
     if more and most is not None:
-        assert "bytes are no message" in fleet.letters.lost[0], "refused before it is read"
+        assert "bytes are not a message" in fleet.channel.lost[0], "refused before it is read"
     elif more:
-        assert "1 bytes too many" in fleet.letters.lost[0], "read, as any size may come"
+        assert "1 bytes too many" in fleet.channel.lost[0], "read, as any size may come"
 
 
 def test_farewell_is_said_to_all_who_were_asked_and_are_there(make: Callable[..., Fleet]) -> None:

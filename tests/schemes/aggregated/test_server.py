@@ -18,8 +18,8 @@ from codedfl.errors import CipherError
 from codedfl.network import RoundCosts
 from codedfl.schemes import Message, Round, Work
 from codedfl.schemes.aggregated import device as device_module
-from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import MaskedDevice, Masker, number_form
+from codedfl.schemes.aggregated.secagg import question_costs
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.plain.conventional import GradientDevice
 from tiny import is_one_sentence, problem

@@ -16,8 +16,7 @@ from codedfl.network import DelayModel
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
-from codedfl.schemes.coded.parity import Parity
-from codedfl.schemes.coded.parity_device import Batch, ParityDevice, Secrets
+from codedfl.schemes.coded.parity import Batch, Parity, ParityDevice, Secrets
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 from rundirs import Stopped, results, small_run, stop_at

@@ -18,8 +18,7 @@ from codedfl.engines import VirtualEngine
 from codedfl.engines.virtual import move
 from codedfl.network import DelayModel
 from codedfl.schemes import Work
-from codedfl.schemes.coded.parity import Parity, ParityServer
-from codedfl.schemes.coded.parity_device import Batch, ParityDevice
+from codedfl.schemes.coded.parity import Batch, Parity, ParityDevice, ParityServer
 from codedfl.task import Problem
 from tiny import plain_gradient, problem, scenario
 

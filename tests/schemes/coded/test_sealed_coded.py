@@ -62,7 +62,7 @@ def test_what_every_stage_multiplies() -> None:
     given = problem([4] * 6, features=d, outputs=c)
     chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 5, "threshold": 5}})
     scheme: Any = schemes.create(chosen, given)
-    first, second, third = (costs for _, costs in trained(given, chosen).history.stages)
+    first, second, third = (stage.costs for stage in trained(given, chosen).history.stages)
     for sender in range(6):
         sealed = [cost.export_macs for cost in first if cost.sender == sender]
         assert sorted(sealed) == [0, 0, 0, 0, d * (d + 1) // 2 + d * c]

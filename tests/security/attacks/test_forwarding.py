@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.cipher.mceliece import KeyPair, encrypt
+from codedfl.cipher.mceliece.private_key import KeyPair
+from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.security.attacks.forwarding import Forwarding
 from codedfl.security.scoring import Truth, score
 from codedfl.security.views.kinds import ForwardView

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.cipher.mceliece import Ciphertext
+from codedfl.cipher.mceliece.messages import Ciphertext
 from codedfl.security.attacks.left_kernel import LeftKernel, robust_regression
 from codedfl.security.attacks.supports.geometry import KeyGeometry, geometry_of
 from codedfl.security.contract import Finding

@@ -107,7 +107,7 @@ def test_the_floor_is_the_spectral_norm_of_the_noise() -> None:
 
 def test_groups_need_no_order(digits: np.ndarray) -> None:
     A, candidates, members = split(digits, 180)
-    assert area(Decomposition(together=300), A, candidates, members) > 0.95
+    assert area(Decomposition(group_size=300), A, candidates, members) > 0.95
 
 
 def test_odd_candidates_do_not_stop_it(digits: np.ndarray) -> None:

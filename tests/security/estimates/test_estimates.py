@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codedfl.errors import CipherError
 from codedfl.scenario import load
-from codedfl.security.estimates.claimed import claimed_level, prange_bits
+from codedfl.security.estimates.claimed import claimed_level
 from codedfl.security.estimates.counting import ELIMINATIONS
 from codedfl.security.estimates.error_code import any_light_word, any_light_word_work, brute_force
 from codedfl.security.estimates.estimate import Estimate
@@ -76,7 +76,6 @@ PAPER = pytest.mark.parametrize("problem", [PAPER_92, PAPER_128, replace(PAPER_9
 def test_prange_exactly(problem: DecodingProblem) -> None:
     work = 2000**3 * sets_needed(4000, 2000, problem.w)
     assert prange(problem).bits == pytest.approx(log2(work), abs=NEAR)
-    assert prange_bits(4000, 2000, problem.w) == pytest.approx(log2(work), abs=NEAR)
 
 
 @PAPER

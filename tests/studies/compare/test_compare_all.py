@@ -89,7 +89,7 @@ class TestRows:
     def test_what_is_predicted_is_what_cannot_differ(self, everything: Any) -> None:
         _, rows = everything
         for row in rows:
-            scheme, own = SCHEMES[row["scheme"]], of(rows, "five", row["scheme"])
+            scheme, own = known(row["scheme"]), of(rows, "five", row["scheme"])
             same_model = scheme.exact and not scheme.follows_timing
             assert row["predicted"] == (row["fleet"] == "six" and same_model and own["refused"] is None)
 

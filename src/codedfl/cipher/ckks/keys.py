@@ -30,7 +30,7 @@ from codedfl.errors import CipherError, MissingExtraError
 _HEADER = 16
 _COMPRESSION = 5
 """Where a header of SEAL says how the rest is compressed: 0 not, 1 zlib, 2 zstd."""
-_MOST_KEYS = 100
+_MAX_KEY_DRAWS = 100
 
 
 def installed() -> bool:
@@ -109,7 +109,7 @@ class _Tools:
         if not self.context.parameters_set():
             raise CipherError(f"SEAL refuses degree {degree}: {self.context.parameters_error_message()}.")
         self.degree = degree
-        self.q = int(primes[0].value())
+        self.q = int(primes[0].value())  # words of ciphertexts are residues of it
         self.encoder = seal.CKKSEncoder(self.context)
         self.iota: Complex128[np.ndarray, "slots"] = 1j * (-1.0) ** np.arange(degree // 2)
         # an unused key shows how SEAL serialises keys and ciphertexts
@@ -147,14 +147,10 @@ class CkksPublicKey:
             raise CipherError(f"A public key has {lattice.key_words} words, not {words.shape}: check who sent it.")
         self._lattice = lattice
         self._tools = tools = _tools(lattice.degree)
+        self.q = tools.q
         with _scratch() as path:
             key = tools.keys.fill(tools.seal.PublicKey(), tools.context, words, path)
         self._encryptor = tools.seal.Encryptor(tools.context, key)
-
-    @property
-    def q(self) -> int:
-        """The prime that words of ciphertexts are residues of."""
-        return self._tools.q
 
     def encrypt(self, rows: Int64[np.ndarray, "rows entries"]) -> UInt64[np.ndarray, "count words"]:
         """Encrypt integers, two rows a ciphertext."""
@@ -192,7 +188,8 @@ class CkksSecretKey:
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice
         self._tools = tools = _tools(lattice.degree)
-        for _ in range(_MOST_KEYS):
+        self.q = tools.q
+        for _ in range(_MAX_KEY_DRAWS):
             generator = tools.seal.KeyGenerator(tools.context)
             self._decryptor = tools.seal.Decryptor(tools.context, generator.secret_key())
             if self.peak <= KEY_PEAK:
@@ -203,11 +200,6 @@ class CkksSecretKey:
         generator.create_public_key(public)
         with _scratch() as path:
             self.public_words = tools.keys.words(public, path)
-
-    @property
-    def q(self) -> int:
-        """The prime that words of ciphertexts are residues of."""
-        return self._tools.q
 
     @property
     def peak(self) -> float:

@@ -9,7 +9,6 @@ A key serves one sum, because who learns a device's mask key can compute all its
 """
 
 import secrets as system
-from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -30,8 +29,7 @@ ENVELOPE_BYTES = NONCE_BYTES + 16
 """Bytes of an envelope beyond its contents: a nonce and a tag."""
 _FIELD_PRODUCTS = 255 * 10 + 265
 """Of one X25519: a ladder of 255 steps (5 products, 4 squares, 1 product with a constant), and Fermat's inversion."""
-_WORDS = 256 // 32
-AGREEMENT_OPERATIONS = _FIELD_PRODUCTS * _WORDS**2
+AGREEMENT_OPERATIONS = _FIELD_PRODUCTS * (256 // 32) ** 2
 """Multiplications of 32-bit words that one X25519 is charged with as work."""
 
 
@@ -88,5 +86,4 @@ def add_mask(
 ) -> None:
     """Add the pad of a secret in place, or subtract it. Law: the two cancel."""
     pad = Pad(ring, Seed(secret), domain)
-    change: Callable[[UInt[np.ndarray, "count"]], None] = pad.take_from if minus else pad.add_to
-    change(residues)
+    (pad.take_from if minus else pad.add_to)(residues)

@@ -6,6 +6,9 @@ alone; symmetry of A leaves 10 unknown numbers. The paper *claims* 92 and 128 bi
 data that must stay private does not belong under it.
 
 >>> import numpy as np
+>>> from codedfl.cipher.mceliece.parameters import Parameters
+>>> from codedfl.cipher.mceliece.private_key import generate_keys
+>>> from codedfl.cipher.mceliece.public_key import encrypt
 >>> keys = generate_keys(Parameters(n=24, k=12, degree=3, t_tot=4, t=2, M=2, beta=2))  # server
 >>> A, theta_T = np.eye(12, dtype=np.float32), np.ones((1, 12), np.float32)
 >>> C = encrypt(keys.public, A, keys.private.support(0))  # device: A G + E
@@ -13,28 +16,3 @@ data that must stay private does not belong under it.
 >>> bool(np.allclose(keys.private.decrypt(reply), theta_T @ A, atol=1e-3))  # server
 True
 """
-
-from codedfl.cipher.mceliece.error_matrix import ErrorMatrix, draw_error_matrix
-from codedfl.cipher.mceliece.messages import Ciphertext, Encoded, EncryptedReply
-from codedfl.cipher.mceliece.parameters import PAPER_92, PAPER_128, Parameters
-from codedfl.cipher.mceliece.private_key import KeyPair, PrivateKey, decrypt, generate_keys
-from codedfl.cipher.mceliece.public_key import PublicKey, encrypt
-from codedfl.cipher.mceliece.supports import Support
-
-__all__ = [
-    "PAPER_92",
-    "PAPER_128",
-    "Ciphertext",
-    "Encoded",
-    "EncryptedReply",
-    "ErrorMatrix",
-    "KeyPair",
-    "Parameters",
-    "PrivateKey",
-    "PublicKey",
-    "Support",
-    "decrypt",
-    "draw_error_matrix",
-    "encrypt",
-    "generate_keys",
-]

@@ -6,6 +6,7 @@
 
 Laws (``dec`` = ``PrivateKey.decrypt``, up to rounding):
 
+    dec(encrypt(A))  = A
     dec(C1 + C2)     = dec(C1) + dec(C2)          dec(C + Encoded(B)) = dec(C) + B
     dec(theta_T @ C) = theta_T @ dec(C)
 
@@ -63,6 +64,11 @@ _Sum = TypeVar("_Sum", bound=Words)
 
 
 def _added(result: type[_Sum], left: Words, right: Words) -> _Sum:
+    if not isinstance(right, Words) or not {type(left), type(right)} <= {result, Encoded}:
+        raise CipherError(
+            f"{capital(left)} cannot be added to {named(right)}: add ciphertexts to ciphertexts or encoded data, "
+            "and replies to replies."
+        )
     if left.key != right.key:
         raise CipherError(
             f"{capital(left)} under key {left.key[:12]} cannot be added to {named(right)} "
@@ -75,13 +81,6 @@ def _added(result: type[_Sum], left: Words, right: Words) -> _Sum:
             "bring both to one shape and precision."
         )
     return result(left.key, left.words + right.words)
-
-
-def _no_sum(left: Words, right: object) -> CipherError:
-    return CipherError(
-        f"{capital(left)} cannot be added to {named(right)}: add ciphertexts to ciphertexts or encoded data, "
-        "and replies to replies."
-    )
 
 
 def capital(thing: object) -> str:
@@ -117,12 +116,9 @@ class EncryptedReply(Words):
     """theta^T (A G + E), or a sum of such: what the server decrypts to theta^T A."""
 
     def __add__(self, other: "EncryptedReply | Encoded") -> "EncryptedReply":
-        if not isinstance(other, EncryptedReply | Encoded):
-            raise _no_sum(self, other)
         return _added(EncryptedReply, self, other)
 
     def __rmatmul__(self, theta_T: Float[np.ndarray, "c rows"]) -> "EncryptedReply":
-        """A linear combination of replies is a reply."""
         return EncryptedReply(self.key, _combined(theta_T, self))
 
 
@@ -132,12 +128,9 @@ class Ciphertext(Words):
     """A G + E. Neither the support nor its number is stored: only the private key's holder knows it."""
 
     def __add__(self, other: "Ciphertext | Encoded") -> "Ciphertext":
-        if not isinstance(other, Ciphertext | Encoded):
-            raise _no_sum(self, other)
         return _added(Ciphertext, self, other)
 
     def __rmatmul__(self, theta_T: Float[np.ndarray, "c rows"]) -> EncryptedReply:
-        """``theta_T @ C`` is the reply that decrypts to ``theta_T @ A``."""
         return EncryptedReply(self.key, _combined(theta_T, self))
 
 
@@ -150,10 +143,7 @@ class Encoded(Words):
     """A G without error: whoever holds it can compute A, so it stays on its device or goes to the server."""
 
     def __add__(self, other: _Any) -> _Any:
-        if not isinstance(other, Encoded | Ciphertext | EncryptedReply):
-            raise _no_sum(self, other)
         return _added(type(other), self, other)
 
     def __rmatmul__(self, theta_T: Float[np.ndarray, "c rows"]) -> "Encoded":
-        """A linear combination of codewords is a codeword."""
         return Encoded(self.key, _combined(theta_T, self))

@@ -1,7 +1,7 @@
 """The numbers that define one instance of the cipher, all of them public."""
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, final
+from dataclasses import dataclass
+from typing import final
 
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
 from codedfl.errors import CipherError
@@ -51,19 +51,6 @@ class Parameters:
                 raise CipherError(f"{name} is {getattr(self, name)!r}: choose from {', '.join(choices)}.")
         if not isinstance(self.noise, float | int) or not 0 < self.noise < float("inf"):
             raise CipherError(f"noise is {self.noise!r} and must be a positive finite number, such as 1.0.")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, as kept in key files."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Parameters":
-        """The inverse of ``to_dict``; missing and unknown names are refused."""
-        known = {field.name for field in fields(cls)}
-        if set(values) != known:
-            odd = ", ".join(sorted(set(values) ^ known))
-            raise CipherError(f"Parameters are missing or unknown ({odd}): give exactly {', '.join(sorted(known))}.")
-        return cls(**values)
 
 
 def at_least_one(name: str, value: object) -> None:

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Int64
 
-from codedfl.cipher.mceliece.messages import PRECISIONS, Ciphertext, Encoded, EncryptedReply, capital, named
+from codedfl.cipher.mceliece.messages import PRECISIONS, Ciphertext, Encoded, EncryptedReply, capital
 from codedfl.cipher.mceliece.parameters import Parameters
 from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.cipher.mceliece.supports import Support
@@ -52,7 +52,7 @@ class PrivateKey:
             raise CipherError(f"The supports are not {p.M} sets of {p.t} distinct members of the erasure set.")
 
     def support(self, index: int) -> Support:
-        """Support number ``index`` (from 0 to M - 1), to be sent to one device over a secure channel."""
+        """Return support number ``index`` (from 0 to M - 1), to be sent to one device over a secure channel."""
         if not 0 <= index < self.parameters.M:
             raise CipherError(
                 f"There is no support {index}: this key has {self.parameters.M}, numbered from 0; "
@@ -61,7 +61,7 @@ class PrivateKey:
         return Support(self.key, index, np.sort(self.erasures[self.family[index]]))
 
     def plan(self, decoder: str, dtype: str) -> ErasurePlan:
-        """The decoder prepared for the erasure set; made on first use and kept."""
+        """Return the decoder prepared for the erasure set; made on first use and kept."""
         if (decoder, dtype) not in self._plans:
             chosen = _decoder(decoder)
             try:
@@ -77,11 +77,7 @@ class PrivateKey:
     def decrypt(
         self, message: Ciphertext | EncryptedReply | Encoded, decoder: str = "least-squares"
     ) -> Float[np.ndarray, "rows k"]:
-        """The plaintext under ``message``: all t_tot positions count as erased, whichever supports went in.
-
-        Laws (up to rounding): decrypt(encrypt(A)) = A; decrypt(theta_T @ C) = theta_T @ decrypt(C);
-        decrypt(C1 + C2) = decrypt(C1) + decrypt(C2).
-        """
+        """Return the plaintext of ``message``: all t_tot positions count as erased, whichever supports were used."""
         if not isinstance(message, Ciphertext | EncryptedReply | Encoded):
             raise CipherError(
                 f"{capital(message)} cannot be decrypted: give a Ciphertext, an EncryptedReply or an Encoded."
@@ -113,11 +109,7 @@ class KeyPair:
 
 
 def generate_keys(
-    parameters: Parameters,
-    *,
-    dtype: str = "float32",
-    decoder: str = "peeling",
-    seed: bytes | None = None,
+    parameters: Parameters, *, dtype: str = "float32", decoder: str = "peeling", seed: bytes | None = None
 ) -> KeyPair:
     """Draw a code, an erasure set that ``decoder`` restores, and the supports inside it.
 
@@ -134,19 +126,9 @@ def generate_keys(
     return KeyPair(public, PrivateKey(parameters, public.fingerprint, code, erasures, supports))
 
 
-def decrypt(
-    private: PrivateKey, message: Ciphertext | EncryptedReply | Encoded, decoder: str = "least-squares"
-) -> Float[np.ndarray, "rows k"]:
-    """``private.decrypt(message, decoder)``, the counterpart of ``encrypt``."""
-    if not isinstance(private, PrivateKey):
-        raise CipherError(f"Decryption takes a PrivateKey, not {named(private)}: give the private key.")
-    return private.decrypt(message, decoder)
-
-
 def _draw_code(parameters: Parameters, secret: bytes) -> MdpcCode:
     """A code whose parity checks are independent over the reals; with small sizes some draws are not."""
-    p = parameters
-    failure: CodeError | None = None
+    p, failure = parameters, None
     for attempt in range(ATTEMPTS):
         drawn = Stream(secret, f"code {attempt}").integer(256)
         try:

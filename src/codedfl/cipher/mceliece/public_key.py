@@ -37,8 +37,11 @@ class PublicKey:
             )
         frozen = np.ascontiguousarray(self.G).view()
         frozen.flags.writeable = False
+        public = json.dumps({"parameters": asdict(self.parameters), "dtype": frozen.dtype.name}, sort_keys=True)
+        digest = hashlib.sha256(public.encode())
+        digest.update(np.ascontiguousarray(frozen, dtype=frozen.dtype.newbyteorder("<")).data)
         object.__setattr__(self, "G", frozen)
-        object.__setattr__(self, "fingerprint", _fingerprint(self.parameters, frozen))
+        object.__setattr__(self, "fingerprint", digest.hexdigest())
 
     @property
     def dtype(self) -> np.dtype[np.floating]:
@@ -55,7 +58,13 @@ class PublicKey:
 
         Beside the copy of the message the cost is d * t * beta multiplications: only the columns of the support change.
         """
-        self._check_message(message)
+        if not isinstance(message, Encoded | Ciphertext):
+            raise CipherError(f"Errors cannot be added to {named(message)}: give what encode or encrypt returned.")
+        if message.key != self.fingerprint:
+            raise CipherError(
+                f"The message was made under key {message.key[:12]} and this is key {self.fingerprint[:12]}: "
+                "use the public key it was made under."
+            )
         self._check_support(support)
         words = message.words.copy()
         self._disturb(words, support, fresh_seed(seed))
@@ -79,15 +88,6 @@ class PublicKey:
             )
         if not np.isfinite(A).all():
             raise CipherError("The plaintext holds NaN or infinity: clean the data before encoding it.")
-
-    def _check_message(self, message: Encoded | Ciphertext) -> None:
-        if not isinstance(message, Encoded | Ciphertext):
-            raise CipherError(f"Errors cannot be added to {named(message)}: give what encode or encrypt returned.")
-        if message.key != self.fingerprint:
-            raise CipherError(
-                f"The message was made under key {message.key[:12]} and this is key {self.fingerprint[:12]}: "
-                "use the public key it was made under."
-            )
 
     def _check_support(self, support: Support) -> None:
         if not isinstance(support, Support):
@@ -130,10 +130,3 @@ def _column_scale(columns: Float[np.ndarray, "d t"]) -> Float64[np.ndarray, "t"]
     scale = np.sqrt(squares / columns.shape[0])
     typical = float(scale.mean()) or 1.0
     return np.where(scale > 1e-3 * typical, scale, typical)
-
-
-def _fingerprint(parameters: Parameters, G: Float[np.ndarray, "k n"]) -> str:
-    public = json.dumps({"parameters": asdict(parameters), "dtype": G.dtype.name}, sort_keys=True)
-    digest = hashlib.sha256(public.encode())
-    digest.update(np.ascontiguousarray(G, dtype=G.dtype.newbyteorder("<")).data)
-    return digest.hexdigest()

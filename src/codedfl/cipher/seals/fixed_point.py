@@ -96,7 +96,9 @@ class FixedPoint:
         makes the larger one least. Where the model's errors do not add up (see above), fewer steps, such as 16,
         leave more for the data.
         """
-        total = _at_least(entry_bound, summands) if sum_bound is None else sum_bound
+        total = entry_bound * summands if sum_bound is None else sum_bound
+        if sum_bound is None and Fraction(total) < Fraction(entry_bound) * summands:
+            total = math.nextafter(total, math.inf)
         room = ring.largest * SAFE_SHARE[0] // SAFE_SHARE[1]
         steps = math.sqrt(room / (dimension * total / entry_bound)) if model_steps is None else model_steps
         if not steps >= 1:
@@ -187,12 +189,6 @@ class FixedPoint:
         integers = self.ring.centred(residues)
         _check_band(integers, model.limits[:, None])
         return np.asarray(np.ldexp(integers.astype(np.float64), -(model.bits + self.data_bits)[:, None]))
-
-
-def _at_least(bound: float, count: int) -> float:
-    """Return bound * count, rounded up."""
-    total = bound * count
-    return total if Fraction(total) >= Fraction(bound) * count else math.nextafter(total, math.inf)
 
 
 def _sum_limit(bound: float, bits: int, summands: int) -> int:

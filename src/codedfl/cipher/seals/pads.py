@@ -2,9 +2,8 @@
 
 HKDF-SHA256 (Krawczyk, "Cryptographic extraction and key derivation: the HKDF scheme", CRYPTO 2010) derives a key of its
 own for every (ring, device, export, block); under it, residue i of a pad is word i of the key stream (NIST SP 800-38A,
-counter starting at zero). In a prime field a word keeps 31 or 48 bits, and the
-few values that are no residues are drawn again from a second key at the counter of their position: residues are exactly
-uniform if AES is a random function, and no draw moves another.
+counter starting at zero). In a prime field a word keeps 31 or 48 bits, and the few values that are no residues are
+drawn again from a second key at the counter of their position: residues are uniform if AES is a random function.
 
 Security rests on AES and on each pad hiding one export: ``PadLedger`` refuses a pad it has seen. It is kept in memory
 only; a device that restarts must take a fresh seed.
@@ -78,10 +77,6 @@ class Pad:
         self._key = seed.derive(self._label + b"stream")
 
     @cached_property
-    def _second_key(self) -> bytes:
-        return self._seed.derive(self._label + b"redraw")
-
-    @cached_property
     def tag(self) -> bytes:
         """An identifier of this pad that says nothing of its residues."""
         return self._seed.derive(self._label + b"tag")
@@ -97,13 +92,14 @@ class Pad:
         stream.update_into(_ZEROS[: out.nbytes], out.view(np.uint8).data)
         if not np.little_endian:
             out.byteswap(inplace=True)
-        if isinstance(self.ring, PrimeField) and self.ring.cut(out):
+        if isinstance(self.ring, PrimeField) and self.ring.keep_low_bits(out):
             for index in np.flatnonzero(out >= self.ring.modulus):
                 out[index] = self._redrawn(start + int(index))
 
     def _redrawn(self, position: int) -> int:
         """Return the first residue from the second key, at counters that belong to this position alone."""
-        stream, mask = _stream(self._second_key, position << 64), (1 << self.ring.bits) - 1
+        second_key, mask = self._seed.derive(self._label + b"redraw"), (1 << self.ring.bits) - 1
+        stream = _stream(second_key, position << 64)
         while True:
             word = int.from_bytes(stream.update(bytes(self.ring.dtype.itemsize)), "little") & mask
             if word < self.ring.modulus:

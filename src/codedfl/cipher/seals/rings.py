@@ -22,7 +22,7 @@ Residues = UInt[np.ndarray, "..."]
 Kernel = Callable[[np.ndarray, np.ndarray, np.ndarray, int, int], None]
 
 # below this many multiplications, waking a second thread costs more than it saves
-_WORTH_A_THREAD = 200_000
+_LEAST_THREADED_WORK = 200_000
 
 
 class Ring(ABC):
@@ -46,13 +46,19 @@ class Ring(ABC):
     def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
         """Return the signed integers of least magnitude. Law: centred(residues(x)) = x for |x| <= largest."""
 
-    @abstractmethod
     def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
         """Return left + right, in ``out`` if given, which may be ``left`` or ``right``."""
+        self.check(left, right)
+        return self._elementwise("add", left, right, out)
 
-    @abstractmethod
     def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
         """Return left - right, in ``out`` if given, which may be ``left`` or ``right``."""
+        self.check(left, right)
+        return self._elementwise("subtract", left, right, out)
+
+    @abstractmethod
+    def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
+        """Add or subtract checked residues."""
 
     def product(
         self, left: UInt[np.ndarray, "c d"], right: UInt[np.ndarray, "d b"], *, workers: int | None = None
@@ -61,7 +67,7 @@ class Ring(ABC):
         self.check(left, right)
         out = np.empty((left.shape[0], right.shape[1]), self.dtype)
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-        if left.size * right.shape[1] < _WORTH_A_THREAD:
+        if left.size * right.shape[1] < _LEAST_THREADED_WORK:
             workers = 1
         _by_columns(self._kernel(), left, right, out, workers or _cores())
         return out
@@ -112,15 +118,8 @@ class PowerOfTwoRing(Ring):
         self.check(residues)
         return residues.view(self._signed).astype(np.int64)
 
-    def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """Return left + right, in ``out`` if given, which may be ``left`` or ``right``."""
-        self.check(left, right)
-        return np.asarray(np.add(left, right, out=out))
-
-    def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """Return left - right, in ``out`` if given, which may be ``left`` or ``right``."""
-        self.check(left, right)
-        return np.asarray(np.subtract(left, right, out=out))
+    def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
+        return np.asarray(getattr(np, name)(left, right, out=out))
 
     def _kernel(self) -> Kernel:
         from codedfl.codes.modular import kernels, wrapping_64_kernels
@@ -162,14 +161,6 @@ class PrimeField(Ring):
         signed[signed > self.largest] -= self.modulus
         return signed
 
-    def add(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """Return left + right, in ``out`` if given, which may be ``left`` or ``right``."""
-        return self._elementwise("add", left, right, out)
-
-    def subtract(self, left: Residues, right: Residues, out: Residues | None = None) -> Residues:
-        """Return left - right, in ``out`` if given, which may be ``left`` or ``right``."""
-        return self._elementwise("subtract", left, right, out)
-
     def add_multiple(self, total: Residues, factor: int, block: Residues) -> None:
         """Add factor * block to ``total``, in place."""
         self.check(total, block)
@@ -181,7 +172,7 @@ class PrimeField(Ring):
         residue = self.dtype.type(factor % self.modulus)
         _arithmetic(self.bits)["add_multiple"](total.reshape(-1), residue, np.ascontiguousarray(block).reshape(-1))
 
-    def cut(self, words: UInt[np.ndarray, "count"]) -> int:
+    def keep_low_bits(self, words: UInt[np.ndarray, "count"]) -> int:
         """Keep the low ``bits`` bits of every word, in place; return the number of words that are then no residues."""
         self.check(words)
         return int(_arithmetic(self.bits)["reduce"](words))
@@ -216,16 +207,13 @@ class PrimeField(Ring):
 
     def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
         kernel = _arithmetic(self.bits)[name]
-        self.check(left, right)
         if left.shape != right.shape:
             raise CipherError(f"Residues of shapes {left.shape} and {right.shape} do not fit: give equal shapes.")
         result = np.empty(left.shape, self.dtype) if out is None else out
-        if not all(array.flags.c_contiguous for array in (left, right, result)):
-            total = np.empty(left.shape, self.dtype)
-            kernel(np.ravel(left), np.ravel(right), total.reshape(-1))
-            result[...] = total
-            return result
-        kernel(left.reshape(-1), right.reshape(-1), result.reshape(-1))
+        target = result if result.flags.c_contiguous else np.empty(left.shape, self.dtype)
+        kernel(np.ravel(left), np.ravel(right), target.reshape(-1))
+        if target is not result:
+            result[...] = target
         return result
 
     def _kernel(self) -> Kernel:

@@ -31,8 +31,7 @@ deploy_app = typer.Typer(
     help="The same scenario on real processes or hosts (NVIDIA FLARE).", no_args_is_help=True, rich_markup_mode=None
 )
 
-SCENARIO = "scenario.toml"
-"""In a folder of kits: what they were made for."""
+SCENARIO = "scenario.toml"  # in a folder of kits: what they were made for
 
 Kits = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of start-up kits, or one kit.")]
 
@@ -46,22 +45,12 @@ def local_command(
     out: common.Out = None,
     time_scale: Annotated[
         float | None,
-        typer.Option(
-            "--emulate",
-            metavar="SCALE",
-            help="Make devices and links as slow as the scenario says, SCALE real seconds for each of theirs.",
-        ),
+        typer.Option("--emulate", metavar="SCALE", help="Emulate the scenario's delays, SCALE real seconds for one."),
     ] = None,
     kernel_links: Annotated[
-        bool,
-        typer.Option(
-            "--kernel-links",
-            help="With --emulate: the kernel slows the links (network namespaces and tc; root only), no sleep.",
-        ),
+        bool, typer.Option("--kernel-links", help="With --emulate: slow the links by namespaces and tc (root only).")
     ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Train in virtual time too, and compare the models.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Also train in virtual time; compare the models.")] = False,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
@@ -75,8 +64,9 @@ def local_command(
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
     if kernel_links and time_scale is None:
         raise UsageError("--kernel-links is for emulated fleets; add --emulate SCALE, for example --emulate 1")
-    place = out or _place(chosen, "deployed" if time_scale is None else "emulated")
-    common.warn_if_broken([chosen.scheme])
+    usual, how = runs.default_directory(chosen), "deployed" if time_scale is None else "emulated"
+    place = out or usual.with_name(f"{usual.name}-{how}")
+    common.warn_if_broken(chosen)
     if runs.finished(chosen, place, on_sites=True):
         run = runs.load(place)
     else:
@@ -91,20 +81,13 @@ def local_command(
     common.console.print(f"run directory: {place}", soft_wrap=True)
 
 
-def _place(scenario: Scenario, how: str) -> Path:
-    usual = runs.default_directory(scenario)
-    return usual.with_name(f"{usual.name}-{how}")
-
-
 def _train_here(scenario: Scenario, place: Path, time_scale: float | None, kernel_links: bool) -> Run:
     need_flare()
     if scenario.data.elsewhere:
-        raise UsageError(
-            "data.source = 'sites' leaves data to hosts of their own; use `codedfl deploy kit`, or name a data set"
-        )
+        raise UsageError("data.source = 'sites' leaves data to the hosts; use `codedfl deploy kit` or name a data set")
     if scenario.data.named:
         with common.bars() as progress:  # once, and not by all sites at the same time
-            data.fetch(scenario.data.source, say=lambda sentence: progress(sentence, 0, 0))
+            data.fetch(scenario.data.source, progress)
     folder = fleet.fleet_folder(place)
     make_folder(place.parent)
     try:
@@ -136,13 +119,9 @@ def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
 def kit_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the start-up kits.")],
     scenario: common.ScenarioOption = "sealed-coded",
-    host: Annotated[
-        str, typer.Option("--host", help="Name or address at which devices reach the server.")
-    ] = "localhost",
+    host: Annotated[str, typer.Option("--host", help="Name or address where devices reach the server.")] = "localhost",
     port: Annotated[int | None, typer.Option("--port", help="The server's port.  [default: a free one]")] = None,
-    sites: Annotated[
-        list[str] | None, typer.Option("--site", metavar="NAME", help="Name of a device's site (repeatable).")
-    ] = None,
+    sites: Annotated[list[str] | None, typer.Option("--site", metavar="NAME", help="Site's name (repeatable).")] = None,
     devices: common.Devices = None,
     own_keys: Annotated[
         bool, typer.Option("--own-keys", help="Owners make the keys of their devices, and tell each other's prints.")
@@ -154,7 +133,7 @@ def kit_command(
     """Make start-up kits for real hosts, and print what to do with them."""
     size = len(sites) if devices is None and sites else devices
     chosen = common.chosen_scenario(scenario or "sealed-coded", changes, size)
-    common.warn_if_broken([chosen.scheme])
+    common.warn_if_broken(chosen)
     kits = fleet.make_fleet(folder, chosen, sites=sites, host=host, port=port, own_keys=own_keys)
     write_text(folder / SCENARIO, chosen.to_toml())
     text = kit_readme(kits, chosen, own_keys=own_keys)
@@ -177,11 +156,7 @@ def start_command(
     need_flare()
     if not (kits := _kits(folder)):
         raise UsageError(f"'{folder}' is a run directory; name start-up kits, or go on with `codedfl deploy local`")
-    prints = _make_keys(kits)
-    for kit, shown in prints.items():
-        common.errors.print(
-            f"{kit}: a key was made; tell the owners of all other devices its print, {shown}", soft_wrap=True
-        )
+    _make_keys(kits)
     if foreground:
         revive = reviver(kits, most=1_000_000)
         with running(kits):
@@ -210,10 +185,10 @@ def train_command(
     need_flare()
     kits = load_kits(folder)
     chosen = common.chosen_scenario(common.chosen_name(scenario, named, str(folder / SCENARIO)), changes, devices)
-    common.warn_if_broken([chosen.scheme])
+    common.warn_if_broken(chosen)
     if chosen.fleet.size != len(kits.sites):
         raise UsageError(
-            f"the scenario has {chosen.fleet.size} devices and there are {len(kits.sites)} kits; make them agree"
+            f"the scenario has {chosen.fleet.size} devices but there are {len(kits.sites)} kits; match them"
         )
     with live(kits.server / STATUS) as report:
         result = fleet.submit(kits, chosen, report=report)
@@ -252,16 +227,15 @@ def _kits(folder: Path) -> list[Path]:
     return [] if (folder / SCENARIO).exists() else kits_of(load_kits(folder))
 
 
-def _make_keys(kits: Sequence[Path]) -> dict[Path, str]:
-    """Make the keys that owners were to make themselves."""
-    made: dict[Path, str] = {}
+def _make_keys(kits: Sequence[Path]) -> None:
+    """Make the keys that owners were to make themselves, and print their fingerprints."""
     for kit in kits:
         device = (kit / "startup" / "fed_client.json").exists()
         if device and not (kit / fleet.KEY).exists():
             key = DeviceKey()
             key.write(kit / fleet.KEY)
-            made[kit] = key.fingerprint
-    return made
+            sentence = f"a key was made; tell the owners of all other devices its print, {key.fingerprint}"
+            common.errors.print(f"{kit}: {sentence}", soft_wrap=True)
 
 
 def _show(folder: Path, kits: Sequence[Path], json: bool) -> None:
@@ -280,9 +254,8 @@ def _show(folder: Path, kits: Sequence[Path], json: bool) -> None:
 
 
 def _processes(found: Sequence[Status]) -> Table:
-    table = Table(title="processes on this machine", title_justify="left")
-    for name in ("kit", "state", "process", "working on a job"):
-        table.add_column(name)
+    columns = ("kit", "state", "process", "working on a job")
+    table = Table(*columns, title="processes on this machine", title_justify="left")
     for one in found:
         state = "runs" if one.pid else ("died" if one.died else "does not run")
         table.add_row(one.kit.name, state, str(one.pid or ""), ", ".join(map(str, one.jobs)))

@@ -56,15 +56,13 @@ def require_decodable(diagnosis: Diagnosis, dtype: np.dtype[Any]) -> None:
     erased = diagnosis.erased
     if not diagnosis:
         raise UndecodableError(
-            f"{diagnosis.dependent.size} of {erased.size} erased positions cannot be restored by "
-            "any decoder, because "
+            f"{diagnosis.dependent.size} of {erased.size} erased positions cannot be restored by any decoder, because "
             f"their columns of H are dependent (positions {describe(diagnosis.dependent)}): "
             "draw another set of positions or erase fewer."
         )
     if diagnosis.condition * np.finfo(dtype).eps >= 1:
         raise UndecodableError(
-            f"The {erased.size} erased columns of H have condition {diagnosis.condition:.1e}, which "
-            "leaves no correct "
+            f"The {erased.size} erased columns of H have condition {diagnosis.condition:.1e}, which leaves no correct "
             f"digit in {dtype} (positions {describe(erased)}): decode in float64 or draw another set."
         )
 

@@ -17,13 +17,7 @@ UNIT = float(np.finfo(np.float64).eps)
 class InactivationPlan(ErasurePlan):
     """A small product gives the inactive symbols, rounds of sparse products the others."""
 
-    def __init__(
-        self,
-        code: MdpcCode,
-        erased: Int[np.ndarray, "e"],
-        dtype: np.dtype[Any],
-        found: Schedule,
-    ) -> None:
+    def __init__(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any], found: Schedule) -> None:
         super().__init__(code, erased, dtype)
         self.inactive = found.inactive
         solution, self._condition = _small_solve(code, erased, found)

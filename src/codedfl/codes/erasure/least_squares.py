@@ -17,7 +17,14 @@ class LeastSquaresPlan(ErasurePlan):
     def __init__(self, code: MdpcCode, erased: Int[np.ndarray, "e"], dtype: np.dtype[Any], condition: float) -> None:
         super().__init__(code, erased, dtype)
         self.condition = condition
-        self.solution = _solution(code, erased).astype(dtype)
+        import scipy.linalg
+
+        solution = np.zeros((code.n, erased.size))
+        if erased.size:
+            Q, R = scipy.linalg.qr(code.H[:, erased].toarray(), mode="economic")
+            solution = np.asarray(-scipy.linalg.solve_triangular(R, (code.H.T @ Q).T).T, order="C")
+            solution[erased] = 0
+        self.solution = solution.astype(dtype)
 
     @property
     def amplification(self) -> float:
@@ -37,17 +44,6 @@ class LeastSquaresPlan(ErasurePlan):
 
     def _restore(self, words: Float[np.ndarray, "r n"]) -> None:
         words[:, self.erased] = words @ self.solution
-
-
-def _solution(code: MdpcCode, erased: Int[np.ndarray, "e"]) -> Float[np.ndarray, "n e"]:
-    if not erased.size:
-        return np.zeros((code.n, 0))
-    import scipy.linalg
-
-    Q, R = scipy.linalg.qr(code.H[:, erased].toarray(), mode="economic")
-    solution = np.asarray(-scipy.linalg.solve_triangular(R, (code.H.T @ Q).T).T, order="C")
-    solution[erased] = 0
-    return solution
 
 
 @final

@@ -1,4 +1,4 @@
-"""PeelingRound-scheduled peeling: every check that misses one symbol restores it, round after round."""
+"""Peeling in rounds: every check that misses one symbol restores it, round after round."""
 
 from typing import Any, final
 

@@ -1,4 +1,4 @@
-"""Bytes from elsewhere, brought safely: pinned, bounded, and written in one piece or not at all."""
+"""Safe downloads: pinned by checksum, bounded in size and time, written atomically."""
 
 import gzip
 import hashlib
@@ -12,13 +12,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 from codedfl.errors import DataError, DownloadError
+from codedfl.progress import Progress
 from codedfl.storage import write_whole
-
-Say = Callable[[str], None]
-Progress = Callable[[int, int], None]
 
 STALL_SECONDS = 10.0
 DEADLINE_SECONDS = 600.0
@@ -35,7 +32,7 @@ class DataFile:
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Names under which people keep this file: with '-' or '.' before idx, plain or gzip."""
+        """Usual names of this file: with '-' or '.' before idx, plain or gzip."""
         dotted = self.name.replace("-idx", ".idx")
         return (self.name, dotted, f"{self.name}.gz", f"{dotted}.gz")
 
@@ -45,7 +42,7 @@ class DataFile:
 
 
 def cache_directory() -> Path:
-    """Where verified files are kept: ``$CODEDFL_CACHE``, else the platform's cache folder."""
+    """Return the folder of verified files: ``$CODEDFL_CACHE``, else the platform's cache folder."""
     chosen = os.environ.get("CODEDFL_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -56,23 +53,19 @@ def cache_directory() -> Path:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write ``content`` so that ``path`` holds all of it or is left as it was, whatever interrupts."""
+    """Write ``content`` to ``path`` completely or not at all."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, lambda file: file.write(content))
     except OSError as error:
-        raise _unwritable(path.parent, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> DataError:
-    return DataError(
-        f"the cache folder {folder} cannot be written ({error.strerror or error});"
-        " set CODEDFL_CACHE to a folder with room that you may write."
-    )
+        raise DataError(
+            f"the cache folder {path.parent} cannot be written ({error.strerror or error});"
+            " set CODEDFL_CACHE to a writable folder with enough space."
+        ) from error
 
 
 def gunzip(compressed: bytes, limit: int) -> bytes:
-    """Decompress at most ``limit`` bytes; a longer content is refused, not expanded."""
+    """Decompress at most ``limit`` bytes; refuse a longer content without expanding it."""
     try:
         content = gzip.GzipFile(fileobj=io.BytesIO(compressed)).read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
@@ -82,25 +75,17 @@ def gunzip(compressed: bytes, limit: int) -> bytes:
     return content
 
 
-@runtime_checkable
-class Readable(Protocol):
-    """Anything to read bytes from."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Read at most ``size`` bytes."""
-
-
 class BoundedReader(io.RawIOBase):
-    """A stream that refuses to give more than ``limit`` bytes, against archives that expand without end."""
+    """A stream of at most ``limit`` bytes, against archives that expand without end."""
 
-    def __init__(self, stream: Readable, limit: int) -> None:
+    def __init__(self, source: Callable[[int], bytes], limit: int) -> None:
         super().__init__()
-        self._stream = stream
+        self._source = source
         self._left = limit
 
     def read(self, size: int = -1, /) -> bytes:
         """Read at most ``size`` bytes."""
-        content = self._stream.read(self._left + 1 if size < 0 else min(size, self._left + 1))
+        content = self._source(self._left + 1 if size < 0 else min(size, self._left + 1))
         self._left -= len(content)
         if self._left < 0:
             raise DownloadError("the archive expands far beyond the size expected")
@@ -108,7 +93,7 @@ class BoundedReader(io.RawIOBase):
 
 
 def http_get(address: str, limit: int, progress: Progress) -> bytes:
-    """Fetch ``address`` into memory, giving up when it stalls, lasts too long or exceeds ``limit`` bytes."""
+    """Download ``address`` into memory; fail when it stalls, takes too long or exceeds ``limit`` bytes."""
     if not address.startswith(("https://", "http://")):
         raise DownloadError(f"{address} is not a web address")
     give_up = time.monotonic() + DEADLINE_SECONDS
@@ -119,7 +104,7 @@ def http_get(address: str, limit: int, progress: Progress) -> bytes:
             total = int(response.headers.get("Content-Length") or 0)
             while chunk := response.read(CHUNK_BYTES):
                 content += chunk
-                progress(len(content), total)
+                progress(f"fetching {address.rpartition('/')[2]}", len(content), total)
                 if len(content) > limit:
                     raise DownloadError(f"it sends more than the {limit} bytes expected")
                 if time.monotonic() > give_up:

@@ -9,17 +9,11 @@ from jaxtyping import UInt8
 from codedfl.errors import DataError
 
 UNSIGNED_BYTE = 0x08
-LARGEST_RANK = 4
 
 
 def read_idx(raw: bytes, name: str, rank: int) -> UInt8[np.ndarray, "..."]:
-    """Return the array held by an uncompressed idx file.
-
-    The header is two zero bytes, the element type, the number of dimensions ``rank`` and each
-    dimension as a big-endian 32-bit number; ``name`` is used in errors only.
-    """
-    if not 1 <= rank <= LARGEST_RANK:
-        raise DataError(f"{name}: an idx file of {rank} dimensions was asked for, but 1 to {LARGEST_RANK} can be read.")
+    """Return the array of an uncompressed idx file; ``name`` is used in errors only."""
+    # two zero bytes, the element type, the number of dimensions, and each dimension as a big-endian 32-bit number
     header = 4 + 4 * rank
     if len(raw) < header:
         raise DataError(

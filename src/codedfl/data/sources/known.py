@@ -1,4 +1,4 @@
-"""The data sets known by name: where they come from, and what their bytes must be."""
+"""The data sets known by name: their origins and the checksums of their files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,24 +8,13 @@ from types import MappingProxyType
 import numpy as np
 
 from codedfl.data.dataset import Dataset
-from codedfl.data.sources.download import DataFile, Progress, Say, cache_directory, write_atomically
+from codedfl.data.sources.download import DataFile, cache_directory, write_atomically
 from codedfl.data.sources.idx import read_idx
-from codedfl.data.sources.origins import (
-    DebianPackage,
-    EnvironmentFolder,
-    Mirror,
-    NodePackage,
-    Origin,
-    SharedFolder,
-)
+from codedfl.data.sources.origins import DebianPackage, EnvironmentFolder, Mirror, NodePackage, Origin, SharedFolder
 from codedfl.errors import DataError, DownloadError
+from codedfl.progress import Progress, silent
 
-FILE_NAMES = (
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-)
+FILE_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 FILE_SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
 
 
@@ -33,8 +22,8 @@ FILE_SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
 class Source:
     """A data set known by name.
 
-    ``files`` come in the order training images, training labels, test images, test labels; a source
-    without files is embedded in an installed package.
+    ``files`` are training images, training labels, test images and test labels, in this order; a source without files
+    is embedded in scikit-learn.
     """
 
     name: str
@@ -45,7 +34,7 @@ class Source:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where it comes from, in words, in the order tried."""
+        """The places it comes from, in the order tried."""
         if not self.files:
             return ("embedded in scikit-learn",)
         return ("the cache folder", *(origin.title for origin in self.origins))
@@ -121,66 +110,54 @@ DIGITS = Source(
 SOURCES: Mapping[str, Source] = MappingProxyType({source.name: source for source in (MNIST, FASHION, DIGITS)})
 
 
-def silent_say(sentence: str) -> None:
-    """Say nothing."""
-
-
-def silent_progress(done: int, total: int) -> None:
-    """Show nothing."""
-
-
-def fetch(name: str, say: Say = silent_say, progress: Progress = silent_progress) -> Path:
-    """Bring a named data set into the cache, verify all of it, and return its folder."""
+def fetch(name: str, progress: Progress = silent) -> Path:
+    """Fetch a named data set into the cache, verify it, and return its folder."""
     source = _named(name)
     if not source.files:
-        return _embedded_folder()
-    obtain(source, say, progress)
+        import sklearn.datasets  # slow to import, and only this data set needs it
+
+        return Path(sklearn.datasets.__file__).parent / "data"
+    obtain(source, progress)
     return source.folder
 
 
-def load_named(name: str, say: Say = silent_say, progress: Progress = silent_progress) -> Dataset:
+def load_named(name: str, progress: Progress = silent) -> Dataset:
     """Return a named data set, fetching it first where needed; pixels are float32 from 0 to 1."""
     source = _named(name)
     if not source.files:
         return _load_digits(source)
-    contents = obtain(source, say, progress)
+    contents = obtain(source, progress)
     x_train, y_train, x_test, y_test = (
         read_idx(contents[file.name], file.name, rank) for file, rank in zip(source.files, (3, 1, 3, 1), strict=True)
     )
-    one = np.float32(255)
-    return Dataset(
-        name=source.name,
-        kind="classification",
-        x_train=np.divide(x_train.reshape(len(x_train), -1), one),
-        y_train=y_train.astype(np.int64),
-        x_test=np.divide(x_test.reshape(len(x_test), -1), one),
-        y_test=y_test.astype(np.int64),
-        class_names=source.class_names,
-    )
+    x_train, x_test = (np.divide(x.reshape(len(x), -1), np.float32(255)) for x in (x_train, x_test))
+    y_train, y_test = y_train.astype(np.int64), y_test.astype(np.int64)
+    return Dataset(source.name, "classification", x_train, y_train, x_test, y_test, source.class_names)
 
 
-def obtain(source: Source, say: Say, progress: Progress) -> dict[str, bytes]:
-    """Return the verified bytes of each file, from the cache or else from the first origin that has them.
-
-    The bytes returned are the bytes that were hashed, so a file altered later cannot slip in between.
-    """
-    contents, failures = _from_cache(source, say)
+def obtain(source: Source, progress: Progress) -> dict[str, bytes]:
+    """Return the verified bytes of each file, from the cache or else from the first origin that has them."""
+    # callers use these bytes and not the file, which could be altered after its hash was checked
+    contents, failures = _from_cache(source, progress)
     for origin in source.origins:
         missing = [file for file in source.files if file.name not in contents]
         if not missing:
             break
-        say(f"{source.name}: trying {origin.title}")
-        failure = _from_origin(source, origin, missing, contents, say, progress)
+        progress(f"{source.name}: trying {origin.title}", 0, 0)
+        failure = _from_origin(source, origin, missing, contents, progress)
         if failure:
-            say(f"{source.name}: {origin.title}: {failure}")
+            progress(f"{source.name}: {origin.title}: {failure}", 0, 0)
             failures.append(f"{origin.title}: {failure}")
     missing = [file for file in source.files if file.name not in contents]
     if missing:
-        raise _nowhere(source, missing, failures)
+        raise DownloadError(
+            f"{source.name}: no source gave the right files (tried {'; '.join(failures)}); put"
+            f" {', '.join(file.name for file in missing)} (plain or .gz) into a folder and set CODEDFL_DATA to it."
+        )
     return contents
 
 
-def _from_cache(source: Source, say: Say) -> tuple[dict[str, bytes], list[str]]:
+def _from_cache(source: Source, progress: Progress) -> tuple[dict[str, bytes], list[str]]:
     contents: dict[str, bytes] = {}
     failures = []
     for file in source.files:
@@ -196,24 +173,19 @@ def _from_cache(source: Source, say: Say) -> tuple[dict[str, bytes], list[str]]:
             contents[file.name] = content
         else:
             failures.append(f"the cached {path} does not match its checksum")
-            say(f"{source.name}: {failures[-1]}, so it is refused and fetched anew")
+            progress(f"{source.name}: {failures[-1]}, so it is refused and fetched again", 0, 0)
     if not contents and not failures:
         failures.append("the cache folder: holds no file of it")
     return contents, failures
 
 
 def _from_origin(
-    source: Source,
-    origin: Origin,
-    missing: list[DataFile],
-    contents: dict[str, bytes],
-    say: Say,
-    progress: Progress,
+    source: Source, origin: Origin, missing: list[DataFile], contents: dict[str, bytes], progress: Progress
 ) -> str:
-    """Move verified files into the cache and ``contents``; return what was wrong, or nothing."""
+    """Add verified files to the cache and to ``contents``; return the reason of a failure, or an empty string."""
     reasons = []
     try:
-        for file, content in origin.collect(missing, say, progress):
+        for file, content in origin.collect(missing, progress):
             if file.name in contents:
                 continue
             if not file.matches(content):
@@ -223,18 +195,8 @@ def _from_origin(
             contents[file.name] = content
     except DownloadError as error:
         reasons.append(str(error))
-    absent = [file.name for file in missing if file.name not in contents]
-    if not absent:
-        return ""
-    return ", ".join(reasons) or f"does not hold {', '.join(absent)}"
-
-
-def _nowhere(source: Source, missing: list[DataFile], failures: list[str]) -> DownloadError:
-    names = ", ".join(file.name for file in missing)
-    return DownloadError(
-        f"{source.name}: no source gave the right files (tried {'; '.join(failures)});"
-        f" put {names} (plain or .gz) into a folder and set CODEDFL_DATA to it."
-    )
+    absent = ", ".join(file.name for file in missing if file.name not in contents)
+    return absent and (", ".join(reasons) or f"does not hold {absent}")
 
 
 def _named(name: str) -> Source:
@@ -243,14 +205,8 @@ def _named(name: str) -> Source:
     return SOURCES[name]
 
 
-def _embedded_folder() -> Path:
-    import sklearn.datasets  # slow to import, and only this data set needs it
-
-    return Path(sklearn.datasets.__file__).parent / "data"
-
-
 def _load_digits(source: Source) -> Dataset:
-    """Take the last fifth of each class, in file order, for testing: stratified and without a seed."""
+    """Load the digits; the last fifth of each class, in file order, is the test set."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)
@@ -259,13 +215,5 @@ def _load_digits(source: Source) -> Dataset:
     for label in range(len(source.class_names)):
         of_class = np.flatnonzero(labels == label)
         test[of_class[-(len(of_class) // 5) :]] = True
-    labels = labels.astype(np.int64)
-    return Dataset(
-        name=source.name,
-        kind="classification",
-        x_train=features[~test],
-        y_train=labels[~test],
-        x_test=features[test],
-        y_test=labels[test],
-        class_names=source.class_names,
-    )
+    (x_train, y_train), (x_test, y_test) = ((features[part], labels[part].astype(np.int64)) for part in (~test, test))
+    return Dataset(source.name, "classification", x_train, y_train, x_test, y_test, source.class_names)

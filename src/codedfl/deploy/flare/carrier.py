@@ -33,15 +33,11 @@ PING_EVERY, MISSES, LONGEST_PING = 10.0, 3, 30.0
 
 
 @final
+@dataclass(eq=False)
 class Stop:
     """Cancels a waiting request; FLARE reads ``triggered``."""
 
-    def __init__(self) -> None:
-        self.triggered = False
-
-    def trigger(self) -> None:
-        """Cancel."""
-        self.triggered = True
+    triggered: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,11 +74,11 @@ class FlareCarrier(Carrier):
         with ThreadPoolExecutor(max_workers=max(1, len(sites))) as pool:
             replies = list(pool.map(lambda site: self._first_answer(site, until), sites))
         self._raise_if_aborted()
-        problems = [f"{site} ({reply.problem})" for site, reply in zip(sites, replies, strict=True) if reply.problem]
-        missing = [site for site, reply in zip(sites, replies, strict=True) if reply.payload is None]
-        if problems:
+        if problems := [
+            f"{site} ({reply.problem})" for site, reply in zip(sites, replies, strict=True) if reply.problem
+        ]:
             raise EngineError(f"these sites cannot start: {'; '.join(problems)}")
-        if missing:
+        if missing := [site for site, reply in zip(sites, replies, strict=True) if reply.payload is None]:
             raise EngineError(f"no answer within {timeout:g} seconds from {', '.join(missing)}; start them")
 
     def send(self, site: str, payload: bytes, tag: int) -> None:
@@ -112,9 +108,9 @@ class FlareCarrier(Carrier):
         """Cancel all open requests."""
         self._closed.set()
         with self._lock:
-            stops, self._open = self._open, set()
-        for stop in stops:
-            stop.trigger()
+            for stop in self._open:
+                stop.triggered = True
+            self._open.clear()
 
     def _carry(self, site: str, payload: bytes, tag: int, stop: Stop, began: float) -> None:
         reply = self.route.ask(site, REQUEST, payload, LONGEST_REQUEST, stop)
@@ -169,4 +165,4 @@ class FlarePeers(Peers):
                 return
             reply = self.route.ask(site, PRESENCE, b"", LONGEST_PING, Stop())
             missed = 0 if reply.payload is not None else missed + 1
-        stop.trigger()
+        stop.triggered = True

@@ -20,10 +20,7 @@ except ModuleNotFoundError:  # only FLARE creates objects of this class
 
 @final
 class CarrierController(Controller):  # type: ignore[misc]
-    """Calls ``entry(carrier, arguments)`` and writes the outcome.
-
-    The arguments are those of the job; ``site`` is the server's own ``site.toml``.
-    """
+    """Calls ``entry(carrier, arguments)``, with the server's own ``site.toml`` as ``site``; writes the outcome."""
 
     def __init__(self, entry: str) -> None:
         super().__init__()

@@ -47,24 +47,16 @@ def write_job(folder: Path, job: Job) -> Path:
     """Write a job in FLARE's format into a new folder in ``folder``."""
     if not REFERENCE.fullmatch(job.entry):
         raise UsageError(f"'{job.entry}' is no entry point; name one as codedfl.module:function")
-    files: dict[str, Any] = {
-        "meta.json": {
-            "name": job.name,
-            "resource_spec": {},
-            "min_clients": 1,  # the entry point reports missing sites, and the scheme decides who may be lost
-            "deploy_map": {"for_server": ["server"], "for_devices": list(job.sites)},
-        },
-        "for_server/config/config_fed_server.json": {
-            "format_version": 2,
-            "workflows": [{"id": "run", "path": CONTROLLER, "args": {"entry": job.entry}}],
-            "components": [],
-        },
+    # the entry point reports missing sites, and the scheme decides who may be lost
+    meta: dict[str, Any] = {"name": job.name, "resource_spec": {}, "min_clients": 1}
+    common = {"format_version": 2, "components": []}
+    workflow = {"id": "run", "path": CONTROLLER, "args": {"entry": job.entry}}
+    executor = {"tasks": ["codedfl"], "executor": {"path": EXECUTOR, "args": {}}}
+    files = {
+        "meta.json": meta | {"deploy_map": {"for_server": ["server"], "for_devices": list(job.sites)}},
+        "for_server/config/config_fed_server.json": common | {"workflows": [workflow]},
         f"for_server/config/{ARGUMENTS}": dict(job.arguments) | {"sites": list(job.sites)},
-        "for_devices/config/config_fed_client.json": {
-            "format_version": 2,
-            "executors": [{"tasks": ["codedfl"], "executor": {"path": EXECUTOR, "args": {}}}],
-            "components": [],
-        },
+        "for_devices/config/config_fed_client.json": common | {"executors": [executor]},
     }
     root = folder / "job"
     for name, content in files.items():
@@ -75,7 +67,7 @@ def write_job(folder: Path, job: Job) -> Path:
 
 
 @final
-class Admin:
+class Admin(contextlib.AbstractContextManager["Admin"]):
     """A session with the server of some kits, opened on first use and reopened after a loss.
 
     ``revive`` is called while waiting, to restart dead processes; a server that does not answer for ``patience``
@@ -96,9 +88,6 @@ class Admin:
         self._connect = connect or _connect
         self._patience = patience
         self._session: Any = None
-
-    def __enter__(self) -> "Admin":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -149,10 +138,9 @@ class Admin:
         """Return the outcome that the entry point of a finished job wrote, if any."""
         with tempfile.TemporaryDirectory(prefix="codedfl-") as scratch:
             folder = Path(str(self._ask("download_job_result", job, scratch)))
-            for path in folder.rglob(OUTCOME):
-                outcome = json.loads(path.read_text(encoding="utf-8"))
-                return outcome if isinstance(outcome, dict) else None
-        return None
+            texts = [path.read_text(encoding="utf-8") for path in folder.rglob(OUTCOME)]
+        outcome = json.loads(texts[0]) if texts else None
+        return outcome if isinstance(outcome, dict) else None
 
     def close(self) -> None:
         """Close the session, even if the server is gone."""
@@ -176,8 +164,8 @@ class Admin:
                 if not _is_connection_error(error):
                     raise EngineError(f"the server refuses ({error}); see its log") from None
                 if time.monotonic() > until:
-                    where = f"{self._kits.host}:{self._kits.port}"
-                    raise EngineError(f"the server at {where} does not answer; start it") from None
+                    host, port = self._kits.host, self._kits.port
+                    raise EngineError(f"the server at {host}:{port} does not answer; start it") from None
                 self.revive()
                 time.sleep(POLL)
 

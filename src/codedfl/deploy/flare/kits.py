@@ -25,10 +25,8 @@ ADMIN = "admin@codedfl.local"
 
 PROJECT = "codedfl"
 MANIFEST = "kits.json"
-STARTUP_FILES = (
-    *("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key"),
-    *("fed_server.json", "fed_client.json", "fed_admin.json"),
-)
+CERTIFICATES = ("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key")
+STARTUP_FILES = (*CERTIFICATES, "fed_server.json", "fed_client.json", "fed_admin.json")
 HEADING = "# This site's own settings: no job can change them.\n"
 
 

@@ -85,7 +85,7 @@ def remove_stale() -> None:
         need_namespaces()
     except EngineError:
         return
-    for number in {number for number in map(_owner, _namespaces() + _interfaces()) if number is not None}:
+    for number in set(map(_owner, _namespaces() + _interfaces())) - {""}:
         if not Path(f"/proc/{number}").exists():
             with contextlib.suppress(EngineError):  # another process may be removing it
                 _remove(number)
@@ -137,9 +137,10 @@ def _interfaces() -> list[str]:
     return [line.split(":")[1].split("@")[0].strip() for line in _run("ip", "-o", "link", "show").splitlines()]
 
 
-def _owner(name: str) -> str | None:
+def _owner(name: str) -> str:
+    """Return the id of the process that made an interface or a namespace; empty for those of others."""
     found = re.fullmatch(rf"{PREFIX}(\d+)-\d+|cf(\d+)(?:b|n\d+)", name)
-    return None if found is None else found[1] or found[2]
+    return "" if found is None else found[1] or found[2]
 
 
 def _free_subnet() -> ipaddress.IPv4Network:

@@ -71,20 +71,9 @@ def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int
     """Start a command for a kit, in a session of its own, and record it."""
     chosen = {"MALLOC_ARENA_MAX": "2", "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT)}
     environment = chosen | ({} if threads is None else dict.fromkeys(THREADS, str(threads))) | os.environ
-    console = os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=console,
-            stderr=console,
-            env=environment,
-            cwd=kit,
-            start_new_session=True,
-            umask=0o077,
-        )
-    finally:
-        os.close(console)
+    options: dict[str, Any] = {"env": environment, "cwd": kit, "start_new_session": True, "umask": 0o077}
+    with os.fdopen(os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as console:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, **options)
     _children[child.pid] = child
     record = {"pid": child.pid, "created": _created(child.pid), "command": list(command)}
     write_private(kit / RECORD, json.dumps(record).encode())
@@ -93,8 +82,12 @@ def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int
 
 def status(kits: Sequence[Path]) -> list[Status]:
     """Return the processes of kits."""
-    found = _members(kits)
-    return [_status(kit, {process.pid for process in found[kit]}) for kit in kits]
+    members, found = _members(kits), []
+    for kit in kits:
+        record, pids = _read_record(kit), {process.pid for process in members[kit]}
+        pid = record["pid"] if record is not None and _is_alive(record) and record["pid"] in pids else None
+        found.append(Status(kit, pid, tuple(sorted(pids - {pid})), record is not None and pid is None))
+    return found
 
 
 def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
@@ -111,9 +104,8 @@ def stop(kits: Sequence[Path], grace: float = 5.0) -> None:
         raise EngineError(f"processes {', '.join(map(str, left))} do not end; kill them by hand")
     for kit in kits:
         (kit / RECORD).unlink(missing_ok=True)
-    for pid, child in list(_children.items()):
-        if child.poll() is not None:
-            del _children[pid]
+    for pid in [pid for pid, child in _children.items() if child.poll() is not None]:
+        del _children[pid]
 
 
 @contextlib.contextmanager
@@ -130,15 +122,15 @@ def running(kits: Sequence[Path], prefixes: Mapping[Path, Sequence[str]] = Mappi
 
 def reviver(kits: Sequence[Path], most: int = 3) -> Callable[[], None]:
     """Return a function that restarts dead processes with their recorded commands, each up to ``most`` times."""
-    times = dict.fromkeys(kits, 0)
+    left = dict.fromkeys(kits, most)
 
     def revive() -> None:
         for kit in kits:
             record = _read_record(kit)
             if record is None or _is_alive(record):
                 continue
-            times[kit] += 1
-            if times[kit] > most:
+            left[kit] -= 1
+            if left[kit] < 0:
                 raise EngineError(f"the process of '{kit}' keeps dying; {_console_end(kit)}")
             stop([kit])
             launch(kit, record["command"], threads_each(kits))
@@ -166,12 +158,6 @@ def _members(kits: Sequence[Path]) -> dict[Path, list[Any]]:
                 for folder in folders.keys() & set(arguments):
                     found[folders[folder]].append(process)
     return found
-
-
-def _status(kit: Path, found: set[int]) -> Status:
-    record = _read_record(kit)
-    pid = record["pid"] if record is not None and _is_alive(record) and record["pid"] in found else None
-    return Status(kit, pid, tuple(sorted(found - {pid})), record is not None and pid is None)
 
 
 def _command(kit: Path) -> list[str]:
@@ -221,11 +207,10 @@ def _is_alive(record: dict[str, Any]) -> bool:
 
 
 def _console_end(kit: Path) -> str:
-    try:
-        lines = (kit / CONSOLE).read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return f"its {CONSOLE} ends with: {lines[-1][:300]}" if lines else f"its {CONSOLE} is empty"
+    with contextlib.suppress(OSError, IndexError):
+        last = (kit / CONSOLE).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
+        return f"its {CONSOLE} ends with: {last[:300]}"
+    return f"its {CONSOLE} is empty"
 
 
 @contextlib.contextmanager

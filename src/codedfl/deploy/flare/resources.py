@@ -58,28 +58,18 @@ def _component(name: str, path: str, **arguments: Any) -> dict[str, Any]:
 
 def _server_resources(kit: Path) -> dict[str, Any]:
     storage = f"{FLARE}.storages.filesystem_storage.FilesystemStorage"
+    snapshots = {"path": storage, "args": {"root_dir": str(kit / "snapshots"), "uri_root": "/"}}
+    persistor = f"{FLARE}.state_persistors.storage_state_persistor.StorageStatePersistor"
+    manager = "nvflare.apis.impl.job_def_manager.SimpleJobDefManager"
+    jobs = str(kit / "jobs" / "store")
+    limits = {"max_num_clients": 1000, "heart_beat_timeout": 60, "admin_timeout": 10.0}
     return {
-        "format_version": 2,
-        "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [CONTROLLER],
-        "servers": [
-            {"admin_storage": "transfer", "max_num_clients": 1000, "heart_beat_timeout": 60, "admin_timeout": 10.0}
-        ],
-        "snapshot_persistor": {
-            "path": f"{FLARE}.state_persistors.storage_state_persistor.StorageStatePersistor",
-            "args": {
-                "uri_root": "/",
-                "storage": {"path": storage, "args": {"root_dir": str(kit / "snapshots"), "uri_root": "/"}},
-            },
-        },
+        **_allowing(CONTROLLER),
+        "servers": [{"admin_storage": "transfer", **limits}],
+        "snapshot_persistor": {"path": persistor, "args": {"uri_root": "/", "storage": snapshots}},
         "components": [
             _component("job_scheduler", f"{FLARE}.job_schedulers.job_scheduler.DefaultJobScheduler", max_jobs=1),
-            _component(
-                "job_manager",
-                "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
-                uri_root=str(kit / "jobs" / "store"),
-                job_store_id="job_store",
-            ),
+            _component("job_manager", manager, uri_root=jobs, job_store_id="job_store"),
             _component("job_store", storage),
             _component("process_launcher", f"{FLARE}.job_launcher.server_process_launcher.ServerProcessJobLauncher"),
         ],
@@ -87,46 +77,33 @@ def _server_resources(kit: Path) -> dict[str, Any]:
 
 
 def _device_resources() -> dict[str, Any]:
+    manager = f"{FLARE}.resource_managers.gpu_resource_manager.GPUResourceManager"
     return {
-        "format_version": 2,
-        "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [EXECUTOR],
+        **_allowing(EXECUTOR),
         "allow_log_streaming": False,
         "client": {"retry_timeout": 30, "compression": "Gzip"},
         "components": [
-            _component(
-                "resource_manager",
-                f"{FLARE}.resource_managers.gpu_resource_manager.GPUResourceManager",
-                num_of_gpus=0,
-                mem_per_gpu_in_GiB=0,
-            ),
+            _component("resource_manager", manager, num_of_gpus=0, mem_per_gpu_in_GiB=0),
             _component("resource_consumer", f"{FLARE}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"),
             _component("process_launcher", f"{FLARE}.job_launcher.client_process_launcher.ClientProcessJobLauncher"),
         ],
     }
 
 
+def _allowing(name: str) -> dict[str, Any]:
+    """Return settings that allow jobs one class only."""
+    return {"format_version": 2, "class_list_enforcement_mode": "enforce", "class_allow_list": [name]}
+
+
 def _log_settings() -> dict[str, Any]:
+    line = "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s"
+    console = {"class": "logging.StreamHandler", "level": "ERROR", "formatter": "plain"}
+    file: dict[str, Any] = {"class": "logging.handlers.RotatingFileHandler", "level": "DEBUG", "formatter": "plain"}
+    file |= {"filename": "log.txt", "mode": "a", "maxBytes": 20_000_000, "backupCount": 3}
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {
-            "plain": {
-                "()": "nvflare.fuel.utils.log_utils.BaseFormatter",
-                "fmt": "%(asctime)s - %(name)s - %(levelname)s - %(fl_ctx)s - %(message)s",
-            }
-        },
-        "handlers": {
-            "console": {"class": "logging.StreamHandler", "level": "ERROR", "formatter": "plain"},
-            "file": {
-                "class": "logging.handlers.RotatingFileHandler",
-                "level": "DEBUG",
-                "formatter": "plain",
-                "filename": "log.txt",
-                "mode": "a",
-                "maxBytes": 20_000_000,
-                "backupCount": 3,
-            },
-        },
+        "formatters": {"plain": {"()": "nvflare.fuel.utils.log_utils.BaseFormatter", "fmt": line}},
+        "handlers": {"console": console, "file": file},
         "loggers": {"root": {"level": "INFO", "handlers": ["console", "file"]}},
     }

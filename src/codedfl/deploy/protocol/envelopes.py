@@ -14,7 +14,7 @@ import secrets
 import struct
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -121,7 +121,6 @@ class _Link:
     member: Member
     sent: int = 0
     received: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @final
@@ -148,22 +147,20 @@ class Envelopes:
         self._key = key
         self._own = own
         self._run = run
+        self._lock = threading.Lock()
         self._links: dict[str, _Link] = {}
         for name, member in members.items():
             pinned = None if pins is None else pins.get(name)
             shown = fingerprint(member.public)
             if pinned is not None and pinned != shown:
-                raise ParcelError(
-                    f"{name} has a key with the fingerprint {shown}, but {site} has pinned {pinned}; check which one "
-                    "is right"
-                )
+                raise ParcelError(f"{name} has a key with the fingerprint {shown}, {site} has pinned {pinned}; check")
             if name != site and (pins is None or pinned is not None):
                 self._links[name] = _Link(member)
 
     def close(self, recipient: str, contents: bytes) -> bytes:
         """Encrypt contents for one recipient."""
         link = self._link(recipient)
-        with link.lock:
+        with self._lock:
             link.sent += 1
             number = link.sent
         fresh = DeviceKey()
@@ -195,9 +192,9 @@ class Envelopes:
             contents = AESGCM(_derived(shared, data)).decrypt(_GCM_NONCE, envelope[_HEAD:], data)
         except (InvalidTag, ValueError):
             raise ParcelError(
-                f"a parcel from {sender} was altered, or not encrypted by it for {self._site} in this run; refused"
+                f"a parcel from {sender} was altered, or not encrypted by it for {self._site} in this run"
             ) from None
-        with link.lock:
+        with self._lock:
             if number <= link.received:
                 raise ParcelError(f"parcel {number} from {sender} is a repetition; refused")
             link.received = number

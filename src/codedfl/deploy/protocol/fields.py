@@ -1,6 +1,6 @@
 """Validation of the small values of a received message."""
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +20,7 @@ def is_count(value: object) -> bool:
 
 def is_real(value: object) -> bool:
     """Return whether a value is a finite number that is not negative."""
-    return is_count(value) or (type(value) is float and 0 <= value < math.inf)
+    return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
 def count(fields: Fields, name: str) -> int:
@@ -56,14 +56,12 @@ def names(fields: Fields, name: str) -> list[str]:
 def rows(fields: Fields, name: str, kinds: Sequence[tuple[type, ...]]) -> list[list[Any]]:
     """Return a list of rows, whose entries have these types; whole numbers in them are not negative."""
 
+    def is_entry(entry: object, kind: tuple[type, ...]) -> bool:
+        number, text = type(entry) is int, type(entry) is str
+        return type(entry) in kind and (is_count(entry) or not number) and (_is_text(entry) or not text)
+
     def is_row(row: object) -> bool:
-        return (
-            isinstance(row, list)
-            and len(row) == len(kinds)
-            and all(type(entry) in kind for entry, kind in zip(row, kinds, strict=True))
-            and all(is_count(entry) for entry in row if type(entry) is int)
-            and all(_is_text(entry) for entry in row if isinstance(entry, str))
-        )
+        return isinstance(row, list) and len(row) == len(kinds) and all(map(is_entry, row, kinds))
 
     return list(_checked(fields, name, _list_of(is_row), "a list of proper rows"))
 

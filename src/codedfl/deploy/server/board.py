@@ -22,7 +22,10 @@ class Board:
         every: float = 0.5,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rows = [_new_row(site) for site in sites]
+        unknown = dict.fromkeys(("last_epoch", "last_seconds", "last_working_seconds"))
+        known = {"state": WAITING, "samples": 0, "samples_held": 0, "holds_data_of": []}
+        parcels = {"parcels_sent": 0, "parcels_taken": 0, "reason": None}
+        self._rows: list[dict[str, Any]] = [{"site": site} | known | unknown | parcels for site in sites]
         self._held = [[device] for device in range(len(sites))]
         """Per device, whose data it computes for."""
         self._show = show
@@ -88,19 +91,3 @@ class Board:
             row["samples_held"] = sum(self._rows[device]["samples"] for device in held)
             row["holds_data_of"] = [self._rows[device]["site"] for device in held]
         return {**self._progress, "devices": [dict(row) for row in self._rows]}
-
-
-def _new_row(site: str) -> dict[str, Any]:
-    return {
-        "site": site,
-        "state": WAITING,
-        "samples": 0,
-        "samples_held": 0,
-        "holds_data_of": [],
-        "last_epoch": None,
-        "last_seconds": None,
-        "last_working_seconds": None,
-        "parcels_sent": 0,
-        "parcels_taken": 0,
-        "reason": None,
-    }

@@ -174,10 +174,8 @@ class Channel:
         if device not in self.lost:
             self.lost[device] = reason
             _log.warning("%s is lost: %s", self.sites[device], reason)
-        discarded = {tag for tag, entry in self._open.items() if entry.device == device}
-        self._discarded |= discarded
-        for tag in discarded:
-            del self._open[tag]
+        self._discarded |= {tag for tag, entry in self._open.items() if entry.device == device}
+        self._open = {tag: entry for tag, entry in self._open.items() if entry.device != device}
         self._silent_since.pop(device, None)
 
     def poll(self) -> None:
@@ -229,7 +227,7 @@ class Channel:
         """Return a valid reply to an open request; refuse everything else."""
         site, entry = delivered.site, self._open.get(delivered.tag)
         if delivered.tag in self._discarded:
-            self._discarded.discard(delivered.tag)
+            self._discarded.remove(delivered.tag)
             if device is not None and delivered.payload is None:
                 self.mark_lost(device, _UNREACHABLE)
             return None
@@ -295,9 +293,7 @@ def _has_costs(frame: Frame, request: SiteRequest) -> bool:
     if request.kind == "reply":
         return is_count(frame.fields.get("macs"))
     for name in {"export": ("macs", "bits"), "absorb": ("macs",)}.get(request.kind, ()):
-        values = frame.fields.get(name)
-        if not isinstance(values, list) or len(values) != len(request.fields["parcels"]):
-            return False
-        if not all(map(is_count, values)):
+        values, parcels = frame.fields.get(name), len(request.fields["parcels"])
+        if not isinstance(values, list) or len(values) != parcels or not all(map(is_count, values)):
             return False
     return True

@@ -33,7 +33,7 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import Facts, Public
 from codedfl.storage import write_json
 from codedfl.task import Problem, feature_map, load_data
-from codedfl.task.objective import Objective, PublicObjective, TestSet
+from codedfl.task.objective import PublicObjective, TestSet
 from codedfl.training import State
 
 STATUS = "status.json"
@@ -85,9 +85,7 @@ def deploy(
     of every device from time to time.
     """
     if len(sites) != scenario.fleet.size or len(set(sites)) != len(sites):
-        raise UsageError(
-            f"{len(set(sites))} sites were given for the {scenario.fleet.size} devices of the fleet; name one for each"
-        )
+        raise UsageError(f"{len(set(sites))} sites were given for the {scenario.fleet.size} devices; name one for each")
     terms = options or DeploymentOptions()
     channel = Channel(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
     board = Board(sites, show)
@@ -153,7 +151,11 @@ class DeploymentBackend(RunBackend):
             test=_test_set(scenario, public, task, progress) if options.test and check is None else None,
         )
         if check is not None:
-            self.objective = _matching(check, self.objective)
+            # other reference data would train another model
+            alike = ("samples", "shape", "kind", "ridge")
+            if any(getattr(check, name) != getattr(self.objective, name) for name in alike):
+                raise UsageError("the reference data belong to another task than the data of the sites")
+            self.objective = check
         progress("preparing sites", 0, 0)
         self._prepare(public, descriptions)
 
@@ -169,24 +171,29 @@ class DeploymentBackend(RunBackend):
     def _prepare(self, public: Public, descriptions: Sequence["SiteDescription"]) -> None:
         sites = self._channel.sites
         members = {site: each.member for site, each in zip(sites, descriptions, strict=True) if each.member is not None}
+        shared = {name: getattr(public, name) for name in ("features", "outputs", "largest_feature", "largest_target")}
         common = {
             "run": f"{self.scenario.id()} {secrets.token_hex(8)}",
             "sites": list(sites),
             "samples": list(public.samples),
-            "features": public.features,
-            "outputs": public.outputs,
             "dtype": public.dtype.name,
-            "largest_feature": public.largest_feature,
-            "largest_target": public.largest_target,
+            **shared,
             "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
         }
         self._ask_all([SiteRequest("prepare", {**common, "index": device}) for device in range(len(sites))])
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
+        records = {}
         if restored:
-            self._check_same(restored)
-        records = {name: restored[name][restored["epoch"] <= state.epoch] for name in RECORDS} if restored else {}
+            own = self._identity()
+            if not {*RECORDS, *own} <= restored.keys():
+                raise RunDirectoryError("the checkpoint of the run is damaged; delete it to restart the run")
+            if not all(np.array_equal(restored[name], value) for name, value in own.items()):
+                raise RunDirectoryError(
+                    "the run was started on other sites, with other data or another time_scale; choose another --out"
+                )
+            records = {name: restored[name][restored["epoch"] <= state.epoch] for name in RECORDS}
         scale = self._options.time_scale
         self._engine = RemoteEngine(self._channel, now=state.now, time_scale=scale, records=records, board=self._board)
         return self._engine
@@ -199,16 +206,6 @@ class DeploymentBackend(RunBackend):
         """Return what must not change between interruption and resumption."""
         scale = np.array(self._options.time_scale, np.float64)
         return {"sites": np.array(self._channel.sites), "held": self._held, "time_scale": scale}
-
-    def _check_same(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> None:
-        own = self._identity()
-        if not {*RECORDS, *own} <= restored.keys():
-            raise RunDirectoryError("the checkpoint of the run is damaged; delete it to restart the run")
-        if not all(np.array_equal(restored[name], value) for name, value in own.items()):
-            raise RunDirectoryError(
-                "the run was started on other sites, with other data or another time_scale; use the same ones in the "
-                "same order, or start a new run in another directory"
-            )
 
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
         """Return the one real draw."""
@@ -238,11 +235,9 @@ class DeploymentBackend(RunBackend):
     def _last(self, column: str) -> dict[str, float | None]:
         """Return the latest value of a column per site."""
         records = self._engine.records
-        found: dict[str, float | None] = dict.fromkeys(self._channel.sites)
-        for device, value in zip(records["device"].tolist(), records[column].tolist(), strict=True):
-            if not math.isnan(value):
-                found[self._channel.sites[device]] = value
-        return found
+        pairs = zip(records["device"].tolist(), records[column].tolist(), strict=True)
+        known = {self._channel.sites[device]: value for device, value in pairs if not math.isnan(value)}
+        return {site: known.get(site) for site in self._channel.sites}
 
 
 @dataclass(frozen=True)
@@ -285,22 +280,12 @@ def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription], 
         if pins is not None and key != (pinned := pins.get(site, "none")):
             raise EngineError(f"{site} has the key {key}, but the server has pinned {pinned}; check which one is right")
         if each.task != first:
-            raise DataError(
-                f"{site} and {sites[0]} differ in their task ({_words(*each.task)}; {_words(*first)}); give all sites "
-                "the same kind and the same list data.classes"
-            )
+            tasks = f"{_words(*each.task)}; {_words(*first)}"
+            raise DataError(f"{site} and {sites[0]} differ in their task ({tasks}); set the same kind and data.classes")
 
 
 def _words(kind: object, classes: tuple[str, ...]) -> str:
     return f"{kind}{' of ' if classes else ''}{', '.join(classes[:5])}{' and more' if len(classes) > 5 else ''}"
-
-
-def _matching(check: Problem, objective: Objective) -> Problem:
-    """Return reference data; refuse those of another task, which would train another model."""
-    fields = ("samples", "shape", "kind", "ridge")
-    if any(getattr(check, name) != getattr(objective, name) for name in fields):
-        raise UsageError("the reference data belong to another task than the sites' data; build them from the scenario")
-    return check
 
 
 def _test_set(
@@ -321,9 +306,7 @@ def _test_set(
         raise DataError(f"the server's test set ({_words(*found)}) does not match the sites' data ({_words(*task)})")
     embedded = feature_map(scenario, x.shape[1]).transform(x)
     if embedded.shape[1] != public.features:
-        raise DataError(
-            f"the server's test set has {embedded.shape[1]} features and the sites have {public.features}; use another"
-        )
+        raise DataError(f"the server's test set has {embedded.shape[1]} features, not {public.features}; use another")
     return TestSet(embedded, y, kind)
 
 

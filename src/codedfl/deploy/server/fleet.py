@@ -57,9 +57,7 @@ def make_fleet(
     """
     names = site_names(scenario.fleet.size) if sites is None else tuple(sites)
     if len(names) != scenario.fleet.size:
-        raise UsageError(
-            f"{len(names)} sites were named for the {scenario.fleet.size} devices of the fleet; name one for each"
-        )
+        raise UsageError(f"{len(names)} sites were named for the {scenario.fleet.size} devices; name one for each")
     keys = {} if own_keys else {name: DeviceKey() for name in names}
     pins = {name: key.fingerprint for name, key in keys.items()}
     settings: dict[str, dict[str, Any]] = {"server": {"fingerprints": pins} if pins else {}}
@@ -76,15 +74,14 @@ def make_fleet(
 
 def _data(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:
     """Return the data settings of a site: its part of the scenario's data, or a file that the owner provides."""
-    data = scenario.data
+    data, share = scenario.data, {"part": part, "parts": parts}
     target = {"target": data.target} if data.target else {}
     if data.elsewhere:
         return {"source": "data.csv"} | target
     if data.named:
-        return {"source": data.source, "part": part, "parts": parts}
-    found = {"source": str(Path(data.source).resolve()), "part": part, "parts": parts, "kind": data.kind}
+        return {"source": data.source} | share
     test = {"test_source": str(Path(data.test_source).resolve())} if data.test_source else {}
-    return found | test | target
+    return {"source": str(Path(data.source).resolve()), "kind": data.kind} | share | test | target
 
 
 def submit(
@@ -106,10 +103,9 @@ def submit(
     wait = WAIT + WAIT_EACH * len(kits.sites)
     arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience, "ready_seconds": wait}
     arguments |= {} if run is None else {"run": str(run)}
+    job = Job("train", ENTRY, kits.sites, arguments)
     with Admin(kits, revive=revive) as admin:
-        job = Job("train", ENTRY, kits.sites, arguments)
-        result: dict[str, Any] = run_job(admin, job, tries=tries, wait=wait, report=report)
-        return result
+        return dict(run_job(admin, job, tries=tries, wait=wait, report=report))
 
 
 def train(kits: Kits, scenario: Scenario, *, run: Path, **options: Any) -> Run:

@@ -6,6 +6,15 @@ from codedfl.scenario import Scenario
 
 def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
     """Return the steps from a folder of kits to a trained model."""
+    data_step = (
+        f"Devices use their parts of `{scenario.data.source}`, as `[data]` in each `site.toml` says; an owner with own "
+        "data names another file there."
+    )
+    if scenario.data.elsewhere:
+        data_step = (
+            "Owners of devices: put your data file beside `site.toml` and name it there under `[data]`; for a "
+            "classification use the same list `classes` at all sites. The server never learns the path."
+        )
     steps = [
         "On every host: Python 3.11 or newer, and `pip install 'codedfl[flare]'`, the same version everywhere.",
         f"Copy the folder `server` to the host that devices reach as `{kits.host}`, and each folder `{kits.sites[0]}`, "
@@ -13,7 +22,7 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
         "delete the copy here. The folder `admin` and `kits.json` stay with the organiser.",
         f"Open TCP port {kits.port} of `{kits.host}` for devices and admin. Devices need no open port: all connections "
         "go to the server.",
-        _data_step(scenario),
+        data_step,
     ]
     if own_keys:
         steps.append(
@@ -31,16 +40,4 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
     return (
         f"# Start-up kits: {len(kits.sites)} devices and a server at {kits.host}:{kits.port}\n\n{numbered}\n\n"
         "Troubleshooting: docs/deployment.md of codedfl.\n"
-    )
-
-
-def _data_step(scenario: Scenario) -> str:
-    if scenario.data.elsewhere:
-        return (
-            "Owners of devices: put your data file beside `site.toml` and name it there under `[data]`; for a "
-            "classification use the same list `classes` at all sites. The server never learns the path."
-        )
-    return (
-        f"Devices use their parts of `{scenario.data.source}`, as `[data]` in each `site.toml` says; an owner with own "
-        "data names another file there."
     )

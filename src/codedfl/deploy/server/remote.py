@@ -9,7 +9,7 @@ from jaxtyping import Shaped
 
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
-from codedfl.deploy.server.stages import Stages
+from codedfl.deploy.server.stages import StageExchange
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError
@@ -17,19 +17,11 @@ from codedfl.network import RoundCosts
 from codedfl.schemes.contract import Round, Stage
 from codedfl.schemes.messages import message_bits
 
-RECORDS = {
-    "epoch": np.int64,
-    "question": np.int64,
-    "device": np.int64,
-    "seconds": np.float64,
-    "working_seconds": np.float64,
-    "down_bits": np.int64,
-    "up_bits": np.int64,
-    "macs": np.int64,
-}
+_COLUMNS = ("epoch", "question", "device", "seconds", "working_seconds", "down_bits", "up_bits", "macs")
+RECORDS = {name: np.dtype("float64" if name.endswith("seconds") else "int64") for name in _COLUMNS}
 """Columns, one row per request and device: bits as transmitted, seconds NaN without an accepted reply."""
 
-_LOOK = 1.0
+_BOARD_SECONDS = 1.0
 """Seconds between updates of the board while no reply arrives."""
 
 
@@ -51,14 +43,15 @@ class RemoteEngine(Engine):
     ) -> None:
         self._channel = channel
         self._board = board or Board(channel.sites)
-        self._stages = Stages(channel)
+        self._stages = 0
+        """Stages so far, those that were repeated included."""
         self._scale = time_scale
         self._began = self._channel.clock() - now * time_scale
         self._epoch, self._question = 0, 0
         self._asked: dict[int, tuple[int, float]] = {}
-        self._records: dict[str, list[float]] = {name: [] for name in RECORDS}
-        if records:
-            self._records = {name: np.asarray(records[name]).tolist() for name in RECORDS}
+        self._records: dict[str, list[float]] = {
+            name: np.asarray(records[name]).tolist() if records else [] for name in RECORDS
+        }
 
     @property
     def now(self) -> float:
@@ -78,14 +71,15 @@ class RemoteEngine(Engine):
         if not question.standing:
             channel.discard_open()
             self._asked.clear()
-        limit = None if question.deadline is None else self._channel.clock() + question.deadline * self._scale
+        limit = None if question.deadline is None else channel.clock() + question.deadline * self._scale
         costs = {device: [bits, 0, 0] for device, bits in self._send(question, self._question, 0.0, offline).items()}
         replies: dict[int, Reply] = {}
         while len(replies) < question.quorum:
-            overdue = limit is not None and self._channel.clock() >= limit
+            overdue = limit is not None and channel.clock() >= limit
             if overdue and len(replies) >= question.least:
                 break
-            reply = channel.receive(_soon(channel.clock(), None if overdue else limit))
+            soon = channel.clock() + _BOARD_SECONDS
+            reply = channel.receive(soon if overdue or limit is None else min(soon, limit))
             self._board.lost(channel.lost)
             self._board.show()
             if reply is not None:
@@ -132,42 +126,31 @@ class RemoteEngine(Engine):
     def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
         """Carry out a stage; a device lost in a hand-over loses data, so the run stops."""
         which = {"epoch": number} if stage.retires else {"stage": number}
-        outcome = self._stages.carry(stage, receive, TransferEvent(**which, parcels=len(stage.transfers)))
+        outcome = self._carry(stage, receive, TransferEvent(**which, parcels=len(stage.transfers)))
         if outcome.lost and stage.retires:
-            raise LostDevicesError(
-                f"{self._names(outcome.lost)} got lost in a hand-over after epoch {number}; resume the run when all "
-                "sites are back"
-            )
-        self._note(stage, done=not outcome.lost)
+            names = ", ".join(self._channel.sites[device] for device in outcome.lost)
+            raise LostDevicesError(f"{names} got lost in a hand-over after epoch {number}; resume when all are back")
         return outcome
 
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Repeat a stage of an interrupted run."""
-        outcome = self._stages.carry(stage, receive)
+        outcome = self._carry(stage, receive, None)
         if outcome.lost:
-            raise LostDevicesError(
-                f"{self._names(outcome.lost)} cannot be reached, and a resumed run needs the parcels they had sent; "
-                "start them and rerun the same command"
-            )
-        self._note(stage, done=True)
+            names = ", ".join(self._channel.sites[device] for device in outcome.lost)
+            raise LostDevicesError(f"{names} cannot be reached, and a resumed run needs their parcels; start them")
 
-    def _note(self, stage: Stage, *, done: bool) -> None:
-        """Show transfers on the board."""
+    def _carry(self, stage: Stage, receive: Receive, event: TransferEvent | None) -> StageOutcome:
+        """Carry out a stage and show its transfers on the board."""
+        self._stages += 1
+        outcome = StageExchange(self._channel, self._stages, stage, event).carry(receive)
         self._board.lost(self._channel.lost)
         note = self._board.handed_over if stage.retires else self._board.sent
-        for transfer in stage.transfers if done else ():
+        for transfer in () if outcome.lost else stage.transfers:
             note(transfer.sender, transfer.recipient)
+        return outcome
 
     def charge_server(self, macs: int) -> None:
         """Do nothing: the server's computing takes real time."""
-
-    def _names(self, devices: Sequence[int]) -> str:
-        return ", ".join(self._channel.sites[device] for device in devices)
-
-
-def _soon(now: float, limit: float | None) -> float:
-    """Return until when to wait before the board is updated."""
-    return now + _LOOK if limit is None else min(now + _LOOK, limit)
 
 
 def _round_costs(question: Round, costs: Mapping[int, Sequence[int]]) -> RoundCosts:

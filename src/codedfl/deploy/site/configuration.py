@@ -39,9 +39,7 @@ class SiteData(Settings, table="data"):
     def check(self) -> None:
         """Refuse incomplete parts, and a named data set as a whole."""
         if (self.part is None) != (self.parts is None) or (self.part or 0) > (self.parts or 0):
-            raise ScenarioError(
-                f"data.part = {self.part} and data.parts = {self.parts} must say which part of how many"
-            )
+            raise ScenarioError(f"data.part = {self.part}, data.parts = {self.parts}: say which part of how many")
         if self.source in SOURCES and self.part is None:
             raise ScenarioError(f"data.source = '{self.source}' is for all sites; set data.part and data.parts")
 
@@ -90,9 +88,7 @@ class SiteSettings(Settings):
         """Refuse invalid fingerprints."""
         for name, shown in self.peers.items():
             if not (isinstance(shown, str) and re.fullmatch("sha256:[0-9a-f]{64}", shown)):
-                raise ScenarioError(
-                    f"peers.{name} = {shown!r} must be a fingerprint: sha256: and 64 hexadecimal digits"
-                )
+                raise ScenarioError(f"peers.{name} = {shown!r} must be a fingerprint (sha256: and 64 hex digits)")
         if self.peers and self.trust_server:
             raise ScenarioError("trust_server = true makes peers meaningless; keep one of them")
 
@@ -105,37 +101,27 @@ class SiteSettings(Settings):
 
 def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     """Load the owner's data; the server's scenario never names the file."""
-    named = settings.source in SOURCES
-    place = settings.source if named else str(folder / settings.source)
+    place = settings.source if settings.source in SOURCES else str(folder / settings.source)
     if settings.part is None:
         dtype = scenario.task.precision
-        rows = load_rows(
-            Path(place), target=settings.target or None, kind=settings.kind, classes=settings.classes, dtype=dtype
-        )
+        target, kind, classes = settings.target or None, settings.kind, settings.classes
+        rows = load_rows(Path(place), target=target, kind=kind, classes=classes, dtype=dtype)
         shard = Shard(feature_map(scenario, rows.x.shape[1]).transform(rows.x), rows.targets.astype(np.dtype(dtype)))
         return LocalData(shard, rows.kind, rows.classes)
     if settings.parts != scenario.fleet.size:
-        raise DataError(
-            f"this site has part {settings.part} of {settings.parts}, but the fleet has {scenario.fleet.size} devices; "
-            "split the data into as many parts"
-        )
-    loaded = load_data(scenario.with_settings(_own_data(settings, folder, scenario) | {"data.source": place}))
-    rows_of = partition_rows(scenario, loaded.y_train, loaded.samples)
-    features = feature_map(scenario, loaded.inputs)
-    return LocalData(
-        load_shard(scenario, loaded, rows_of[settings.part - 1], features), loaded.kind, loaded.class_names
-    )
-
-
-def _own_data(settings: SiteData, folder: Path, scenario: Scenario) -> dict[str, str]:
-    """Return the settings that replace the server's paths."""
+        part, size = f"part {settings.part} of {settings.parts}", scenario.fleet.size
+        raise DataError(f"this site has {part}, but the fleet has {size} devices; split the data into {size} parts")
     if bool(scenario.data.test_source) != bool(settings.test_source):
         raise DataError(
             f"data.test_source is '{settings.test_source}' here and '{scenario.data.test_source}' in the scenario; "
             "either both or none must have separate test samples"
         )
     test = str(folder / settings.test_source) if settings.test_source else ""
-    return {"data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
+    own = {"data.source": place, "data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
+    loaded = load_data(scenario.with_settings(own))
+    rows_of = partition_rows(scenario, loaded.y_train, loaded.samples)
+    shard = load_shard(scenario, loaded, rows_of[settings.part - 1], feature_map(scenario, loaded.inputs))
+    return LocalData(shard, loaded.kind, loaded.class_names)
 
 
 def read_settings(table: Mapping[str, Any]) -> SiteSettings:
@@ -146,5 +132,5 @@ def read_settings(table: Mapping[str, Any]) -> SiteSettings:
 def make_host(table: Mapping[str, Any], peers: Peers) -> Host:
     """Create the host of a site from its table, to which the adapter has added the ``folder`` of the file."""
     settings = read_settings(table)
-    emulation = settings.emulation
-    return DeviceHost(settings.site(Path(table["folder"])), peers, None if emulation is None else emulation.of)
+    emulate = None if settings.emulation is None else settings.emulation.of
+    return DeviceHost(settings.site(Path(table["folder"])), peers, emulate)

@@ -34,12 +34,12 @@ class TransferEvent:
     @classmethod
     def from_table(cls, table: Any) -> "TransferEvent":
         """Read what :meth:`to_table` wrote, whoever sent it."""
-        kinds = {"epoch": (int, type(None)), "stage": (int, type(None)), "parcels": (int,)}
-        sound = isinstance(table, dict) and table.keys() == kinds.keys()
-        sound = sound and all(
-            type(table[name]) in allowed and 0 <= (table[name] or 0) < _MOST for name, allowed in kinds.items()
-        )
-        if not sound or (table["epoch"] is None) == (table["stage"] is None):
+        valid = isinstance(table, dict) and table.keys() == {"epoch", "stage", "parcels"}
+        if valid:
+            numbers = [value for value in table.values() if value is not None]
+            valid = table["parcels"] is not None and (table["epoch"] is None) != (table["stage"] is None)
+            valid = valid and all(type(number) is int and 0 <= number < _MOST for number in numbers)
+        if not valid:
             raise EngineError("the message does not say when parcels are sent; check that versions agree")
         return cls(**table)
 
@@ -87,27 +87,20 @@ class TransferDelays:
 
 
 @final
+@dataclass(frozen=True, eq=False)
 class Emulation:
     """How long a device would take, in seconds of this machine's clock."""
 
-    def __init__(
-        self,
-        delays: DelayModel,
-        device: int,
-        *,
-        seed: int = 0,
-        draw: int = 0,
-        time_scale: float = 1.0,
-        links: bool = True,
-    ) -> None:
-        if not time_scale > 0:
-            raise ValueError(f"time_scale = {time_scale} must be above 0")
-        self._delays = delays
-        self.device = device
-        self._seed = seed
-        self._draw = draw
-        self.time_scale = time_scale
-        self.links = links
+    _delays: DelayModel
+    device: int
+    seed: int = 0
+    draw: int = 0
+    time_scale: float = 1.0
+    links: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.time_scale > 0:
+            raise ValueError(f"time_scale = {self.time_scale} must be above 0")
 
     @classmethod
     def of_scenario(
@@ -130,26 +123,25 @@ class Emulation:
         return float(getattr(self._delays, f"{link}_rate")[self.device])
 
     def reply(
-        self, epoch: int, question: int, *, down_bits: int, macs: int, up_bits: int
+        self, epoch: int, question: int, *, down_bits: int = 0, macs: int = 0, up_bits: int = 0
     ) -> tuple[float, float, float]:
         """Return how long it takes to receive a question, to work on it, and to send the reply."""
-        chance = self._delays.chance(self._seed, epoch, self._draw, 1, question)
+        chance = self._delays.chance(self.seed, epoch, self.draw, 1, question)
         sent = (down_bits, macs, up_bits) if self.links else (0, macs, 0)
         down, work, up = (np.array([number], np.int64) for number in sent)
         costs = RoundCosts(np.array([self.device]), down, work, up, quorum=1, server_macs=0)
-        received, worked, replied = (float(part[0, 0]) for part in self._delays.reply_parts(costs, chance))
-        return received * self.time_scale, worked * self.time_scale, replied * self.time_scale
+        parts = self._delays.reply_parts(costs, chance)
+        received, worked, replied = (float(part[0, 0]) * self.time_scale for part in parts)
+        return received, worked, replied
 
     def transfers(self, event: TransferEvent) -> TransferDelays:
         """Return this device's part in a stage or in hand-overs."""
         own = np.full(event.parcels, self.device)
         if event.epoch is not None:
-            chance = self._delays.handover_chance(self._seed, event.epoch, self._draw, 1)
+            chance = self._delays.handover_chance(self.seed, event.epoch, self.draw, 1)
             tries = chance.parcel_tries[:, own]
             return TransferDelays(self, replace(chance, parcel_tries=tries, relay_tries=tries))
-        if event.stage is None:
-            raise ValueError("parcels are sent after an epoch or in a stage")
-        return TransferDelays(self, self._delays.stage_chance(self._seed, event.stage, self._draw, 1, own, own))
+        return TransferDelays(self, self._delays.stage_chance(self.seed, event.stage or 0, self.draw, 1, own, own))
 
     def work(self, macs: int, setup: float) -> float:
         """Return how long the device computes, given its setup time in units of the mean."""

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, final
 
@@ -18,7 +17,7 @@ from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
-from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
+from codedfl.deploy.site.emulation import Emulation, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import Parcel, Transit, deliver, receipt
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
@@ -33,20 +32,6 @@ _LONGEST = 64
 """Length of the longest session name."""
 
 _log = logging.getLogger(__name__)
-
-
-@final
-@dataclass(frozen=True)
-class _ParcelOrder:
-    """A parcel that the server requests: for a site, or for itself (None); ``turn`` orders those to one site."""
-
-    number: int
-    site: str | None
-    relayed: bool
-    turn: int | None
-
-    def transit(self, event: TransferEvent, delays: TransferDelays) -> Transit:
-        return Transit(event, self.turn, self.relayed, delays.tries(self.number), delays.rate)
 
 
 @final
@@ -65,10 +50,8 @@ class DeviceHost(Host):
         self._operations: dict[str, Callable[[Session, Frame], Frame]] = {
             "prepare": self._prepare,
             "reply": self._reply,
-            "export": self._export,
-            "absorb": self._absorb,
-            "forget": self._forget,
         }
+        self._operations |= {"export": self._export, "absorb": self._absorb, "forget": self._forget}
 
     def handle(self, payload: bytes) -> bytes:
         """Answer a request of the server."""
@@ -144,10 +127,8 @@ class DeviceHost(Host):
             self._sessions.append(session)
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         if self._site.schemes and scenario.scheme not in self._site.schemes:
-            raise UsageError(
-                f"{self._site.name} allows {', '.join(self._site.schemes)} only and was asked for "
-                f"'{scenario.scheme}'; choose another scheme, or ask its owner"
-            )
+            allowed = ", ".join(self._site.schemes)
+            raise UsageError(f"{self._site.name} allows {allowed} only, not '{scenario.scheme}'; choose another scheme")
         local_data = self._load(scenario)
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
@@ -173,10 +154,10 @@ class DeviceHost(Host):
 
     def _prepare(self, run: Session, frame: Frame) -> Frame:
         """Create the device of the scheme from public facts and local data."""
-        scheme, index = run.announce(frame.fields, self._emulate)
+        make_device = run.announce(frame.fields, self._emulate)
         with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
             began = time.perf_counter()
-            run.take_up(scheme.device(index, run.local_data.shard))
+            make_device()
             return Frame("answer", {"working_seconds": time.perf_counter() - began})
 
     def _reply(self, run: Session, frame: Frame) -> Frame:
@@ -187,58 +168,56 @@ class DeviceHost(Host):
             run.queue.cancel_below(number)
         down_bits = 0 if offline else message_bits(frame.arrays)
         if slow is not None:
-            received, _, _ = slow.reply(epoch, question, down_bits=down_bits, macs=0, up_bits=0)
-            run.queue.sleep(received, number, cancellable=True)
+            run.queue.sleep(slow.reply(epoch, question, down_bits=down_bits)[0], number, cancellable=True)
         with run.queue.slot(number, cancellable=True):
             began = time.perf_counter()
             message = device.reply(epoch, frame.arrays, work)
             if slow is not None:
-                macs = 0 if offline else work.macs
-                _, worked, _ = slow.reply(epoch, question, down_bits=0, macs=macs, up_bits=0)
+                worked = slow.reply(epoch, question, macs=0 if offline else work.macs)[1]
                 run.queue.sleep(worked - (time.perf_counter() - began), number, cancellable=True)
             working = time.perf_counter() - began
         if slow is not None:
-            _, _, sent = slow.reply(epoch, question, down_bits=0, macs=0, up_bits=message_bits(message))
-            run.queue.sleep(sent, number, cancellable=True)
+            sending = slow.reply(epoch, question, up_bits=message_bits(message))[2]
+            run.queue.sleep(sending, number, cancellable=True)
         return Frame("answer", {"epoch": epoch, "macs": work.macs, "working_seconds": working}, message)
 
     def _export(self, run: Session, frame: Frame) -> Frame:
         """Export all parcels of a stage, then send them one by one; those for the server are in the reply."""
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        rows = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
-        wanted = [_ParcelOrder(*row) for row in rows]
+        # number of the parcel, recipient (None is the server), whether it is relayed, turn among those to the recipient
+        wanted = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
         event, device = _event(frame), run.device
         delays = run.transfer_delays(event)
-        if not run.uploads and any(each.site is None for each in wanted):
+        recipients = {site for _, site, _, _ in wanted}
+        if not run.uploads and None in recipients:
             raise EngineError("devices of this scheme send parcels to each other only; check the server")
-        grants = unpack_messages(frame.arrays, [each.number for each in wanted])
-        closing = run.envelopes if any(each.site is not None for each in wanted) else None
+        grants = unpack_messages(frame.arrays, [parcel for parcel, _, _, _ in wanted])
+        envelopes = run.envelopes if recipients - {None} else None
         parcels: dict[int, Any] = {}
         macs: list[int] = []
         with run.queue.slot(number, cancellable=False):
             began = time.perf_counter()
-            for each in wanted:
+            for parcel, _, _, _ in wanted:
                 work = Work()
-                parcels[each.number] = device.export(grants[each.number], work)
+                parcels[parcel] = device.export(grants[parcel], work)
                 macs.append(work.macs)
             if delays is not None:
                 bits = sum(message_bits(grant) for grant in grants.values())
                 seconds = delays.prepare(bits, sum(macs)) - (time.perf_counter() - began)
                 run.queue.sleep(seconds, number, cancellable=False)
             working = time.perf_counter() - began
-        for each in wanted:
-            contents = parcels[each.number]
-            if delays is not None and (each.site is None or each.relayed):
-                run.queue.sleep(delays.upload(message_bits(contents), each.number), number, cancellable=False)
-            if each.site is not None and closing is not None:
-                transit = None if delays is None or event is None else each.transit(event, delays)
-                reason = deliver(self._peers, closing, each.site, Parcel(stage, each.number, contents, transit))
+        for parcel, site, relayed, turn in wanted:
+            contents, transit = parcels[parcel], None
+            if delays is not None and (site is None or relayed):
+                run.queue.sleep(delays.upload(message_bits(contents), parcel), number, cancellable=False)
+            if site is not None and envelopes is not None:
+                if delays is not None and event is not None:
+                    transit = Transit(event, turn, relayed, delays.tries(parcel), delays.rate)
+                reason = deliver(self._peers, envelopes, site, Parcel(stage, parcel, contents, transit))
                 if reason is not None:
-                    return Frame(
-                        "error", {"reason": f"it could not send to {each.site}: {reason}", "unreached": each.site}
-                    )
-        bits_sent = [message_bits(parcels[each.number]) for each in wanted]
-        uploads = {each.number: parcels[each.number] for each in wanted if each.site is None}
+                    return Frame("error", {"reason": f"it could not send to {site}: {reason}", "unreached": site})
+        bits_sent = [message_bits(parcels[parcel]) for parcel, _, _, _ in wanted]
+        uploads = {parcel: parcels[parcel] for parcel, site, _, _ in wanted if site is None}
         return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, pack_messages(uploads))
 
     def _receive(self, run: Session, parcel: Parcel) -> None:
@@ -247,10 +226,8 @@ class DeviceHost(Host):
         if transit is None or run.slow is None:
             return
         delays = run.slow.transfers(transit.event)
-        if transit.relayed:
-            seconds = delays.download(bits, parcel.number)
-        else:
-            seconds = delays.parcel(bits, transit.tries, transit.rate)
+        direct = delays.parcel(bits, transit.tries, transit.rate)
+        seconds = delays.download(bits, parcel.number) if transit.relayed else direct
         if transit.turn is None:
             run.reception.alone(parcel.stage, seconds)
         else:
@@ -259,7 +236,7 @@ class DeviceHost(Host):
     def _absorb(self, run: Session, frame: Frame) -> Frame:
         """Absorb the parcels of a stage, in the server's order."""
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        wanted = [(which, sender) for which, sender in fields.rows(frame.fields, "parcels", [(int,), (str,)])]
+        wanted = fields.rows(frame.fields, "parcels", [(int,), (str,)])
         delays = run.transfer_delays(_event(frame))
         macs: list[int] = []
         with run.queue.slot(number, cancellable=False):

@@ -39,20 +39,20 @@ class Transit:
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values for a frame."""
-        own = {"turn": self.turn, "relayed": self.relayed, "tries": self.tries, "rate": self.rate}
+        own = {name: value for name, value in vars(self).items() if name != "event"}
         return {"occasion": self.event.to_table(), **own}
 
     @classmethod
     def from_table(cls, table: Any) -> "Transit":
         """Validate what another device sent."""
-        names = ("turn", "relayed", "tries", "rate")
-        if not isinstance(table, dict) or table.keys() != {"occasion", *names}:
+        names = ("occasion", "turn", "relayed", "tries", "rate")
+        if not isinstance(table, dict) or table.keys() != set(names):
             raise EngineError(_NO_PARCEL)
-        turn, relayed, tries, rate = (table[name] for name in names)
-        sound = type(relayed) is bool and (turn is None or (type(turn) is int and turn >= 0))
-        if not sound or not all(type(value) is float and 0 < value < math.inf for value in (tries, rate)):
+        event, turn, relayed, tries, rate = (table[name] for name in names)
+        valid = type(relayed) is bool and (turn is None or (type(turn) is int and turn >= 0))
+        if not valid or not all(type(value) is float and 0 < value < math.inf for value in (tries, rate)):
             raise EngineError(_NO_PARCEL)
-        return cls(TransferEvent.from_table(table["occasion"]), turn, relayed, tries, rate)
+        return cls(TransferEvent.from_table(event), turn, relayed, tries, rate)
 
 
 @final
@@ -113,39 +113,35 @@ class Inbox:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._held: dict[tuple[str, int, int], Message] = {}
-        self._over = 0
+        self._finished = 0
 
     def put(self, sender: str, parcel: Parcel) -> None:
         """Store a parcel; ignore repetitions."""
         key = sender, parcel.stage, parcel.number
         with self._lock:
-            if parcel.stage <= self._over or key in self._held:
+            if parcel.stage <= self._finished or key in self._held:
                 return
             others = [contents for (name, _, _), contents in self._held.items() if name == sender]
             held = sum(message_bits(contents) for contents in (*others, parcel.contents)) // 8
             if len(others) >= _MOST_PARCELS or held > _MOST_BYTES:
-                raise ParcelError(
-                    f"{sender} has sent {len(others)} parcels ({held} bytes with this one) that are not absorbed yet; "
-                    "send no more"
-                )
+                raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
             self._held[key] = parcel.contents
 
-    def take(self, stage: int, wanted: Sequence[tuple[int, str]]) -> list[Message]:
-        """Return the parcels of these numbers and senders and finish the stage; raise if one is missing."""
+    def take(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[Message]:
+        """Return the parcels of these pairs of number and sender, and finish the stage; raise if one is missing."""
         with self._lock:
             for number, sender in wanted:
                 if (sender, stage, number) not in self._held:
                     raise EngineError(f"parcel {number} of stage {stage} has not arrived from {sender}; send it again")
             found = [self._held[sender, stage, number] for number, sender in wanted]
-            self._end(stage)
+            self._finish(stage)
             return found
 
     def drop(self, stage: int) -> None:
         """Drop the parcels of an abandoned stage, and ignore later ones."""
         with self._lock:
-            self._end(stage)
+            self._finish(stage)
 
-    def _end(self, stage: int) -> None:
-        self._over = max(self._over, stage)
-        for key in [key for key in self._held if key[1] <= self._over]:
-            del self._held[key]
+    def _finish(self, stage: int) -> None:
+        self._finished = max(self._finished, stage)
+        self._held = {key: contents for key, contents in self._held.items() if key[1] > self._finished}

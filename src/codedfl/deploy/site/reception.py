@@ -6,6 +6,7 @@ without its sender.
 
 import threading
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import final
 
@@ -16,21 +17,21 @@ from codedfl.deploy.site.locks import Cancelled
 class _Link:
     """The link in one stage."""
 
-    following: int = 0
+    next_turn: int = 0
     """The turn of the next parcel."""
     busy: float = 0.0
     """When the link becomes free."""
-    come: dict[int, tuple[float, float]] = field(default_factory=dict)
+    waiting: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Arrival and duration of parcels that wait for their predecessors, by turn."""
     ends: dict[int, float] = field(default_factory=dict)
     """When each parcel is received."""
 
     def settle(self) -> None:
         """Compute the end of every parcel whose predecessors are known."""
-        while self.following in self.come:
-            came, seconds = self.come.pop(self.following)
-            self.ends[self.following] = self.busy = max(came, self.busy) + seconds
-            self.following += 1
+        while self.next_turn in self.waiting:
+            arrived, seconds = self.waiting.pop(self.next_turn)
+            self.ends[self.next_turn] = self.busy = max(arrived, self.busy) + seconds
+            self.next_turn += 1
 
 
 @final
@@ -39,14 +40,14 @@ class Reception:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._links: dict[int, _Link] = {}
+        self._links: defaultdict[int, _Link] = defaultdict(_Link)
         self._released: set[int] = set()
         self._closed = False
 
     def alone(self, stage: int, seconds: float) -> None:
         """Receive a parcel in parallel with others, and wait until it has arrived."""
         with self._changed:
-            link = self._link(stage)
+            link = self._links[stage]
             end = time.monotonic() + seconds
             link.busy = max(link.busy, end)
             self._sleep(stage, end)
@@ -54,12 +55,12 @@ class Reception:
     def in_turn(self, stage: int, turn: int, seconds: float, *, wait: bool) -> None:
         """Receive a parcel in its turn, counted from 0, and ``wait`` until it has arrived."""
         with self._changed:
-            link = self._link(stage)
-            if turn >= link.following:  # else it is a repetition
-                link.come.setdefault(turn, (time.monotonic(), seconds))
+            link = self._links[stage]
+            if turn >= link.next_turn:  # else it is a repetition
+                link.waiting.setdefault(turn, (time.monotonic(), seconds))
             link.settle()
             self._changed.notify_all()
-            while wait and turn not in link.ends and self._goes_on(stage):
+            while wait and turn not in link.ends and self._continues(stage):
                 self._changed.wait()
             if wait and turn in link.ends:
                 self._sleep(stage, link.ends[turn])
@@ -87,14 +88,11 @@ class Reception:
             self._closed = True
             self._changed.notify_all()
 
-    def _link(self, stage: int) -> _Link:
-        return self._links.setdefault(stage, _Link())
-
     def _sleep(self, stage: int, end: float) -> None:
-        while (left := end - time.monotonic()) > 0 and self._goes_on(stage):
+        while (left := end - time.monotonic()) > 0 and self._continues(stage):
             self._changed.wait(left)
 
-    def _goes_on(self, stage: int) -> bool:
+    def _continues(self, stage: int) -> bool:
         if self._closed:
             raise Cancelled
         return stage not in self._released

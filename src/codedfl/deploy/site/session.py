@@ -16,7 +16,7 @@ from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
 from codedfl.errors import DataError, EngineError, UsageError
 from codedfl.scenario import Scenario
-from codedfl.schemes import Device, Public, Scheme
+from codedfl.schemes import Device, Public
 from codedfl.task import Shard
 
 Emulate = Callable[[Scenario, int], Emulation]
@@ -86,13 +86,11 @@ class Session:
     def envelopes(self) -> Envelopes:
         """The encryption of parcels."""
         if self._envelopes is None:
-            raise EngineError(
-                "this site has no key and can exchange no parcels; create one and name it in its site.toml"
-            )
+            raise EngineError("this site has no key and can exchange no parcels; name one in its site.toml")
         return self._envelopes
 
-    def announce(self, told: Mapping[str, Any], emulate: Emulate | None) -> tuple[Scheme[Any], int]:
-        """Read the server's description of the run; return the scheme and the index of this device.
+    def announce(self, description: Mapping[str, Any], emulate: Emulate | None) -> Callable[[], None]:
+        """Read the server's description of the run; return a function that creates the device.
 
         Only once per session: a second time would restart the sequence numbers of parcels.
         """
@@ -100,37 +98,41 @@ class Session:
             if self._begun:
                 raise EngineError("this site has already been prepared for this session; start another one")
             self._begun = True
-        index, public = fields.count(told, "index"), self._public(told)
+        index, public = fields.count(description, "index"), self._public(description)
         scheme = schemes.build(self.scenario, public)
         if scheme.unfit_for_sites is not None:
             raise UsageError(scheme.unfit_for_sites)
-        if self.own is not None and self._site.key is not None:
+        site = self._site
+        if self.own is not None and site.key is not None:
             self._envelopes = Envelopes(
-                self._site.name, self._site.key, self.own, _members(told), fields.text(told, "run"), self._site.pins
+                site.name, site.key, self.own, _members(description), fields.text(description, "run"), site.pins
             )
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
-        return scheme, index
 
-    def _public(self, told: Mapping[str, Any]) -> Public:
+        def make_device() -> None:
+            self._device = scheme.device(index, self.local_data.shard)
+
+        return make_device
+
+    def _public(self, description: Mapping[str, Any]) -> Public:
         """Read the public facts of the run and check those of this site."""
-        own, index = self.local_data.shard, fields.count(told, "index")
-        sites, samples = fields.names(told, "sites"), fields.counts(told, "samples")
-        dtype = fields.text(told, "dtype")
-        shape = fields.count(told, "features"), fields.count(told, "outputs")
+        own, index = self.local_data.shard, fields.count(description, "index")
+        sites, samples = fields.names(description, "sites"), fields.counts(description, "samples")
+        dtype = fields.text(description, "dtype")
+        shape = fields.count(description, "features"), fields.count(description, "outputs")
         alike = len(sites) == len(samples) == self.scenario.fleet.size
+        confused = f"the server takes {self._site.name} for another site"
         if not alike or index >= len(sites) or sites[index] != self._site.name:
-            raise DataError(f"the server takes {self._site.name} for another site; check the list of sites")
+            raise DataError(f"{confused}; check the list of sites")
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
-            raise DataError(
-                f"the server takes {self._site.name} for another site: its data have other sizes; check the list"
-            )
+            raise DataError(f"{confused}: its data have other sizes; check the list")
         return Public(
             tuple(samples),
             *shape,
             np.dtype(dtype),
-            largest_feature=fields.real(told, "largest_feature"),
-            largest_target=fields.real(told, "largest_target"),
+            largest_feature=fields.real(description, "largest_feature"),
+            largest_target=fields.real(description, "largest_target"),
             delays=schemes.known_delays(self.scenario),
         )
 
@@ -143,17 +145,10 @@ class Session:
         self.queue.close()
         self.reception.close()
 
-    def take_up(self, device: Device) -> None:
-        """Store the device of the scheme."""
-        self._device = device
 
-
-def _members(told: Mapping[str, Any]) -> dict[str, Member]:
+def _members(description: Mapping[str, Any]) -> dict[str, Member]:
     """Read public key and nonce of each site."""
     try:
-        shown = {str(site): tuple(bytes.fromhex(text) for text in pair) for site, pair in told["members"].items()}
-        return {site: Member(public, nonce) for site, (public, nonce) in shown.items()}
+        return {str(site): Member(*map(bytes.fromhex, pair)) for site, pair in description["members"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise EngineError(
-            "the keys of the sites that the server announces cannot be read; check that versions agree"
-        ) from None
+        raise EngineError("the announced keys of the sites cannot be read; check that versions agree") from None

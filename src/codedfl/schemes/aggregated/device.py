@@ -7,12 +7,12 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import UInt, UInt8, UInt32
 
-from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, AgreementKey, add_mask, close_envelope, open_envelope
+from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, AgreementKey, close_envelope, open_envelope
 from codedfl.cipher.masks.shamir import SecretSharing
 from codedfl.cipher.randomness import fresh_seed
-from codedfl.cipher.seals import Z_64, Domain, FixedPoint, Ring
+from codedfl.cipher.seals import Z_64, FixedPoint, Ring
 from codedfl.errors import CipherError
-from codedfl.schemes.aggregated.server import MASK, Threshold, number_of
+from codedfl.schemes.aggregated.server import MASK, Threshold, add_masks, number_of
 from codedfl.schemes.contract import Device, ReplySum
 from codedfl.schemes.messages import Message, Work
 
@@ -124,9 +124,8 @@ class _Sum:
             if device != self._index:
                 self._agreed[device] = self._envelope_key.agree(pairs[device][0], ENVELOPE)
                 work.add(AGREEMENT_OPERATIONS + contents.size)
-                closed = close_envelope(
-                    self._agreed[device], contents.astype(_SHARE).tobytes(), self._address(self._index, device)
-                )
+                address = self._address(self._index, device)
+                closed = close_envelope(self._agreed[device], contents.astype(_SHARE).tobytes(), address)
                 envelopes.append(_words(closed))
         return {"envelopes": np.stack(envelopes)}
 
@@ -141,21 +140,13 @@ class _Sum:
     def mask(self, arrays: Mapping[str, UInt[np.ndarray, "..."]], ring: Ring, work: Work) -> Message:
         """Return copies of the arrays under the own mask and those agreed on with everyone whose shares are held."""
         masked = {name: np.array(arrays[name], order="C") for name in sorted(arrays)}
-        self._add(masked, self._seed, ring, work, minus=False)
+        add_masks(ring, self._epoch, masked, self._seed, work, minus=False)
         for peer in self._held:
             if peer != self._index:
                 work.add(AGREEMENT_OPERATIONS)
-                self._add(
-                    masked, self._mask_key.agree(self._mask_keys[peer], MASK), ring, work, minus=peer < self._index
-                )
+                agreed = self._mask_key.agree(self._mask_keys[peer], MASK)
+                add_masks(ring, self._epoch, masked, agreed, work, minus=peer < self._index)
         return masked
-
-    def _add(
-        self, arrays: Mapping[str, UInt[np.ndarray, "..."]], secret: bytes, ring: Ring, work: Work, *, minus: bool
-    ) -> None:
-        for block, array in enumerate(arrays.values()):
-            add_mask(ring, secret, Domain(0, self._epoch, block), array.reshape(-1), minus=minus)
-            work.add(array.size)
 
     def reveal(self, survivors: Sequence[int], dropped: Sequence[int]) -> Message:
         """Give the share of each survivor's own mask and of each dropped device's key, in the order of the devices."""
@@ -198,14 +189,7 @@ class MaskedDevice(Device):
     """
 
     def __init__(
-        self,
-        index: int,
-        inner: Device,
-        reply_sum: ReplySum,
-        share: float,
-        threshold: Threshold,
-        *,
-        alone: bool = False,
+        self, index: int, inner: Device, reply_sum: ReplySum, share: float, threshold: Threshold, *, alone: bool = False
     ) -> None:
         """``share`` is the device's share of all data points."""
         self._index = index

@@ -5,12 +5,12 @@ In the first epoch every device sends the upper triangle of A_i and B_i as resid
 model, and can solve in closed form: no device is asked again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import final
 
 import numpy as np
-from jaxtyping import Float, UInt
+from jaxtyping import Float
 
 from codedfl.cipher.seals import RINGS, packed_size, unpack_upper
 from codedfl.scenario import SchemeOptions
@@ -83,10 +83,8 @@ class OneShotServer(Server):
             return Round(epoch, {})
         requests: dict[int, Message] = {device: {} for device in range(self._public.devices)}
         ring, everyone = self._formats.gram.ring, self._public.devices
-        reply = {
-            "gram": (ring.dtype, (packed_size(self._public.features),)),
-            "moments": (ring.dtype, (self._public.features, self._public.outputs)),
-        }
+        shapes = {"gram": (packed_size(self._public.features),), "moments": self._model.shape}
+        reply = {name: (ring.dtype, shape) for name, shape in shapes.items()}
         proper = dict.fromkeys(requests, reply)
         self._sum = MaskedSum(epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper)
         return self._sum.begin()
@@ -98,20 +96,13 @@ class OneShotServer(Server):
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Open the sums if they are not known, and return the gradient that they give."""
         if self._sum is not None:
-            self._take(self._sum.opened(replies, work), self._sum.survivors)
+            opened, samples = self._sum.opened(replies, work), self._public.samples
+            # where devices are missing, the sums are scaled to all data points
+            scale = sum(samples) / sum(samples[device] for device in self._sum.survivors)
+            gram = scale * self._formats.gram.decode_sum(opened["gram"])
+            self._know({"gram": gram, "moments": scale * self._formats.moments.decode_sum(opened["moments"])})
         total = work.product(self._gram, self._model) - self._known["moments"]
         return np.asarray(total / sum(self._public.samples))
-
-    def _take(self, opened: Mapping[str, UInt[np.ndarray, "..."]], survivors: Sequence[int]) -> None:
-        """Decode the sums; where devices are missing, scale them to all data points."""
-        samples = self._public.samples
-        scale = sum(samples) / sum(samples[device] for device in survivors)
-        self._know(
-            {
-                "gram": scale * self._formats.gram.decode_sum(opened["gram"]),
-                "moments": scale * self._formats.moments.decode_sum(opened["moments"]),
-            }
-        )
 
     def _know(self, known: Mapping[str, Float[np.ndarray, "..."]]) -> None:
         self._known, self._gram = dict(known), unpack_upper(known["gram"])

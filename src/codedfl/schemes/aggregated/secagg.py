@@ -11,20 +11,20 @@ The inner scheme's own options are those of its own table in the scenario, ``[sc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher.seals import Z_64, FixedPoint, Ring
+from codedfl.cipher.seals import Z_32, Z_64, FixedPoint, Ring
 from codedfl.errors import ScenarioError, TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.aggregated.costs import question_costs
-from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
+from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, Masker, form_message, number_form
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
-from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.sealing import check_bounds
 from codedfl.settings import setting
 from codedfl.task import Shard
@@ -174,6 +174,55 @@ def _masked(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layo
     return {
         device: {name: (ring.dtype, shape) for name, (_, shape) in reply.items()} for device, reply in expected.items()
     }
+
+
+Each = tuple[int, int, int]
+"""Bits down, operations and bits up of one device; all devices have the same."""
+
+
+def question_costs(active: int, threshold: Threshold, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
+    """Return the costs of the four questions of a sum over the active devices' replies.
+
+    ``alone`` is what a reply without masks costs each device: the third question costs that and the protocol's share.
+    """
+    sizes = tuple((name, array.size) for name, array in reply.items())
+    wide = any(array.dtype.itemsize > 4 or array.dtype.kind == "f" for array in reply.values())
+    each, server = _measured(active, threshold, sizes, wide)
+    none = 0 * alone.asked
+    proper = replace(alone, up_bits=none, server_macs=0)
+    nothing = replace(proper, down_bits=none, macs=none)
+    bare = (nothing, nothing, proper, replace(nothing, server_macs=alone.server_macs + server))
+    return [
+        replace(costs, down_bits=costs.down_bits + down, macs=costs.macs + macs, up_bits=costs.up_bits + up)
+        for costs, (down, macs, up) in zip(bare, each, strict=True)
+    ]
+
+
+@lru_cache(maxsize=256)
+def _measured(
+    devices: int, threshold: Threshold, sizes: tuple[tuple[str, int], ...], wide: bool
+) -> tuple[tuple[Each, ...], int]:
+    """Let so many devices mask zeros, and count what each question takes, and what opening takes the server."""
+    ring = Z_64 if wide else Z_32
+    zeros = {name: np.zeros(size, ring.dtype) for name, size in sizes}
+    maskers = [Masker(index, threshold) for index in range(devices)]
+    total = MaskedSum(1, {index: {} for index in range(devices)}, threshold, ring, awaited=devices, needed=devices)
+    question: Round | None = total.begin()
+    counted: list[Each] = []
+    replies: dict[int, Message] = {}
+    while question is not None:
+        for index, request in question.requests.items():
+            work = Work()
+            if "envelopes" in request:
+                replies[index] = maskers[index].mask(1, request, zeros, ring, work)
+            else:
+                replies[index] = maskers[index].answer(1, request, work)
+            each = message_bits(request), work.macs, message_bits(replies[index])
+        counted.append(each)
+        question = total.follow_up(replies)
+    opening = Work()
+    total.opened(replies, opening)
+    return tuple(counted), opening.macs
 
 
 @final

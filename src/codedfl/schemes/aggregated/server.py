@@ -28,6 +28,7 @@ from codedfl.cipher.seals import Domain, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.contract import Round
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.sealing import summed
 
 MASK = "mask"
 """The purpose that pairs of devices agree on seeds for."""
@@ -172,21 +173,16 @@ class MaskedSum:
         shares = np.stack([replies[device]["shares"] for device in helpers])
         secrets = SecretSharing(self._t).join([number_of(device) for device in helpers], shares)
         work.add(self._t * shares[0].size)
-        names = sorted(next(iter(self._masked.values())))
-        totals = {name: self._added([self._masked[device][name] for device in self.survivors], work) for name in names}
+        totals = {}
+        for name in sorted(next(iter(self._masked.values()))):
+            totals[name] = summed(self._ring, [self._masked[device][name] for device in self.survivors])
+            work.add(totals[name].size * len(self._masked))
         for device, secret in zip(self._members, secrets, strict=True):
             if device in self._masked:
-                self._remove(totals, secret, work, minus=True)
+                add_masks(self._ring, self._epoch, totals, secret, work, minus=True)
             else:
                 self._remove_pairs(totals, device, secret, work)
         return totals
-
-    def _added(self, parts: Sequence[Residues], work: Work) -> Residues:
-        total = parts[0].copy()
-        for part in parts[1:]:
-            self._ring.add(total, part, out=total)
-        work.add(total.size * len(parts))
-        return total
 
     def _remove_pairs(self, totals: Mapping[str, Residues], dropped: int, secret: bytes, work: Work) -> None:
         """Take away what survivors added for a device that dropped out; the higher number had taken the mask away."""
@@ -196,12 +192,16 @@ class MaskedSum:
         for device in self.survivors:
             work.add(AGREEMENT_OPERATIONS)
             seed = key.agree(self._keys[device][1].tobytes(), MASK)
-            self._remove(totals, seed, work, minus=device < dropped)
+            add_masks(self._ring, self._epoch, totals, seed, work, minus=device < dropped)
 
-    def _remove(self, totals: Mapping[str, Residues], secret: bytes, work: Work, *, minus: bool) -> None:
-        for block, name in enumerate(sorted(totals)):
-            add_mask(self._ring, secret, Domain(0, self._epoch, block), totals[name].reshape(-1), minus=minus)
-            work.add(totals[name].size)
+
+def add_masks(
+    ring: Ring, epoch: int, arrays: Mapping[str, Residues], secret: bytes, work: Work, *, minus: bool
+) -> None:
+    """Add a secret's masks to arrays in place, or take them away; each array has a mask of its own."""
+    for block, name in enumerate(sorted(arrays)):
+        add_mask(ring, secret, Domain(0, epoch, block), arrays[name].reshape(-1), minus=minus)
+        work.add(arrays[name].size)
 
 
 def _without(devices: Sequence[int], one: int) -> tuple[int, ...]:

@@ -27,17 +27,16 @@ edge networks", IEEE JSAC 39, 2021.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.coded.parity_device import Batch, ParityDevice
 from codedfl.schemes.contract import SERVER, Device, Leakage, Public, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.plain.minibatch import batch_rows
@@ -46,13 +45,9 @@ from codedfl.task import Shard
 
 
 class ParityOptions(SchemeOptions):
-    """Batches, rows of parity data for each point of a batch, whose they are, and the seed of generators and loads.
+    """Batches, parity rows for each point of a batch, and the seed of generators and loads.
 
-    Parity data are made beforehand, as other schemes make their Gram matrices, and only their upload is charged, unless
-    ``charge_encoding`` is set.
-
-    The generators decide the result of a run, so they come from a seed that makes it repeatable; whoever knows the seed
-    can undo the combinations. On real devices it must be theirs alone.
+    The generators decide the result of a run, so a seed makes it repeatable; on real devices it must be theirs alone.
     """
 
     parts: int = setting(default=5, low=1, help="Batches into which each device cuts its data.")
@@ -71,6 +66,107 @@ class ParityOptions(SchemeOptions):
 
 
 @final
+@dataclass(frozen=True)
+class Batch:
+    """What everybody knows of one batch of one device: its rows, how many it works on, and the chance of a reply.
+
+    It adds to so many rows of the server's parity data, from ``first_row`` on.
+    """
+
+    rows: slice
+    load: int = 0
+    chance: float = 0.0
+    first_row: int = 0
+    parity_rows: int = 0
+
+    @property
+    def points(self) -> int:
+        """Data points in the batch."""
+        return int(self.rows.stop - self.rows.start)
+
+    @property
+    def parity(self) -> slice:
+        """The rows of the server's parity data that the device adds to."""
+        return slice(self.first_row, self.first_row + self.parity_rows)
+
+    @property
+    def squares(self) -> tuple[float, float]:
+        """The squared weight of a point that is worked on, and that of any other."""
+        return max(0.0, 1.0 - self.chance), 1.0
+
+    @property
+    def weighted(self) -> int:
+        """How many points have a weight above zero."""
+        return self.points if self.squares[0] > 0 else self.points - self.load
+
+    @property
+    def mass(self) -> float:
+        """The sum of the squared weights: how many points the parity data stand for."""
+        worked, other = self.squares
+        return self.load * worked + (self.points - self.load) * other
+
+
+@final
+class Secrets:
+    """What only the device knows of a batch: which points it works on, and its generator matrix, made when asked for.
+
+    All of it comes from the seed, the number of the device and that of the batch, so that it can be made again.
+    """
+
+    def __init__(self, seed: int, device: int, number: int, batch: Batch) -> None:
+        self._batch = batch
+        self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(device, number)))
+        worked = self._rng.permutation(batch.points) < batch.load
+        self._weights = np.sqrt(np.where(worked, *batch.squares))
+        self.worked: Int[np.ndarray, "l"] | slice = batch.rows.start + np.flatnonzero(worked)
+        """The rows of the shard that are worked on."""
+        if batch.load == batch.points:
+            self.worked = batch.rows  # a slice copies nothing
+        self.weighted: Int[np.ndarray, "k"] = batch.rows.start + np.flatnonzero(self._weights > 0)
+        """The rows of the shard that parity data are made of."""
+
+    def generator(self, dtype: "np.dtype[np.floating]", work: Work) -> Float[np.ndarray, "c k"]:
+        """Return G W: normal numbers of variance 1/c, times the weight of each point; call it once."""
+        weights = self._weights[self._weights > 0] / np.sqrt(self._batch.parity_rows)
+        normal = self._rng.standard_normal((self._batch.parity_rows, len(weights)), dtype=dtype)
+        work.add(normal.size)
+        return np.asarray(normal * weights.astype(dtype))
+
+
+@final
+class ParityDevice(Device):
+    """Keeps its data to itself but for parity data; works on as many points of a batch as it was given."""
+
+    def __init__(
+        self, index: int, shard: Shard, batches: Sequence[Batch], seed: int, *, charge_encoding: bool = False
+    ) -> None:
+        self._index = index
+        self._shard = shard
+        self._batches = batches
+        self._seed = seed
+        self._charge_encoding = charge_encoding
+        self._worked = [self._secrets(number).worked for number in range(len(batches))]
+
+    def _secrets(self, number: int) -> Secrets:
+        return Secrets(self._seed, self._index, number, self._batches[number])
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Answer X_l^T (X_l Theta - Y_l) for the points of this epoch's batch that it works on."""
+        rows = self._worked[(epoch - 1) % len(self._batches)]
+        x, y = self._shard.x[rows], self._shard.y[rows]
+        return {"gradient": work.product(x.T, work.product(x, request["model"]) - y)}
+
+    def export(self, grant: Message, work: Work) -> Message:
+        """Return G W X and G W Y of the batch that is asked for."""
+        secrets = self._secrets(int(grant["batch"]))
+        x, y = self._shard.x[secrets.weighted], self._shard.y[secrets.weighted]
+        encoding = work if self._charge_encoding else Work()
+        generator = secrets.generator(x.dtype, encoding)
+        features, targets = encoding.product(generator, x), encoding.product(generator, y)
+        return {"batch": grant["batch"], "features": features, "targets": targets}
+
+
+@final
 class ParityServer(Server):
     """Adds up parity data, waits until the deadline, and fills in for the rest."""
 
@@ -80,13 +176,10 @@ class ParityServer(Server):
         self._batches = batches
         self._gone: set[int] = set()
         self._model = np.zeros((public.features, public.outputs), public.dtype)
-        self._parity = [self._empty(max(batch.parity.stop for batch in each)) for each in batches]
-
-    def _empty(self, rows: int) -> tuple[Float[np.ndarray, "rows d"], Float[np.ndarray, "rows c"]]:
-        features, targets = (
-            np.zeros((rows, n), self._public.dtype) for n in (self._public.features, self._public.outputs)
-        )
-        return features, targets
+        rows = [max(batch.parity.stop for batch in each) for each in batches]
+        sizes = (public.features, public.outputs)
+        self._parity = [tuple(np.zeros((count, size), public.dtype) for size in sizes) for count in rows]
+        """Features and targets of the parity data of each batch."""
 
     def set_up(self) -> Sequence[Stage]:
         """Let every device upload parity data of every batch in which one of its points has a weight."""
@@ -166,9 +259,8 @@ class Parity(Scheme[ParityOptions]):
     @property
     def _cut(self) -> list[list[Batch]]:
         parts = self.options.parts
-        return [
-            [Batch(batch_rows(samples, parts, part + 1)) for samples in self.public.samples] for part in range(parts)
-        ]
+        sizes = self.public.samples
+        return [[Batch(batch_rows(size, parts, part + 1)) for size in sizes] for part in range(parts)]
 
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:
@@ -177,14 +269,11 @@ class Parity(Scheme[ParityOptions]):
         matrix = np.empty((self.public.features, self.public.outputs), self.public.dtype)
         bits = message_bits({"matrix": matrix})
         chances = ReplyChances.create(self.public.delays, point_macs=2 * matrix.size, down_bits=bits, up_bits=bits)
-        known: dict[bytes, Allocation] = {}
-        found = []
-        for each in self._cut:
-            points = np.array([batch.points for batch in each], np.int64)
-            if points.tobytes() not in known:
-                known[points.tobytes()] = allocate(chances, points, self._parity_rows(int(points.sum())))
-            found.append(known[points.tobytes()])
-        return tuple(found)
+        points = [tuple(batch.points for batch in each) for each in self._cut]
+        known = {
+            each: allocate(chances, np.array(each, np.int64), self._parity_rows(sum(each))) for each in set(points)
+        }
+        return tuple(known[each] for each in points)
 
     def _parity_rows(self, points: int) -> int:
         return max(1, min(points - 1, round(self.options.redundancy * points)))
@@ -194,9 +283,9 @@ class Parity(Scheme[ParityOptions]):
         """Every batch of every device, with its load."""
         found = []
         for each, allocation in zip(self._cut, self.allocations, strict=True):
-            loads = zip(allocation.loads.tolist(), allocation.chances.tolist(), strict=True)
+            loads = allocation.loads.tolist(), allocation.chances.tolist()
             loaded = [
-                replace(batch, load=load, chance=chance) for batch, (load, chance) in zip(each, loads, strict=True)
+                replace(batch, load=load, chance=chance) for batch, load, chance in zip(each, *loads, strict=True)
             ]
             found.append(tuple(self._shared_out(loaded)))
         return tuple(found)

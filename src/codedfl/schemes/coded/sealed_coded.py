@@ -21,13 +21,14 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, UInt32
 
-from codedfl.cipher.seals import FIELD_31
+from codedfl.cipher.seals import FIELD_31, PadLedger, seal, unpack_upper
+from codedfl.codes.mds import MdsCode
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, Layout, SealedCodedDevice
+from codedfl.schemes.coded.placement import Bands
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Stage, Transfer
+from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Stage, Transfer, check_at_most
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sealing import Formats, check_bounds
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
@@ -36,10 +37,7 @@ from codedfl.task import Shard
 
 
 class SealedCodedOptions(SchemeOptions):
-    """W workers, any K of whose replies finish an epoch; chosen by predicted time where they are not given.
-
-    ``spares`` is the least W - K of that choice, and ``expected_epochs`` what the set-up is weighed against.
-    """
+    """W workers, any K of whose replies finish an epoch; chosen by predicted time where they are not given."""
 
     workers: int | None = setting(default=None, low=1, help="Number W of workers; chosen by predicted time if unset.")
     threshold: int | None = setting(
@@ -56,11 +54,8 @@ class SealedCodedOptions(SchemeOptions):
         """There must be W devices, and K of them."""
         if devices < 2:
             raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
+        check_at_most(devices, "schemes.sealed-coded.workers", self.workers)
         workers = devices if self.workers is None else self.workers
-        if workers > devices:
-            raise ScenarioError(
-                f"schemes.sealed-coded.workers = {workers} must be at most {devices}, the number of devices"
-            )
         if self.threshold is not None and self.threshold > workers:
             raise ScenarioError(
                 f"schemes.sealed-coded.threshold = {self.threshold} must be at most {workers}, the number of workers"
@@ -71,11 +66,131 @@ class SealedCodedOptions(SchemeOptions):
             )
 
 
+PIECE, BLOCK, PART, REPAIR = range(4)
+"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""
+
+
+@final
+class BlockLayout:
+    """The sizes that everybody knows: bands of rows, K column blocks of equal width (zeros fill the last), the code."""
+
+    def __init__(self, public: Public, threshold: int) -> None:
+        self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
+        self.code = MdsCode(public.devices, threshold)
+        self.width = -(-public.features // threshold)
+
+    def coded_rows(self, worker: int, rows: UInt32[np.ndarray, "rows d"]) -> UInt32[np.ndarray, "rows width"]:
+        """Return rows of a worker's coded block, from the same rows of the whole matrix."""
+        padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
+        padded[:, : rows.shape[1]] = rows
+        blocks = [padded[:, k * self.width : (k + 1) * self.width] for k in range(self.code.K)]
+        return self.code.encode_block(worker, blocks)
+
+
+@final
+class SealedCodedDevice(Device):
+    """Owner of data, adder of one band, and perhaps a worker."""
+
+    def __init__(self, index: int, shard: Shard, formats: Formats, layout: BlockLayout) -> None:
+        self._index = index
+        self._formats = formats
+        self._layout = layout
+        self._shard: Shard | None = shard
+        self._ledger = PadLedger()
+        self._pieces: dict[int, UInt32[np.ndarray, "size"]] = {}
+        self._sum: UInt32[np.ndarray, "size"] | None = None
+        self._blocks: dict[int, UInt32[np.ndarray, "rows columns"]] = {}
+        self._moments: UInt32[np.ndarray, "rows c"] | None = None
+        self._coded: UInt32[np.ndarray, "d width"] | None = None
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Answer the first epoch with the own band of the summed moments, every other with a coded product."""
+        if epoch == 1:
+            self._unpack()
+            return {} if self._moments is None else {"moments": self._moments}
+        if self._coded is None:
+            raise RuntimeError(f"device {self._index} is no worker")
+        model = request["model"]
+        work.macs += model.size * self._coded.shape[1]
+        return {"product": FIELD_31.product(model, self._coded)}
+
+    def export(self, grant: Message, work: Work) -> Message:
+        """Return what the grant asks for: a sealed piece, a block, a part of a coded block, or a whole one."""
+        kind, target = int(grant["kind"]), int(grant["target"])
+        if kind == PIECE:
+            if not self._pieces:
+                self._seal(grant, work)
+            return {"kind": grant["kind"], "piece": self._pieces.pop(target)}
+        if kind == BLOCK:
+            self._unpack()
+            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "block": self._blocks[target]}
+        if kind == PART:
+            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "part": self._part(target, work)}
+        return {"kind": grant["kind"], "coded": self._scaled(grant["factor"], work)}
+
+    def absorb(self, parcel: Message, work: Work) -> None:
+        """Take in one parcel of any kind."""
+        kind = int(parcel["kind"])
+        if kind == PIECE:
+            work.add(parcel["piece"].size)
+            self._sum = _added(self._sum, parcel["piece"])
+        elif kind == BLOCK:
+            self._unpack()
+            self._blocks[int(parcel["band"])] = np.ascontiguousarray(parcel["block"].T)
+        elif kind == PART:
+            self._place(int(parcel["band"]), parcel["part"], work)
+        else:
+            work.add(parcel["coded"].size)
+            self._coded = _added(self._coded, parcel["coded"])
+
+    def _seal(self, grant: Message, work: Work) -> None:
+        """Seal everything once; the own piece goes straight into the own sum."""
+        if self._shard is None:
+            raise RuntimeError(f"device {self._index} has sealed its data before")
+        bands, shard, self._shard = self._layout.bands, self._shard, None
+        gram = unpack_upper(self._formats.gram.encode_symmetric(shard.gram))
+        moments = self._formats.moments.encode(-shard.moments)
+        for number in range(bands.bands):
+            piece = bands.piece(number, gram, moments)
+            work.add(piece.size)
+            self._pieces[number] = seal(piece, pad_of(FIELD_31, self._index, grant, number), self._ledger)
+        if self._index in self._pieces:
+            self._sum = _added(self._sum, self._pieces.pop(self._index))
+
+    def _unpack(self) -> None:
+        """Turn the sum of pieces into blocks; nothing can be added after that."""
+        if self._sum is not None:
+            blocks, self._moments = self._layout.bands.unpack(self._index, self._sum)
+            self._blocks.update(blocks)
+            self._sum = None
+
+    def _part(self, worker: int, work: Work) -> UInt32[np.ndarray, "rows width"]:
+        rows = self._layout.bands.joined(self._index, self._blocks)
+        work.add(rows.size)
+        return self._layout.coded_rows(worker, rows)
+
+    def _place(self, band: int, part: UInt32[np.ndarray, "rows width"], work: Work) -> None:
+        bands = self._layout.bands
+        if self._coded is None:
+            self._coded = np.zeros((bands.rows, self._layout.width), np.uint32)
+            if self._index < bands.bands:  # the own band is not sent
+                self._coded[bands.band(self._index)] = self._part(self._index, work)
+        self._coded[bands.band(band)] = part
+
+    def _scaled(self, factor: UInt32[np.ndarray, ""], work: Work) -> UInt32[np.ndarray, "d width"]:
+        if self._coded is None:
+            raise RuntimeError(f"device {self._index} is no worker")
+        work.add(self._coded.size)
+        scaled = np.zeros_like(self._coded)
+        FIELD_31.add_multiple(scaled, int(factor), self._coded)
+        return scaled
+
+
 @final
 class SealedCodedServer(PaddedServer):
     """Hands out seeds, decodes any K replies, and takes the pads away."""
 
-    def __init__(self, public: Public, formats: Formats, layout: Layout, workers: Workers) -> None:
+    def __init__(self, public: Public, formats: Formats, layout: BlockLayout, workers: Workers) -> None:
         super().__init__(public, formats, workers.chosen)
         self._layout = layout
         self._first_workers = workers
@@ -118,8 +233,7 @@ class SealedCodedServer(PaddedServer):
         workers = sorted(self._workers)
         message = {"model": self._products.ask(model)}
         reply = {"product": (FIELD_31.dtype, (self._public.outputs, self._layout.width))}
-        quorum, point = self._layout.code.K, self._products.point
-        return Round.same(epoch, workers, message, reply, point=point, quorum=quorum)
+        return Round.same(epoch, workers, message, reply, point=self._products.point, quorum=self._layout.code.K)
 
     def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
         bands = self._layout.bands
@@ -127,12 +241,10 @@ class SealedCodedServer(PaddedServer):
         expected = {device: {"moments": (FIELD_31.dtype, shape)} for device, shape in shapes.items()}
         return Round(1, {device: {} for device in shapes}, np.zeros_like(model), expected=expected)
 
-    def decoded_moments(self, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "d c"]:
-        """Put the bands together."""
-        return np.concatenate([replies[device]["moments"] for device in sorted(replies)])
-
-    def decoded(self, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "c d"]:
-        """Decode any K replies."""
+    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "..."]:
+        """Put the bands of the moments together; decode any K products."""
+        if name == "moments":
+            return np.concatenate([replies[device]["moments"] for device in sorted(replies)])
         code, d = self._layout.code, self._public.features
         which = sorted(replies)[: code.K]
         parts = np.stack([replies[device]["product"] for device in which])
@@ -160,18 +272,18 @@ class SealedCodedServer(PaddedServer):
         """Let K workers send their coded blocks, each times the factor that makes the sum the new coded block."""
         code = self._layout.code
         factors = FIELD_31.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
-        return Stage(
-            [
-                _transfer(helper, replacement, REPAIR, {"factor": np.array(factor)})
-                for helper, factor in zip(helpers, factors, strict=True)
-            ]
-        )
+        pairs = zip(helpers, factors, strict=True)
+        return Stage([_transfer(each, replacement, REPAIR, {"factor": np.array(factor)}) for each, factor in pairs])
 
     def replacements(self) -> Sequence[Stage]:
         """Let workers that were none at first get their coded blocks from the first workers."""
         helpers = self._first_workers.chosen[: self._layout.code.K]
         later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
         return [self._rebuild(worker, helpers) for worker in later]
+
+
+def _added(total: UInt32[np.ndarray, "..."] | None, more: UInt32[np.ndarray, "..."]) -> UInt32[np.ndarray, "..."]:
+    return more if total is None else FIELD_31.add(total, more)
 
 
 def _transfer(sender: int, recipient: int, kind: int, more: Message | None = None) -> Transfer:
@@ -206,19 +318,19 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def workers(self) -> Workers:
         """W and K."""
-        options = self.options
+        given = self.options
         return choose_workers(
             self.public,
-            workers=options.workers,
-            threshold=options.threshold,
-            spares=options.spares,
-            expected_epochs=options.expected_epochs,
+            workers=given.workers,
+            threshold=given.threshold,
+            spares=given.spares,
+            expected_epochs=given.expected_epochs,
         )
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> BlockLayout:
         """The sizes that everybody knows."""
-        return Layout(self.public, self.workers.threshold)
+        return BlockLayout(self.public, self.workers.threshold)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it is granted a seed."""

@@ -17,31 +17,26 @@ class PaddedServer(Server):
 
     def __init__(self, public: Public, formats: Formats, workers: Sequence[int]) -> None:
         """``workers`` are the devices that are asked after the first epoch."""
-        d, c, ring = public.features, public.outputs, formats.gram.ring
         self._public = public
         self._formats = formats
-        self._ring = ring
+        self._ring = formats.gram.ring
         self._samples = sum(public.samples)
         self._workers = list(workers)
         self._gone: set[int] = set()
         self._products = PointedProducts(formats.gram, public)
-        self._first = np.zeros((d, c))
+        self._first = np.zeros((public.features, public.outputs))
         self._pads: UInt[np.ndarray, "d d"] | None = None
-        self._moment_pads = np.zeros((d, c), ring.dtype)
+        self._moment_pads = np.zeros(self._first.shape, self._ring.dtype)
 
     @abstractmethod
-    def decoded_moments(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "d c"]:
-        """Decode the sum of all padded moments."""
-
-    @abstractmethod
-    def decoded(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "c d"]:
-        """Decode the product of the model with the sum of all padded data."""
+    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
+        """Decode the sum of all padded ``moments``, or the ``product`` of the model with that of all padded data."""
 
     @final
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Decode, and take the pads away."""
         if epoch == 1:
-            total = self._ring.subtract(self.decoded_moments(replies, work), self._moment_pads)
+            total = self._ring.subtract(self.decoded("moments", replies, work), self._moment_pads)
             self._first = self._formats.moments.decode_sum(total)
             return np.asarray(self._first / self._samples)
         product = self._products.take(self.opened(self._products.asked, replies, work))
@@ -52,7 +47,7 @@ class PaddedServer(Server):
         self, model: UInt[np.ndarray, "c d"], replies: Mapping[int, Message], work: Work
     ) -> UInt[np.ndarray, "c d"]:
         """Return the product of a model with the sum of all data."""
-        total = self.decoded(replies, work)
+        total = self.decoded("product", replies, work)
         if self._pads is None:  # nothing was padded
             return total
         work.macs += model.size * self._pads.shape[1]
@@ -72,6 +67,6 @@ class PaddedServer(Server):
         self._workers, self._gone = state["workers"].tolist(), set(state["gone"].tolist())
         return Restored(self.replacements())
 
-    @abstractmethod
     def replacements(self) -> Sequence[Stage]:
-        """Return the stages in which workers that were none at first got their data."""
+        """Return the stages in which workers that were none at first got their data; none unless some are replaced."""
+        return ()

@@ -1,4 +1,4 @@
-"""Which devices become workers, and how many replies are awaited: the choice with the least predicted time."""
+"""How many devices hold coded data, and how many replies are awaited: the choices with the least predicted time."""
 
 from dataclasses import dataclass
 from typing import final
@@ -6,15 +6,18 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.cipher.seals import packed_size
 from codedfl.network import Chance, DelayModel, RoundCosts
 from codedfl.schemes.contract import Public
 
 WORD_BITS = 32
-"""Bits of a residue on the wire."""
+"""Bits of a residue of ``sealed-coded`` in a message."""
 SEED = 0x706C616E
 """Predictions have random numbers of their own, whatever seed a run has."""
 DRAWS = 200
 """Draws of an epoch behind a prediction: its mean is known to a few percent."""
+UNKNOWN = 16
+"""The alpha of ``coded-padded`` where nothing is known of the fleet."""
 
 
 @final
@@ -44,7 +47,7 @@ def choose_workers(
     counts = [workers] if workers else list(range(spares + 1 if threshold is None else threshold, devices + 1))
     best = None
     for K in [threshold] if threshold else range(1, devices + 1 - spares):
-        replies = _replies(public, public.delays, K)[:, list(order)]
+        replies = _replies(_costs(public, WORD_BITS, K), public.delays)[:, list(order)]
         for W in counts:
             if W - (0 if threshold else spares) < K:
                 continue
@@ -57,23 +60,31 @@ def choose_workers(
     return Workers(order, best[1], best[2])
 
 
+def choose_alpha(public: Public, bits: int, *, relayed: bool, expected_epochs: int) -> int:
+    """Choose alpha by the mean of the (N - alpha + 1)-th reply, and the set-up shared out over the epochs."""
+    if public.delays is None:
+        return min(UNKNOWN, public.devices)
+    epochs = np.sort(_replies(_costs(public, bits, 1), public.delays), axis=1).mean(axis=0)
+    set_up = _sharing_seconds(public, public.delays, bits, relayed=relayed)
+    return 1 + int(np.argmin(epochs[::-1] + set_up / expected_epochs))
+
+
 def _fastest_first(public: Public, delays: DelayModel) -> tuple[int, ...]:
     """Order devices by the mean time of a reply; equal ones by their number."""
     tries = 1 / (1 - delays.loss)[None]
-    mean = delays.reply_seconds(_costs(public, 1), Chance(tries, np.ones_like(tries), tries))[0]
+    mean = delays.reply_seconds(_costs(public, WORD_BITS, 1), Chance(tries, np.ones_like(tries), tries))[0]
     return tuple(int(device) for device in np.argsort(mean, kind="stable"))
 
 
-def _replies(public: Public, delays: DelayModel, threshold: int) -> Float[np.ndarray, "draws n"]:
-    return delays.reply_seconds(_costs(public, threshold), delays.chance(SEED, 2, 0, DRAWS))
+def _replies(costs: RoundCosts, delays: DelayModel) -> Float[np.ndarray, "draws n"]:
+    return delays.reply_seconds(costs, delays.chance(SEED, 2, 0, DRAWS))
 
 
-def _costs(public: Public, threshold: int) -> RoundCosts:
-    """Return what an epoch costs if everybody worked."""
+def _costs(public: Public, word_bits: int, threshold: int) -> RoundCosts:
+    """Return what an epoch costs if every device multiplies a block of 1/threshold of the columns."""
     d, c, n = public.features, public.outputs, public.devices
-    width = -(-d // threshold)
-    each = np.ones(n, dtype=np.int64)
-    bits, macs = c * WORD_BITS * each, c * d * width * each
+    width, each = -(-d // threshold), np.ones(n, dtype=np.int64)
+    bits, macs = c * word_bits * each, c * d * width * each
     return RoundCosts(np.arange(n), d * bits, macs, width * bits, quorum=n, server_macs=0)
 
 
@@ -84,3 +95,16 @@ def _spreading_seconds(public: Public, delays: DelayModel, workers: int, thresho
     words = max(d * width, workers * width * -(-d // public.devices))
     rate = float(np.median(delays.d2d_rate * (1 - delays.loss)))
     return words * WORD_BITS * (1 + delays.overhead) / rate
+
+
+def _sharing_seconds(public: Public, delays: DelayModel, bits: int, *, relayed: bool) -> Float[np.ndarray, "n"]:
+    """Return about how long sharing takes for alpha = 1, 2, ...: the busiest device sends and takes without a pause."""
+    words = packed_size(public.features) + public.features * public.outputs
+    tries = (1 + delays.overhead) / (1 - delays.loss)
+    up, down = (delays.up_rate, delays.down_rate) if relayed else (delays.d2d_rate, delays.d2d_rate)
+    sending, taking = words * bits * tries / up, words * bits * tries / down
+    work = words / delays.mac_rate * (1 + delays.setup_ratio)
+    others = np.arange(public.devices)[:, None]  # how many parcels each device sends, and takes
+    last = taking if relayed else np.zeros(public.devices)  # goes down when all else is sent
+    seconds = others * (np.maximum(sending, taking) + work) + np.where(others > 0, last + 2 * work, 0.0)
+    return np.asarray(seconds.max(axis=1))

@@ -14,23 +14,18 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Public, Restored, Round, Server
+from codedfl.schemes.contract import Public, Restored, Round, Server, check_at_most
 from codedfl.schemes.messages import Message, Work
-from codedfl.schemes.plain.conventional import GradientDevice, PlainScheme
+from codedfl.schemes.plain.conventional import PlainScheme
 from codedfl.settings import setting
-from codedfl.task import Shard
 
 _BUFFER = 10
 """K of FedBuff."""
 
 
 class AsynchronousOptions(SchemeOptions):
-    """How many replies make an update (K): 10 unless given, two fifths of the devices if that is fewer.
-
-    A reply that is tau updates old counts (1 + tau)^-``power``; ``step`` scales every update.
-    """
+    """How many replies make an update (K), and how they are weighted."""
 
     buffer: int | None = setting(
         default=None,
@@ -42,10 +37,7 @@ class AsynchronousOptions(SchemeOptions):
 
     def check_fleet(self, devices: int) -> None:
         """No more replies can be awaited than there are devices."""
-        if self.buffer is not None and self.buffer > devices:
-            raise ScenarioError(
-                f"schemes.asynchronous.buffer = {self.buffer} must be at most {devices}, the number of devices"
-            )
+        check_at_most(devices, "schemes.asynchronous.buffer", self.buffer)
 
 
 @final
@@ -54,9 +46,7 @@ class AsynchronousServer(Server):
 
     def __init__(self, public: Public, *, buffer: int, power: float, step: float) -> None:
         self._public = public
-        self._buffer = buffer
-        self._power = power
-        self._step = step
+        self._buffer, self._power, self._step = buffer, power, step
         self._asked: dict[int, int] = {}
         self._models: dict[int, Float[np.ndarray, "d c"]] = {}
 
@@ -115,10 +105,6 @@ class Asynchronous(PlainScheme[AsynchronousOptions]):
     def _buffer(self) -> int:
         given = self.options.buffer
         return max(1, min(_BUFFER, self.public.devices * 2 // 5)) if given is None else given
-
-    def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that replies with its gradient."""
-        return GradientDevice(shard)
 
     def server(self) -> Server:
         """Prepare a server that never waits for everyone but in the first epoch."""

@@ -13,14 +13,6 @@ from codedfl.task import Shard
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
 
-PLAIN_REASON = "Nothing is encrypted: the server reads every gradient of every device."
-
-PLAIN_LEAKAGE = Leakage(
-    server="the gradient of every single device in every epoch, in clear",
-    devices="nothing of each other but what the models tell: the summed gradients",
-    eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
-)
-
 
 @final
 class GradientDevice(Device):
@@ -106,11 +98,19 @@ class PlainScheme(Scheme[Options]):
 
     averages = True  # a scheme that does otherwise says so
     verdict = "not encrypted"
-    verdict_reason = PLAIN_REASON
+    verdict_reason = "Nothing is encrypted: the server reads every gradient of every device."
 
     def leakage(self) -> Leakage:
         """Single gradients in clear."""
-        return PLAIN_LEAKAGE
+        return Leakage(
+            server="the gradient of every single device in every epoch, in clear",
+            devices="nothing of each other but what the models tell: the summed gradients",
+            eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
+        )
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device that replies with the gradient of all its data, unless the scheme says otherwise."""
+        return GradientDevice(shard)
 
     @property
     def reply_sum(self) -> ReplySum | None:
@@ -125,10 +125,6 @@ class Conventional(PlainScheme[SchemeOptions]):
     name = "conventional"
     options_type = SchemeOptions
     exact = True
-
-    def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that replies with its gradient."""
-        return GradientDevice(shard)
 
     def server(self) -> Server:
         """Prepare a server that awaits everyone."""

@@ -8,8 +8,8 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Public, Server
-from codedfl.schemes.messages import Message, Work, message_bits
+from codedfl.schemes.contract import Public, Server
+from codedfl.schemes.messages import Work, message_bits
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
 from codedfl.settings import setting
 from codedfl.task import Shard
@@ -43,16 +43,14 @@ def deadline_for(public: Public, delays: DelayModel, share: float) -> float:
 def _costs(public: Public) -> RoundCosts:
     """Let a device of each size reply for hollow data, and count what it takes."""
     model = {"model": np.zeros((public.features, public.outputs), public.dtype)}
-    known = {samples: _reply_costs(public, samples, model) for samples in set(public.samples)}
+    known = {}
+    for samples in set(public.samples):
+        work = Work()
+        reply = GradientDevice(_hollow(public, samples)).reply(2, model, work)
+        known[samples] = work.macs, message_bits(reply)
     macs, up = np.array([known[samples] for samples in public.samples], dtype=np.int64).T
     down, n = np.full(len(up), message_bits(model)), public.devices
     return RoundCosts(np.arange(n), down, macs, up, quorum=n, server_macs=0)
-
-
-def _reply_costs(public: Public, samples: int, request: Message) -> tuple[int, int]:
-    work = Work()
-    reply = GradientDevice(_hollow(public, samples)).reply(2, request, work)
-    return work.macs, message_bits(reply)
 
 
 def _hollow(public: Public, samples: int) -> Shard:
@@ -85,10 +83,6 @@ class Deadline(PlainScheme[DeadlineOptions]):
         if delays is None:
             raise ScenarioError("schemes.deadline.seconds is not given and nothing is known of the fleet; set it")
         return deadline_for(self.public, delays, self.options.share)
-
-    def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that replies with its gradient."""
-        return GradientDevice(shard)
 
     def server(self) -> Server:
         """Prepare a server that goes on at the deadline, or sooner if everyone has replied."""

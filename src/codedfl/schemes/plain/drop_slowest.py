@@ -2,12 +2,10 @@
 
 from typing import final
 
-from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Server
-from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
+from codedfl.schemes.contract import Server, check_at_most
+from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.settings import setting
-from codedfl.task import Shard
 
 
 class DropSlowestOptions(SchemeOptions):
@@ -19,10 +17,7 @@ class DropSlowestOptions(SchemeOptions):
 
     def check_fleet(self, devices: int) -> None:
         """No more replies can be awaited than there are devices."""
-        if self.wait_for is not None and self.wait_for > devices:
-            raise ScenarioError(
-                f"schemes.drop-slowest.wait_for = {self.wait_for} must be at most {devices}, the number of devices"
-            )
+        check_at_most(devices, "schemes.drop-slowest.wait_for", self.wait_for)
 
 
 @final
@@ -38,10 +33,6 @@ class DropSlowest(PlainScheme[DropSlowestOptions]):
     def _wait_for(self) -> int:
         given = self.options.wait_for
         return max(1, self.public.devices * 4 // 5) if given is None else given
-
-    def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that replies with its gradient."""
-        return GradientDevice(shard)
 
     def server(self) -> Server:
         """Prepare a server that awaits the fastest."""

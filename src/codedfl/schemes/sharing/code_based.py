@@ -9,29 +9,24 @@ replies up; errors lie in t_tot known positions only, so decoding is erasure dec
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, final
+from typing import cast, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher.mceliece import (
-    Ciphertext,
-    Encoded,
-    EncryptedReply,
-    KeyPair,
-    Parameters,
-    PublicKey,
-    Support,
-    generate_keys,
-)
+from codedfl.cipher.mceliece.messages import Ciphertext, Encoded, EncryptedReply
+from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.public_key import PublicKey
+from codedfl.cipher.mceliece.supports import Support
 from codedfl.codes.erasure import DECODERS
 from codedfl.errors import CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Server, Sharing
+from codedfl.schemes.contract import Device, Leakage, Public, Round
 from codedfl.schemes.messages import Layout, Message, Work
-from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.schemes.sharing.server import Codec, SharingServer
+from codedfl.schemes.sharing.policy import Supply
+from codedfl.schemes.sharing.server import Codec, SharingScheme, delta_setting, parallel_setting
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -49,20 +44,14 @@ class CodeBasedOptions(SchemeOptions):
     t: int = setting(default=64, low=1, help="Number of positions in one support.")
     M: int = setting(default=16, low=1, help="Number of supports.")
     beta: int = setting(default=4, low=1, help="Rank of the error matrix.")
-    delta: float = setting(
-        default=3.0,
-        low=0,
-        help="A device that replies so many seconds after the fastest is a straggler and hands over its data.",
-    )
+    delta: float = delta_setting(3.0)
     supply: str = setting(
         default="once",
         choices=("once", "reissued"),
         help="Whether each support is used once, or all M are issued again in every epoch.",
     )
     decoder: str = setting(default="least-squares", choices=tuple(DECODERS), help="Erasure decoder of the server.")
-    parallel_reception: bool = setting(
-        default=False, help="Whether a device receives several parcels at the same time; one after the other if not."
-    )
+    parallel_reception: bool = parallel_setting()
     key_seed: int = setting(
         default=0, low=0, help="Seed of the keys, which makes a study repeatable; it protects nothing."
     )
@@ -174,7 +163,7 @@ class CodeBasedCodec(Codec):
 
 
 @final
-class CodeBased(Scheme[CodeBasedOptions]):
+class CodeBased(SharingScheme[CodeBasedOptions]):
     """Interleaved McEliece ciphertexts, shared by the paper's policy; decoded in every epoch."""
 
     name = "code-based"
@@ -205,21 +194,14 @@ class CodeBased(Scheme[CodeBasedOptions]):
         """Encode the shard's Gram matrix under the public key."""
         return CodeBasedDevice(index, shard, self.keys.public, self.options.key_seed)
 
-    def server(self) -> Server:
-        """Prepare the server with the private key."""
-        codec = CodeBasedCodec(self.public, self.keys, self.options.decoder)
-        return SharingServer(self.public, self._policy(), codec, parallel=self.options.parallel_reception)
-
-    def _policy(self) -> SharingPolicy:
-        options: Any = self.options
-        return SharingPolicy(
-            devices=self.public.devices, supports=options.M, delta=options.delta, supply=options.supply
-        )
+    def codec(self) -> Codec:
+        """Prepare decoding with the private key."""
+        return CodeBasedCodec(self.public, self.keys, self.options.decoder)
 
     @property
-    def sharing(self) -> Sharing:
-        """The paper's policy with a limited supply of supports."""
-        return Sharing(self._policy, self.options.parallel_reception)
+    def supports(self) -> tuple[int, Supply]:
+        """M, each once in a run or once in an epoch."""
+        return self.options.M, cast(Supply, self.options.supply)
 
     def leakage(self) -> Leakage:
         """Say who sees what."""

@@ -27,20 +27,11 @@ from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import unpack_upper
 from codedfl.errors import CipherError, MissingExtraError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Server, Sharing, Stage, Transfer
+from codedfl.schemes.contract import Device, Leakage, Public, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds
-from codedfl.schemes.sharing.he_backends import (
-    RING,
-    Backend,
-    CkksBackend,
-    CkksOpener,
-    ClearBackend,
-    ClearOpener,
-    Opener,
-)
-from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.schemes.sharing.server import Codec, SharingServer
+from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener, ClearBackend, ClearOpener
+from codedfl.schemes.sharing.server import Codec, SharingScheme, delta_setting, parallel_setting
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -59,21 +50,15 @@ class EncryptedOptions(SchemeOptions):
         choices=("auto", "ckks", "costs"),
         help="ckks encrypts; costs computes in clear and models the costs only; auto encrypts where the task is small.",
     )
-    delta: float = setting(
-        default=2.0,
-        low=0,
-        help="A device that replies so many seconds after the fastest is a straggler and hands over its data.",
-    )
-    parallel_reception: bool = setting(
-        default=False, help="Whether a device receives several parcels at the same time; one after the other if not."
-    )
+    delta: float = delta_setting(2.0)
+    parallel_reception: bool = parallel_setting()
 
 
 @final
 class EncryptedDevice(Device):
     """Holds encrypted rows, its own and what it received, and multiplies them by the model."""
 
-    def __init__(self, index: int, shard: Shard, formats: Formats, backend: Backend) -> None:
+    def __init__(self, index: int, shard: Shard, formats: Formats, backend: CkksBackend | ClearBackend) -> None:
         self._index = index
         self._backend = backend
         self._own: UInt32[np.ndarray, "d d"] | None = unpack_upper(formats.gram.encode_symmetric(shard.gram))
@@ -130,12 +115,12 @@ class EncryptedDevice(Device):
 class EncryptedCodec(Codec):
     """Holds the key, adds ciphertexts up and decrypts the sum."""
 
-    def __init__(self, public: Public, formats: Formats, opener: Opener, lattice: Lattice) -> None:
+    def __init__(self, public: Public, formats: Formats, opener: CkksOpener | ClearOpener, lattice: Lattice) -> None:
         self._public = public
         self._formats = formats
         self._opener = opener
         self._lattice = lattice
-        self._products = PointedProducts(formats.gram, public, longest=lattice.longest(public.devices))
+        self.products = self._products = PointedProducts(formats.gram, public, longest=lattice.longest(public.devices))
 
     def set_up(self) -> Sequence[Stage]:
         """Send the key to everyone, and let the moments come together at the first device."""
@@ -169,17 +154,9 @@ class EncryptedCodec(Codec):
     def _ciphertexts(self, count: int) -> tuple["np.dtype[Any]", tuple[int, int]]:
         return np.dtype(np.uint8), (count, self._lattice.ciphertext_bytes)
 
-    def state(self) -> Message:
-        """Return where the newest product is known."""
-        return self._products.state()
-
-    def restore(self, state: Message) -> None:
-        """Take it back; the key is a fresh one, which changes no result."""
-        self._products.restore(state)
-
 
 @final
-class Encrypted(Scheme[EncryptedOptions]):
+class Encrypted(SharingScheme[EncryptedOptions]):
     """The paper's sharing policy under homomorphic encryption."""
 
     name = "he"
@@ -240,19 +217,10 @@ class Encrypted(Scheme[EncryptedOptions]):
         plain = ClearBackend(self.lattice, self.public.features)
         return EncryptedDevice(index, shard, self.formats, CkksBackend(self.lattice) if self.encrypts else plain)
 
-    def server(self) -> Server:
-        """Draw the key."""
+    def codec(self) -> Codec:
+        """Draw the key; a resumed run has a fresh one, which changes no result."""
         kind = CkksOpener if self.encrypts else ClearOpener
-        codec = EncryptedCodec(self.public, self.formats, kind(self.lattice, self.public.features), self.lattice)
-        return SharingServer(self.public, self._policy(), codec, parallel=self.options.parallel_reception)
-
-    def _policy(self) -> SharingPolicy:
-        return SharingPolicy(devices=self.public.devices, supports=0, delta=self.options.delta, supply="unlimited")
-
-    @property
-    def sharing(self) -> Sharing:
-        """The paper's policy without limit."""
-        return Sharing(self._policy, self.options.parallel_reception)
+        return EncryptedCodec(self.public, self.formats, kind(self.lattice, self.public.features), self.lattice)
 
     def leakage(self) -> Leakage:
         """Say who sees what, and that nothing is hidden where only costs are modelled."""

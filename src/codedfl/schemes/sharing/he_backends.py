@@ -3,7 +3,6 @@
 Both compute the very same integers, so a run gives the same models and the same times with either.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -20,55 +19,13 @@ Held = Shaped[np.ndarray, "..."]
 Rows = UInt32[np.ndarray, "rows d"]
 
 
-class Backend(ABC):
-    """A device's side: it hides rows, two a ciphertext, and computes on hidden ones."""
+@final
+class CkksBackend:
+    """A device's side: rows under CKKS, two a ciphertext, as words."""
 
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice
-
-    @abstractmethod
-    def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
-        """Take the server's public key."""
-
-    @abstractmethod
-    def hide(self, rows: Rows) -> Held:
-        """Encrypt rows."""
-
-    @abstractmethod
-    def add(self, left: Held, right: Held) -> Held:
-        """Add hidden rows."""
-
-    @abstractmethod
-    def multiply(self, left: UInt32[np.ndarray, "c d"], held: Held) -> Held:
-        """Multiply a model with hidden rows; every class makes a ciphertext."""
-
-    @abstractmethod
-    def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
-        """Write hidden rows down as they are sent."""
-
-    @abstractmethod
-    def from_bytes(self, packed: UInt8[np.ndarray, "count bytes"]) -> Held:
-        """Undo ``to_bytes``."""
-
-
-class Opener(ABC):
-    """The server's side: it has the key."""
-
-    @property
-    @abstractmethod
-    def public_words(self) -> UInt64[np.ndarray, "words"]:
-        """The public key, to be sent to devices."""
-
-    @abstractmethod
-    def open_sum(self, parts: Sequence[UInt8[np.ndarray, "count bytes"]]) -> UInt32[np.ndarray, "count 2 d"]:
-        """Add hidden rows up and return them, two from each ciphertext."""
-
-
-@final
-class CkksBackend(Backend):
-    """Rows under CKKS, as words of ciphertexts."""
-
-    _key: ckks.CkksPublicKey | None = None
+        self._key: ckks.CkksPublicKey | None = None
 
     @property
     def key(self) -> ckks.CkksPublicKey:
@@ -90,7 +47,7 @@ class CkksBackend(Backend):
         return self.key.add(left, right)
 
     def multiply(self, left: UInt32[np.ndarray, "c d"], held: Held) -> Held:
-        """Multiply ciphertexts by integers, and add up."""
+        """Multiply a model with hidden rows, and add up; every class makes a ciphertext."""
         return self.key.multiply(RING.centred(np.asarray(left)), held)
 
     def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
@@ -103,8 +60,8 @@ class CkksBackend(Backend):
 
 
 @final
-class CkksOpener(Opener):
-    """Holds the secret key; a fresh one in every run."""
+class CkksOpener:
+    """The server's side: holds the secret key, a fresh one in every run."""
 
     def __init__(self, lattice: Lattice, features: int) -> None:
         self._lattice = lattice
@@ -125,11 +82,11 @@ class CkksOpener(Opener):
 
 
 @final
-class ClearBackend(Backend):
+class ClearBackend:
     """Rows in clear, in messages as long as ciphertexts: only costs are modelled, NOTHING IS ENCRYPTED."""
 
     def __init__(self, lattice: Lattice, features: int) -> None:
-        super().__init__(lattice)
+        self.lattice = lattice
         self._features = features
 
     def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
@@ -164,7 +121,7 @@ class ClearBackend(Backend):
 
 
 @final
-class ClearOpener(Opener):
+class ClearOpener:
     """Reads rows that are in clear; its key is empty but as long as one."""
 
     def __init__(self, lattice: Lattice, features: int) -> None:

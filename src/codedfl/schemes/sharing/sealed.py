@@ -19,11 +19,10 @@ from jaxtyping import Float, UInt
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import RINGS, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Round, Scheme, Server, Sharing, Stage, Transfer
+from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, summed
-from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.schemes.sharing.server import Codec, SharingServer
+from codedfl.schemes.sharing.server import Codec, SharingScheme, delta_setting, parallel_setting
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -47,14 +46,8 @@ class SealedOptions(SchemeOptions):
     """The ring that is computed in, and Delta of the sharing policy in seconds."""
 
     ring: str = setting(default="Z_2^32", choices=("Z_2^32", "Z_2^64"), help="Ring of the sealed residues.")
-    delta: float = setting(
-        default=1.0,
-        low=0,
-        help="A device that replies so many seconds after the fastest is a straggler and hands over its data.",
-    )
-    parallel_reception: bool = setting(
-        default=False, help="Whether a device receives several parcels at the same time; one after the other if not."
-    )
+    delta: float = delta_setting(1.0)
+    parallel_reception: bool = parallel_setting()
 
 
 def fresh_grant(export: int) -> dict[str, Any]:
@@ -121,7 +114,7 @@ class SealedCodec(Codec):
         self._public = public
         self._formats = formats
         self._ring = formats.gram.ring
-        self._products = PointedProducts(formats.gram, public)
+        self.products = self._products = PointedProducts(formats.gram, public)
         self._exports = 0
         self._pads: UInt[np.ndarray, "d d"] | None = None
         self._moment_pads = np.zeros((public.features, public.outputs), self._ring.dtype)
@@ -169,17 +162,9 @@ class SealedCodec(Codec):
         self._exports += 1
         return fresh_grant(self._exports)
 
-    def state(self) -> Message:
-        """Return where the newest product is known."""
-        return self._products.state()
-
-    def restore(self, state: Message) -> None:
-        """Take it back."""
-        self._products.restore(state)
-
 
 @final
-class Sealed(Scheme[SealedOptions]):
+class Sealed(SharingScheme[SealedOptions]):
     """The paper's sharing policy without its limit: fresh one-time pads on every export."""
 
     name = "sealed"
@@ -202,18 +187,9 @@ class Sealed(Scheme[SealedOptions]):
         check_bounds(self.public, shard)
         return SealedDevice(index, shard, self.formats)
 
-    def server(self) -> Server:
-        """Prepare the server."""
-        codec = SealedCodec(self.public, self.formats)
-        return SharingServer(self.public, self._policy(), codec, parallel=self.options.parallel_reception)
-
-    def _policy(self) -> SharingPolicy:
-        return SharingPolicy(devices=self.public.devices, supports=0, delta=self.options.delta, supply="unlimited")
-
-    @property
-    def sharing(self) -> Sharing:
-        """The paper's policy without limit."""
-        return Sharing(self._policy, self.options.parallel_reception)
+    def codec(self) -> Codec:
+        """Draw the seeds of pads, and take the pads away."""
+        return SealedCodec(self.public, self.formats)
 
     @property
     def reply_sum(self) -> ReplySum:

@@ -7,18 +7,35 @@ device replies with the product of the model and the data it holds, and the code
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.schemes.contract import Public, Restored, Round, Server, Stage, Transfer
+from codedfl.schemes.contract import Options, Public, Restored, Round, Scheme, Server, Sharing, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
-from codedfl.schemes.sharing.policy import SharingPolicy
+from codedfl.schemes.sealing import PointedProducts
+from codedfl.schemes.sharing.policy import SharingPolicy, Supply
+from codedfl.settings import setting
+
+
+def delta_setting(default: float) -> Any:
+    """Return the option Delta of the sharing policy."""
+    words = "A device that replies so many seconds after the fastest is a straggler and hands over its data."
+    return setting(default=default, low=0, help=words)
+
+
+def parallel_setting() -> Any:
+    """Return the option whether a device receives several parcels at once."""
+    words = "Whether a device receives several parcels at the same time; one after the other if not."
+    return setting(default=False, help=words)
 
 
 class Codec(ABC):
     """How grants are made, requests encoded and replies decoded."""
+
+    products: PointedProducts | None = None
+    """The newest product, where models are sent as residues: what a resumed run needs."""
 
     def set_up(self) -> Sequence[Stage]:
         """Return the stages before the first epoch."""
@@ -43,13 +60,6 @@ class Codec(ABC):
     def grant(self, sender: int, support: int | None) -> Message:
         """Return what a device needs to hand over."""
         return {}
-
-    def state(self) -> Message:
-        """Return what a resumed run needs."""
-        return {}
-
-    def restore(self, state: Message) -> None:  # noqa: B027 - some codecs remember nothing
-        """Take back a state."""
 
 
 @final
@@ -99,14 +109,47 @@ class SharingServer(Server):
     def state(self) -> Message:
         """Return the first gradient, which is sent only once, the hand-overs, and the codec's state."""
         moved = np.array(self._moved, np.int64).reshape(-1, 4)
-        return {"first": self._first, "moved": moved, **self._codec.state()}
+        products = {} if self._codec.products is None else self._codec.products.state()
+        return {"first": self._first, "moved": moved, **products}
 
     def restore(self, state: Message) -> Restored:
         """Take over earlier hand-overs, with fresh grants where these are secret, which changes no result."""
         self._first = state.get("first", self._first)
-        self._codec.restore(state)
+        if self._codec.products is not None:
+            self._codec.products.restore(state)
         rows = [(row[0], (*row[1:3], None if row[3] < 0 else row[3])) for row in state["moved"].tolist()]
         self._policy.resume(move for _, move in rows)
         by_epoch = groupby(rows, key=lambda row: row[0])
         found = [self._stage(epoch, [move for _, move in each]) for epoch, each in by_epoch]
         return Restored([stage for stage in found if stage is not None])
+
+
+class SharingScheme(Scheme[Options]):
+    """Abstract: stragglers hand over by the sharing policy; has the options ``delta`` and ``parallel_reception``."""
+
+    @abstractmethod
+    def codec(self) -> Codec:
+        """Prepare how the server encodes and decodes."""
+
+    @property
+    def supports(self) -> tuple[int, Supply]:
+        """How many supports there are, and how they are handed out; no limit unless given."""
+        return 0, "unlimited"
+
+    @final
+    def server(self) -> Server:
+        """Prepare the server."""
+        return SharingServer(self.public, self._policy(), self.codec(), parallel=self.sharing.parallel)
+
+    @property
+    def sharing(self) -> Sharing:
+        """The paper's policy."""
+        return Sharing(self._policy, self._options.parallel_reception)
+
+    def _policy(self) -> SharingPolicy:
+        number, supply = self.supports
+        return SharingPolicy(devices=self.public.devices, supports=number, delta=self._options.delta, supply=supply)
+
+    @property
+    def _options(self) -> Any:
+        return self.options

@@ -46,9 +46,8 @@ class LeftKernel(Attack[ParcelView]):
         geometry = geometry_of(view.G)
         coordinates = geometry.coordinates(view.words)
         if geometry.redundancy == 0:
-            return Finding(
-                gram=geometry.messages(coordinates), remark="no redundancy to exploit: words read as they are"
-            )
+            remark = "no redundancy to exploit: words read as they are"
+            return Finding(gram=geometry.messages(coordinates), remark=remark)
         syndrome = find_syndrome(geometry, view.words, view.beta, rng)
         if syndrome.full:
             remark = f"errors of rank {syndrome.rank} leave no row combination free of them: words read as they are"

@@ -26,7 +26,7 @@ from codedfl.security.views.kinds import MembershipView
 
 RECOVERED_ERROR = 1e-5
 """Assumed relative error of a recovered matrix; the attacks on float32 parcels stay below."""
-TOGETHER = 4096
+GROUP_SIZE = 4096
 """Candidates in one least-squares problem; the square of this number is kept in memory."""
 
 
@@ -56,21 +56,21 @@ class Leverage(Attack[MembershipView]):
 
 @final
 class Decomposition(Attack[MembershipView]):
-    """Score the weight of each candidate in A, in random groups of at most ``together`` candidates."""
+    """Score the weight of each candidate in A, in random groups of at most ``group_size`` candidates."""
 
     name = "decomposition"
     view_type = MembershipView
     aim = "who is in the data, all candidates together"
 
-    def __init__(self, error: float = RECOVERED_ERROR, together: int = TOGETHER) -> None:
+    def __init__(self, error: float = RECOVERED_ERROR, group_size: int = GROUP_SIZE) -> None:
         self._error = error
-        self._together = together
+        self._group_size = group_size
 
     def run(self, view: MembershipView, rng: np.random.Generator) -> Finding:
         """Weigh the candidates."""
         whitened, target = _whitened(view, self._error)
         count = len(whitened)
-        groups = np.array_split(rng.permutation(count), max(1, -(-count // self._together)))
+        groups = np.array_split(rng.permutation(count), max(1, -(-count // self._group_size)))
         weights = np.zeros(count)
         for group in groups:
             weights[group] = _weights(whitened[group], target, self._error)

@@ -6,44 +6,33 @@ import numpy as np
 from jaxtyping import Int
 
 from codedfl.security.contract import Attack, Finding
-from codedfl.security.views.kinds import (
-    ForwardView,
-    MembershipView,
-    PairView,
-    ParcelView,
-    ParityMembershipView,
-    ParityView,
-    RepliesView,
-    RowView,
-    SharedSupportView,
-    View,
-)
+from codedfl.security.views import kinds
 
 
 @final
-class Null(Attack[View]):
+class Null(Attack[kinds.View]):
     """Answer from the public sizes alone: the zero matrix, random positions, random scores."""
 
     name = "null"
-    view_type = View
+    view_type = kinds.View
     aim = "nothing: the yardstick of chance"
 
-    def run(self, view: View, rng: np.random.Generator) -> Finding:
+    def run(self, view: kinds.View, rng: np.random.Generator) -> Finding:
         """Answer for any view from its public sizes."""
         match view:
-            case ParcelView():
+            case kinds.ParcelView():
                 return Finding(gram=np.zeros(view.G.shape[:1] * 2), support=_positions(view.G.shape[1], view.t, rng))
-            case RowView():
+            case kinds.RowView():
                 return Finding(gram=np.zeros((1, view.G.shape[0])), support=_positions(view.G.shape[1], view.t, rng))
-            case ForwardView() | SharedSupportView():
+            case kinds.ForwardView() | kinds.SharedSupportView():
                 return Finding(gram=np.zeros(view.G.shape[:1] * 2))
-            case PairView():
+            case kinds.PairView():
                 return Finding(gram=np.zeros(view.first.shape))
-            case RepliesView():
+            case kinds.RepliesView():
                 return Finding(gram=np.zeros(view.models.shape[1:2] * 2))
-            case ParityView():
+            case kinds.ParityView():
                 return Finding(gram=np.zeros(view.parity.shape[1:] * 2))
-            case MembershipView() | ParityMembershipView():
+            case kinds.MembershipView() | kinds.ParityMembershipView():
                 return Finding(membership=rng.random(len(view.candidates)))
             case _:
                 return Finding(remark=f"no answer for a {type(view).__name__}")

@@ -68,7 +68,8 @@ def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64
     and that noise spreads evenly over all E c columns. A direction of the singular value decomposition counts while its
     image stands clearly above: ||A M v_i|| > ROUNDINGS u ||A M|| / sqrt(E c).
     """
-    models, replies = (_columns(stack) for stack in (view.models, view.replies))
+    stacks = (view.models, view.replies)
+    models, replies = (np.concatenate(list(stack), axis=1).astype(np.float64) for stack in stacks)
     left, sizes, right = np.linalg.svd(models, full_matrices=False)
     turned = replies @ right.T
     lengths = np.linalg.norm(turned, axis=0)
@@ -77,10 +78,6 @@ def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64
     # models differ from each other by no less than their own format tells apart
     kept = (lengths > floor) & (sizes > unit * sizes[:1].sum())
     return np.ascontiguousarray(left[:, kept]), turned[:, kept] / sizes[kept]
-
-
-def _columns(stack: Float[np.ndarray, "epochs d c"]) -> Float64[np.ndarray, "d columns"]:
-    return np.concatenate(list(stack), axis=1).astype(np.float64)
 
 
 def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) -> Float64[np.ndarray, "d s"]:

@@ -10,21 +10,11 @@ import math
 from codedfl.security.estimates.prange import prange_work
 
 
-def prange_bits(n: int, k: int, w: int) -> float:
-    """Return log2 of k^3 C(n, w) / C(n - k, w): Gaussian elimination times the expected number of information sets.
-
-    Prange, "The use of information sets in decoding cyclic codes", IRE Trans. Inf. Theory 8 (1962).
-    """
-    if not 0 < k < n or not 0 <= w <= n - k:
-        raise ValueError(f"need 0 < k < n and 0 <= w <= n - k; got n = {n}, k = {k}, w = {w}")
-    return prange_work(n, k, w)
-
-
 def claimed_level(n: int, k: int, t: int, beta: int, q_bits: int) -> int:
     """Return the level in bits that the paper would claim for a [t, beta] error code over F_q, q = 2^q_bits.
 
     The attacker looks for a word of weight t - beta (Table I); beta independent ciphertexts save a factor sqrt(beta)
     (Sendrier, "Decoding one out of many", PQCrypto 2011); guessing beta symbols costs q^beta.
     """
-    decoding = prange_bits(n, k, t - beta) - math.log2(beta) / 2
+    decoding = prange_work(n, k, t - beta) - math.log2(beta) / 2
     return math.floor(min(decoding, beta * q_bits))

@@ -1,7 +1,4 @@
-"""Many instances, one of which is enough.
-
-Sendrier, "Decoding one out of many", PQCrypto 2011.
-"""
+"""Many instances, one of which is enough: Sendrier, "Decoding one out of many", PQCrypto 2011."""
 
 import math
 

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 
 from codedfl.cipher.mceliece.messages import EncryptedReply
 from codedfl.cipher.mceliece.private_key import KeyPair
@@ -36,21 +36,12 @@ def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence
             gram = shards[entry.sender].gram
             yield Exposure(ParcelView(G, words, size.t, size.beta), entry.sender, gram, positions)
             yield Exposure(RowView(G, words[0], size.t), entry.sender, gram[:1], positions)
-            yield _full_rank(public, entry.sender, gram, positions)
+            repaired = PublicKey(dataclasses.replace(size, beta=positions.size), G)
+            support = Support(repaired.fingerprint, 0, positions)
+            words = repaired.add_error(repaired.encode(gram), support, seed=_SEED).words
+            view = ParcelView(G, words, size.t, positions.size)
+            yield Exposure(view, entry.sender, gram, positions, f"errors of rank t = {size.t} instead of beta")
             return
-
-
-def _full_rank(
-    public: PublicKey,
-    device: int,
-    gram: Float[np.ndarray, "d d"],
-    positions: Int64[np.ndarray, "t"],
-) -> Exposure:
-    size = dataclasses.replace(public.parameters, beta=positions.size)
-    repaired = PublicKey(size, public.G)
-    words = repaired.add_error(repaired.encode(gram), Support(repaired.fingerprint, 0, positions), seed=_SEED).words
-    view = ParcelView(public.G, words, size.t, size.beta)
-    return Exposure(view, device, gram, positions, f"errors of rank t = {size.t} instead of beta")
 
 
 def _forwarded(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:

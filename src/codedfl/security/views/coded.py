@@ -7,15 +7,13 @@ from jaxtyping import Float, UInt64
 
 from codedfl.cipher.seals.rings import FIELD_31, FIELD_48, Ring
 from codedfl.cipher.seals.triangles import unpack_upper
-from codedfl.schemes.coded.coded_padded import CodedPadded
-from codedfl.schemes.coded.coded_padded_device import EVERYTHING, split
-from codedfl.schemes.coded.sealed_coded import SealedCoded
-from codedfl.schemes.coded.sealed_coded_device import PIECE
+from codedfl.schemes.coded.coded_padded import EVERYTHING, CodedPadded, split
+from codedfl.schemes.coded.sealed_coded import PIECE, SealedCoded
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
-from codedfl.security.views.kinds import RepliesView
-from codedfl.security.views.residues import as_seen, from_models, opened_parcel, sealed_exposures, sealed_pair
+from codedfl.security.views.kinds import ParcelView, RepliesView
+from codedfl.security.views.residues import as_seen, from_models, sealed_exposures, sealed_pair
 from codedfl.task import Shard
 
 
@@ -42,8 +40,8 @@ def coded_padded_exposures(scheme: CodedPadded, transcript: Transcript, shards: 
     if scheme.options.relayed:
         pad = pad_of(FIELD_48, 0, grants[0], EVERYTHING).residues(vectors[0].size)
         clear = triangle(FIELD_48.subtract(vectors[0], pad))
-        assumption = "a server that reads the parcel it relays, and knows its pad"
-        found.append(opened_parcel(form, clear, 0, gram, assumption))
+        view = ParcelView(np.eye(len(clear)) / form.data_step, clear, 0, 0)
+        found.append(Exposure(view, 0, gram, assumption="a server that reads the parcel it relays, and knows its pad"))
     return found
 
 

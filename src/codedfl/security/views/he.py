@@ -12,8 +12,8 @@ from codedfl.cipher.seals.triangles import unpack_upper
 from codedfl.schemes.sharing.he import Encrypted
 from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener
 from codedfl.security.transcript import Exposure, RecordedParcel, Transcript
-from codedfl.security.views.kinds import ForwardView, PairView, RepliesView
-from codedfl.security.views.residues import as_seen, from_models, sealed_exposures
+from codedfl.security.views.kinds import RepliesView
+from codedfl.security.views.residues import as_seen, from_models, parcel_exposures, sealed_exposures
 from codedfl.task import Shard
 
 
@@ -28,24 +28,10 @@ def encrypted_exposures(scheme: Encrypted, transcript: Transcript, shards: Seque
     found = [Exposure(RepliesView(models, np.asarray(replies)), device, shards[device].gram)]
     found.append(from_models(form, models, device, shards[device].gram))
     parcels = [entry for entry in transcript.parcels if "gram" in entry.parcel]
-    return [*found, *(_caught if scheme.encrypts else _encrypted)(scheme, parcels, shards)]
-
-
-def _caught(scheme: Encrypted, parcels: Sequence[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
-    """Yield one parcel of a device's own data, two of different devices, and a forwarded one for its senders."""
-    form, features = scheme.formats.gram, scheme.public.features
-    words = {id(entry): _as_read(scheme.lattice, entry.parcel["gram"], features) for entry in parcels}
-    own = [entry for entry in parcels if len(entry.contents) == 1]
-    for entry in own[:1]:
-        yield from sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
-    if len(own) > 1:
-        one, other = own[:2]
-        view = PairView(words[id(one)], words[id(other)], 2.0**PRIME_BITS / SCALE, form.data_step)
-        yield Exposure(view, one.sender, shards[one.sender].gram - shards[other.sender].gram)
-    for entry in [entry for entry in parcels if entry.received][:1]:
-        sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
-        forwarded = ForwardView(np.eye(features) / form.data_step, sent, words[id(entry)])
-        yield Exposure(forwarded, entry.sender, shards[entry.sender].gram)
+    if not scheme.encrypts:
+        return [*found, *_encrypted(scheme, parcels, shards)]
+    words = {id(entry): _as_read(scheme.lattice, entry.parcel["gram"], scheme.public.features) for entry in parcels}
+    return found + parcel_exposures(form, parcels, words, shards, 2.0**PRIME_BITS / SCALE)
 
 
 def _encrypted(scheme: Encrypted, parcels: Sequence[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:

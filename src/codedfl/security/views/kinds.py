@@ -29,7 +29,6 @@ class ParcelView(View):
 
     holder = "an eavesdropper on the link, or the recipient"
     label = "one parcel"
-
     G: Float[np.ndarray, "k n"]
     words: Float[np.ndarray, "d n"]
     t: int
@@ -44,7 +43,6 @@ class RowView(View):
 
     holder = "an eavesdropper who caught one row"
     label = "one row"
-
     G: Float[np.ndarray, "k n"]
     word: Float[np.ndarray, "n"]
     t: int
@@ -56,7 +54,6 @@ class ForwardView(View):
 
     holder = "the two devices that sent to the forwarding one, together"
     label = "a forwarded parcel"
-
     G: Float[np.ndarray, "k n"]
     sent: tuple[Float[np.ndarray, "d n"], ...]
     """The parcels that the two sent, errors included: they made them."""
@@ -69,7 +66,6 @@ class SharedSupportView(View):
 
     holder = "a device that was given the same support earlier"
     label = "a parcel, support known"
-
     G: Float[np.ndarray, "k n"]
     words: Float[np.ndarray, "d n"]
     positions: Int[np.ndarray, "t"]
@@ -82,7 +78,6 @@ class PairView(View):
 
     holder = "an eavesdropper on two links"
     label = "two sealed parcels"
-
     first: Float[np.ndarray, "d d"]
     second: Float[np.ndarray, "d d"]
     modulus: float
@@ -95,7 +90,6 @@ class RepliesView(View):
 
     holder = "the server"
     label = "replies of one device"
-
     models: Float[np.ndarray, "epochs d c"]
     replies: Float[np.ndarray, "epochs d c"]
 
@@ -120,7 +114,6 @@ class MembershipView(View):
 
     holder = "whoever has a Gram matrix"
     label = "a Gram matrix"
-
     gram: Float[np.ndarray, "d d"]
     candidates: Float[np.ndarray, "m d"]
 
@@ -131,7 +124,6 @@ class ParityView(View):
 
     holder = "the server"
     label = "parity data of one batch"
-
     parity: Float[np.ndarray, "c d"]
     targets: Float[np.ndarray, "c outputs"]
     points: int
@@ -146,7 +138,6 @@ class ParityMembershipView(View):
 
     holder = "the server"
     label = "parity data of one batch"
-
     parity: Float[np.ndarray, "c d"]
     points: int
     candidates: Float[np.ndarray, "m d"]

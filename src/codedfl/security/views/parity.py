@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from codedfl.schemes.coded.parity import Parity
-from codedfl.schemes.coded.parity_device import Secrets
+from codedfl.schemes.coded.parity import Parity, Secrets
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.security.views.kinds import ParityView
 from codedfl.security.views.replies import reply_series

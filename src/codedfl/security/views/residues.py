@@ -1,12 +1,15 @@
 """Views of residues: sealed, masked and encrypted data as an attacker reads them."""
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals.fixed_point import FixedPoint
 from codedfl.cipher.seals.rings import Ring
-from codedfl.security.transcript import Exposure
-from codedfl.security.views.kinds import PairView, ParcelView, RepliesView, RowView, SharedSupportView
+from codedfl.security.transcript import Exposure, RecordedParcel
+from codedfl.security.views.kinds import ForwardView, PairView, ParcelView, RepliesView, RowView, SharedSupportView
+from codedfl.task import Shard
 
 
 def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -24,12 +27,31 @@ def sealed_exposures(
     return [*(Exposure(view, device, gram) for view in views), row]
 
 
-def opened_parcel(
-    form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"], assumption: str
-) -> Exposure:
-    """Return a parcel as read by a party that has subtracted its pad."""
-    view = ParcelView(np.eye(len(words)) / form.data_step, words, 0, 0)
-    return Exposure(view, device, gram, assumption=assumption)
+def parcel_exposures(
+    form: FixedPoint,
+    parcels: Sequence[RecordedParcel],
+    words: Mapping[int, Float[np.ndarray, "d d"]],
+    shards: Sequence[Shard],
+    modulus: float,
+) -> list[Exposure]:
+    """Return one parcel of a device's own data, two of different devices, and a forwarded one for its senders.
+
+    ``words`` are the parcels as an attacker reads them, by the ``id`` of the entry.
+    """
+    own = [entry for entry in parcels if len(entry.contents) == 1][:2]
+    found = []
+    for entry in own[:1]:
+        found += sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
+    if len(own) == 2:
+        pair = PairView(words[id(own[0])], words[id(own[1])], modulus, form.data_step)
+        one, other = (shards[entry.sender].gram for entry in own)
+        found.append(Exposure(pair, own[0].sender, one - other))
+    for entry in [entry for entry in parcels if entry.received][:1]:
+        sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
+        gram = shards[entry.sender].gram
+        view = ForwardView(np.eye(len(gram)) / form.data_step, sent, words[id(entry)])
+        found.append(Exposure(view, entry.sender, gram))
+    return found
 
 
 def from_models(

@@ -7,8 +7,8 @@ import numpy as np
 from codedfl.cipher.seals.triangles import unpack_upper
 from codedfl.schemes.sharing.sealed import Sealed
 from codedfl.security.transcript import Exposure, Transcript
-from codedfl.security.views.kinds import ForwardView, RepliesView
-from codedfl.security.views.residues import as_seen, from_models, sealed_exposures, sealed_pair
+from codedfl.security.views.kinds import RepliesView
+from codedfl.security.views.residues import as_seen, from_models, parcel_exposures
 from codedfl.task import Shard
 
 
@@ -23,13 +23,4 @@ def sealed_sharing_exposures(scheme: Sealed, transcript: Transcript, shards: Seq
     device = entries[0].device
     found = [Exposure(RepliesView(models, replies), device, shards[device].gram)]
     found.append(from_models(form, models, device, shards[device].gram))
-    for entry in parcels[:1]:
-        found += sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
-    own = [entry for entry in parcels if len(entry.contents) == 1][:2]
-    if len(own) == 2:
-        found.append(sealed_pair(form, *((words[id(entry)], shards[entry.sender].gram) for entry in own)))
-    for entry in [entry for entry in parcels if entry.received][:1]:
-        sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
-        view = ForwardView(np.eye(scheme.public.features) / form.data_step, sent, words[id(entry)])
-        found.append(Exposure(view, entry.sender, shards[entry.sender].gram))
-    return found
+    return found + parcel_exposures(form, parcels, words, shards, float(form.ring.modulus))

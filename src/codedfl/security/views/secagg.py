@@ -50,7 +50,7 @@ def one_shot_exposures(scheme: OneShot, transcript: Transcript, shards: Sequence
 
 def _masked(inner: Scheme[Any], transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return the views of the inner scheme with the masked replies of one device, as the server reads them."""
-    proper = [entry for entry in transcript.replies if _is_reply(entry)]
+    proper = [entry for entry in transcript.replies if not {"asked", "keys", "survivors"} & set(entry.request)]
     device = Transcript(proper).series()[0][0].device
     read = [_as_read(entry) for entry in proper if entry.device == device]
     found = build_exposures(inner, Transcript(read, transcript.parcels), shards)
@@ -114,10 +114,6 @@ def _replayed(
 
 def _of_question(transcript: Transcript, name: str) -> dict[int, RecordedReply]:
     return {entry.device: entry for entry in transcript.replies if name in entry.request}
-
-
-def _is_reply(entry: RecordedReply) -> bool:
-    return not any(name in entry.request for name in ("asked", "keys", "survivors"))
 
 
 def _as_read(entry: RecordedReply) -> RecordedReply:

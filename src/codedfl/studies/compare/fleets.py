@@ -6,7 +6,6 @@ from typing import Any
 from codedfl.scenario import Scenario, load
 
 _PRESETS = ("homogeneous", "heavy-tailed", "paper")
-_COUNT = 3
 
 
 def own_fleet(scenario: Scenario) -> str:
@@ -19,7 +18,7 @@ def fleets_of(scenario: Scenario) -> dict[str, Scenario]:
     """Return the scenario on three fleets by name: its own first, then those of the presets that are others."""
     presets = {name: load(name) for name in _PRESETS}
     own = own_fleet(scenario)
-    others = [name for name in _PRESETS if name != own][: _COUNT - 1]
+    others = [name for name in _PRESETS if name != own][:2]
     return {own: scenario} | {name: _moved(scenario, name, presets) for name in others}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from codedfl import schemes
 from codedfl.runs import Run, times_to_targets
 from codedfl.scenario import Scenario
-from codedfl.studies.plan import Costs, predict, probe, spent_by_device
+from codedfl.studies.plan import predict, probe, spent_by_device
 from codedfl.task import Problem
 from codedfl.training.costs import LINKS, mean_and_largest
 
@@ -27,6 +27,7 @@ def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[
     scores, epochs = known.epochs["accuracy"], int(known.summary["epochs"])
     seconds = predict(costs, scenario, epochs=epochs, draws=scenario.timing.draws)
     means, bands = times_to_targets(scenario.training.targets, [(scores, seconds)])
+    spent = spent_by_device(costs, scenario, epochs)
     return {
         "epochs": epochs,
         "final_accuracy": known.summary["final_accuracy"],
@@ -35,19 +36,12 @@ def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[
         "time_to_accuracy_band": bands,
         "timing_draws": len(seconds),
         "seconds_per_epoch": float(seconds[:, -1].mean() / epochs),
-        **_spent(costs, scenario, epochs),
-        "survives_losses": costs.scheme.survives_losses,
-        "leakage": costs.scheme.leakage().to_table(),
-        "verdict": costs.scheme.verdict,
-        "scenario_id": scenario.id(),
-    }
-
-
-def _spent(costs: Costs, scenario: Scenario, epochs: int) -> dict[str, Any]:
-    spent = spent_by_device(costs, scenario, epochs)
-    return {
         "bits_sent": {link: int(spent[link].sum()) for link in LINKS},
         "device_macs": int(spent["macs"].sum()),
         "bits_per_device": {link: mean_and_largest(spent[link]) for link in LINKS},
         "macs_per_device": mean_and_largest(spent["macs"]),
+        "survives_losses": costs.scheme.survives_losses,
+        "leakage": costs.scheme.leakage().to_table(),
+        "verdict": costs.scheme.verdict,
+        "scenario_id": scenario.id(),
     }

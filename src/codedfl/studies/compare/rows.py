@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from codedfl.errors import ScenarioError
 from codedfl.runs import target_name
+from codedfl.scenario import Scenario
 from codedfl.schemes import nominal
 from codedfl.security.attacks.null import Null
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measured, Measurements
@@ -50,9 +52,17 @@ def _row(found: Measured, by_label: Measured | None, base: Mapping[str, float | 
         "speedup": speedups[target_name(targets[-1])] if speedups else None,
         "speedups": speedups,
         **{key: summary.get(key) for key in _COSTS},
-        "verdict": summary.get("verdict", nominal(scenario).verdict),
+        "verdict": summary["verdict"] if summary else _verdict(scenario),
         "scenario_id": scenario.id(),
     }
+
+
+def _verdict(scenario: Scenario) -> str | None:
+    """Return the verdict on a refused scheme, or None if its options do not even tell which scheme it is."""
+    try:
+        return nominal(scenario).verdict
+    except ScenarioError:
+        return None
 
 
 def _ratio(base: float | None, own: float | None) -> float | None:

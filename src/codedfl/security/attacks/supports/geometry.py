@@ -144,13 +144,13 @@ def _one_norm(lower: Float64[np.ndarray, "k k"]) -> float:
     return float(np.max(sizes.sum(axis=0) + sizes.sum(axis=1) - np.diag(sizes)))
 
 
-_known: dict[int, tuple["weakref.ref[np.ndarray]", KeyGeometry]] = {}
+_cache: dict[int, tuple["weakref.ref[np.ndarray]", KeyGeometry]] = {}
 
 
 def geometry_of(G: Float[np.ndarray, "k n"]) -> KeyGeometry:
     """Return the geometry of G, cached as long as the array lives; arrays in views are not written to."""
-    name = id(G)
-    if name not in _known or _known[name][0]() is not G:
+    key = id(G)
+    if key not in _cache or _cache[key][0]() is not G:
         geometry = KeyGeometry.prepare(G)
-        _known[name] = weakref.ref(G, lambda _: _known.pop(name, None)), geometry
-    return _known[name][1]
+        _cache[key] = weakref.ref(G, lambda _: _cache.pop(key, None)), geometry
+    return _cache[key][1]

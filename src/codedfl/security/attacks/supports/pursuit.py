@@ -3,7 +3,7 @@
 With one syndrome this is orthogonal matching pursuit with exact normalisation (Tropp and Gilbert, "Signal recovery from
 random measurements via orthogonal matching pursuit", IEEE Trans. Inf. Theory 53, 2007); with several it is rank-aware
 order-recursive matching pursuit (Davies and Eldar, "Rank awareness in joint sparse recovery", IEEE Trans. Inf. Theory
-58, 2012), which looks at the space that is left and not at how strongly each direction of it happens to be excited.
+58, 2012), which weights all directions of the remaining space equally.
 """
 
 import numpy as np

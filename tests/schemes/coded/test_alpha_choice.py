@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codedfl.schemes import Public
-from codedfl.schemes.coded.window_choice import UNKNOWN, choose_alpha
+from codedfl.schemes.coded.worker_choice import UNKNOWN, choose_alpha
 from codedfl.studies.plan import Shapes, predict, probe
 from schemes.coded.test_worker_choice import FOREVER, known
 from tiny import PAPER_FLEET, scenario
