@@ -1,4 +1,4 @@
-"""One shot: devices send their Gram matrices and moments once, securely added up, and the server does the rest alone.
+"""One shot: devices send Gram matrices and right-hand sides once, securely added up; the server does the rest alone.
 
 In the first epoch every device sends the upper triangle of A_i and B_i as residues, under the masks of
 ``schemes.aggregated.server``. The server opens the sums and nothing else. From then on it knows the gradient at every
@@ -49,7 +49,7 @@ class OneShotOptions(SchemeOptions):
 
 @final
 class GramDevice(Device):
-    """Replies with its Gram matrix and its moments, as residues."""
+    """Replies with its Gram matrix and its right-hand side, as residues."""
 
     def __init__(self, shard: Shard, formats: Formats) -> None:
         self._reply = {
@@ -124,7 +124,7 @@ class OneShotServer(Server):
 
 @final
 class OneShot(Scheme[OneShotOptions]):
-    """Gram matrices and moments, securely added up once; the server solves by itself."""
+    """Gram matrices and right-hand sides, securely added up once; the server solves by itself."""
 
     name = "one-shot"
     options_type = OneShotOptions
@@ -152,7 +152,7 @@ class OneShot(Scheme[OneShotOptions]):
         return Formats.choose(RINGS[ring], self.public, multiplied=False)
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Encode the shard's Gram matrix and moments, behind masks; data beyond the agreed bounds is refused."""
+        """Encode the shard's Gram matrix and right-hand side, behind masks; refuse data beyond the agreed bounds."""
         check_bounds(self.public, shard)
         ring = self.formats.gram.ring
         share = self.public.samples[index] / sum(self.public.samples)
@@ -169,4 +169,4 @@ class OneShot(Scheme[OneShotOptions]):
 
     def leakage(self) -> Leakage:
         """Two sums."""
-        return secagg_leakage(self.public, self.threshold, "Gram matrices and moments")
+        return secagg_leakage(self.public, self.threshold, "Gram matrices and right-hand sides")

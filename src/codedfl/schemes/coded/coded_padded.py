@@ -1,7 +1,7 @@
 """CodedPaddedFL: padded data shared with alpha - 1 neighbours, and a gradient code over them.
 
 (Schlegel, Kumar, Rosnes, Graell i Amat, "CodedPaddedFL and CodedSecAgg: Straggler mitigation and secure aggregation in
-federated learning", 2023.) Set-up, before the first epoch: every device j pads its Gram matrix and moments once,
+federated learning", 2023.) Set-up, before the first epoch: each device j pads its Gram matrix and right-hand side once,
 A_j + R_j, with a pad that only it and the server can make, and sends the same padded data to the alpha - 1 devices
 whose windows contain it, through the server as published or over direct links. Device i keeps one matrix,
 sum_j b_ij (A_j + R_j) over its window (``codedfl.codes.GradientCode``).
@@ -91,7 +91,7 @@ class CodedPaddedDevice(Device):
         self._held: UInt64[np.ndarray, "d d"] | None = None
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the coded moments, every other with the coded product."""
+        """Answer the first epoch with the coded right-hand side, every other with the coded product."""
         if self._shard is not None and self._code.alpha == 1:  # nobody asked for the data, so they need no pad
             self._add(self._index, self._encoded(self._shard), work)
             self._shard = None

@@ -1,6 +1,6 @@
 """Sealed and coded: all data summed under seals, cut into K column blocks, coded, and placed on the W fastest devices.
 
-Set-up, before the first epoch. Every device u seals its Gram matrix and moments, A_u + R_u, with a pad that only it and
+Set-up, before epoch 1. Every device u seals Gram matrix and right-hand side, A_u + R_u, with a pad that only it and
 the server can make. All that follows handles sealed residues only, so it may go anywhere and be sent again:
 
 1. every device sends piece a of its sealed matrix to device a, which adds up what it gets (a reduce-scatter of one
@@ -104,7 +104,7 @@ class SealedCodedDevice(Device):
         self._coded: UInt32[np.ndarray, "d width"] | None = None
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the own band of the summed moments, every other with a coded product."""
+        """Answer the first epoch with the own band of the summed right-hand side, every other with a coded product."""
         if epoch == 1:
             self._unpack()
             return {} if self._moments is None else {"moments": self._moments}

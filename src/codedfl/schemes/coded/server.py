@@ -13,7 +13,7 @@ from codedfl.schemes.sealing import Formats, PointedProducts
 
 
 class PaddedServer(Server):
-    """Abstract: the first epoch gives the summed moments, every other the product of the model with all data."""
+    """Abstract: the first epoch gives the summed right-hand side, each other the product of the model with all data."""
 
     def __init__(self, public: Public, formats: Formats, workers: Sequence[int]) -> None:
         """``workers`` are the devices that are asked after the first epoch."""
@@ -55,7 +55,7 @@ class PaddedServer(Server):
 
     @final
     def state(self) -> Message:
-        """Return the summed moments, where the newest product is known, who is asked and who is gone."""
+        """Return the summed right-hand side, where the newest product is known, who is asked and who is gone."""
         workers, gone = (np.array(each, np.int64) for each in (self._workers, sorted(self._gone)))
         return {"first": self._first, "workers": workers, "gone": gone, **self._products.state()}
 

@@ -76,7 +76,7 @@ class EncryptedDevice(Device):
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the summed moments, every other with theta^T D_v."""
+        """Answer the first epoch with the summed right-hand side, every other with theta^T D_v."""
         if epoch == 1:
             return {"moments": self._backend.to_bytes(self._all_moments(work))}
         model = request["model"]
@@ -129,7 +129,7 @@ class EncryptedCodec(Codec):
         return [Stage([Transfer(0, 1, grant)]), Stage(others)]
 
     def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Ask the first device for the summed moments."""
+        """Ask the first device for the summed right-hand side."""
         expected = {"moments": self._ciphertexts(self._lattice.count(self._public.outputs))}
         return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
 
@@ -212,7 +212,7 @@ class Encrypted(SharingScheme[EncryptedOptions]):
         return "scheme = 'he' would only model the costs here and encrypt nothing; set schemes.he.backend = 'ckks'"
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Encode the shard's Gram matrix and moments."""
+        """Encode the shard's Gram matrix and right-hand side."""
         check_bounds(self.public, shard)
         plain = ClearBackend(self.lattice, self.public.features)
         return EncryptedDevice(index, shard, self.formats, CkksBackend(self.lattice) if self.encrypts else plain)

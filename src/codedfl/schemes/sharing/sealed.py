@@ -79,7 +79,7 @@ class SealedDevice(Device):
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the summed moments, every other with theta^T D_v."""
+        """Answer the first epoch with the summed right-hand side, every other with theta^T D_v."""
         if epoch == 1:
             return {"moments": self._moments}
         model, held = request["model"], self.held
@@ -129,7 +129,7 @@ class SealedCodec(Codec):
         return [Stage(transfers)]
 
     def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Ask the first device for the summed moments."""
+        """Ask the first device for the summed right-hand side."""
         expected = {"moments": (self._ring.dtype, model.shape)}
         return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
 
@@ -183,7 +183,7 @@ class Sealed(SharingScheme[SealedOptions]):
         return Formats.choose(RINGS[self.options.ring], self.public)
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Encode the shard's Gram matrix and moments."""
+        """Encode the shard's Gram matrix and right-hand side."""
         check_bounds(self.public, shard)
         return SealedDevice(index, shard, self.formats)
 
