@@ -237,7 +237,12 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self._tree, self._caches = folder / "tree", folder / "compiled"
-        shutil.copytree(ROOT, self._tree, ignore=shutil.ignore_patterns(*NOT_COPIED))
+
+        def ignored(place: str, names: list[str]) -> set[str]:
+            found = shutil.ignore_patterns(*NOT_COPIED)(place, names)
+            return found if Path(place) == ROOT else found - {"runs"}  # a room has the name of the root's results
+
+        shutil.copytree(ROOT, self._tree, ignore=ignored)
 
     def judge(self, mutant: Mutant, tests: tuple[str, ...], limit: float) -> Outcome:
         began = time.monotonic()
