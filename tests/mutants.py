@@ -26,11 +26,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "codedfl"
-ROOMS = (
-    *("codes", "cipher", "privacy", "network", "delays", "solvers", "schemes", "engines", "objective", "task"),
-    *("training", "runs", "timing", "shared_timing", "timeline", "spent", "epochs_to_target", "audit"),
+CORE = (
+    *("codes", "cipher", "network", "solvers", "schemes", "engines", "task", "training", "runs"),
+    *("security/audit.py", "security/scoring.py", "studies/epochs_to_target.py"),
 )
-"""Rooms and root modules that are mutated unless files are named."""
+"""Rooms and files that are mutated unless files are named."""
 HAVE_CONTRACTS = ("codes", "cipher", "solvers", "schemes", "engines")
 """Rooms whose modules must also pass tests/contracts."""
 REAL_PROCESSES = "flare"
@@ -314,11 +314,11 @@ class Copy:
 
 def default_files() -> list[Path]:
     package = ROOT / "src" / PACKAGE
-    return [
-        file
-        for file in sorted(package.rglob("*.py"))
-        if file.relative_to(package).with_suffix("").parts[0] in ROOMS and REAL_PROCESSES not in str(file)
-    ]
+    places = [package / place for place in CORE]
+    missing = [str(place) for place in places if not place.exists()]
+    if missing:
+        raise SystemExit(f"no such place: {', '.join(missing)}")
+    return sorted({file for place in places for file in ([place] if place.is_file() else place.rglob("*.py"))})
 
 
 def main() -> None:
