@@ -21,7 +21,7 @@ from codedfl.report import figures
 from codedfl.report.pages import seconds_text
 from codedfl.scenario import load
 from codedfl.studies import sweep as sweep_study
-from codedfl.studies.reproduce import Reproduction
+from codedfl.studies.reproduce.study import Reproduction
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
 COMMANDS = ["reproduce", "run", "compare", "plan", "sweep", "security", "attack", "fer", "settings", "data", "deploy"]

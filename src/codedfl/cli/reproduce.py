@@ -9,7 +9,7 @@ from rich.table import Table
 from codedfl.cli import common
 from codedfl.report.pages import number, seconds_text
 from codedfl.report.reproduction import write_reproduction
-from codedfl.studies.reproduce import reproduce
+from codedfl.studies.reproduce.study import reproduce
 
 
 def reproduce_command(

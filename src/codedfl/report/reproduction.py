@@ -10,7 +10,7 @@ from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, curve_style, new_figure, plain_ticks, save_if_possible
 from codedfl.report.pages import figure_html, page, table_html, table_markdown
 from codedfl.storage import write_text
-from codedfl.studies.reproduce import Reproduction
+from codedfl.studies.reproduce.study import Reproduction
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,8 @@ from jaxtyping import Float
 
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
-from codedfl.studies import claims
 from codedfl.studies.plan import predict, probe
+from codedfl.studies.reproduce import claims
 from codedfl.task import Problem
 from codedfl.training.timing import Band, band, first_epoch
 

@@ -17,8 +17,8 @@ from codedfl.progress import silent
 from codedfl.report.reproduction import write_reproduction
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
-from codedfl.studies import reproduce as module
-from codedfl.studies.reproduce import Reproduction, reproduce
+from codedfl.studies.reproduce import study as module
+from codedfl.studies.reproduce.study import Reproduction, reproduce
 from codedfl.task import Problem
 from rundirs import epochs, strict_json, summary, tree
 

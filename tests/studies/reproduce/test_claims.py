@@ -8,8 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from codedfl.codes.frame_errors import FrameErrorRate, wilson_interval
-from codedfl.studies.claims import Claim, best_delta, frame_errors, gradient_error, overlap, security_level, speedup
-from codedfl.studies.reproduce import without_verdict
+from codedfl.studies.reproduce.claims import (
+    Claim,
+    best_delta,
+    frame_errors,
+    gradient_error,
+    overlap,
+    security_level,
+    speedup,
+)
+from codedfl.studies.reproduce.study import without_verdict
 from codedfl.training.timing import Band
 from tiny import is_one_sentence
 

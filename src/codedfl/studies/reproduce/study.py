@@ -26,8 +26,8 @@ from codedfl.runs import Run, execute, target_name
 from codedfl.scenario import Scenario, load
 from codedfl.schemes.sharing.policy import SharingPolicy, Supply
 from codedfl.storage import make_folder, write_json, write_text
-from codedfl.studies import claims
-from codedfl.studies.sealed_study import SealedCase, Times, sealed_cases, sealed_claims, sealed_times, speedup
+from codedfl.studies.reproduce import claims
+from codedfl.studies.reproduce.sealed import SealedCase, Times, sealed_cases, sealed_claims, sealed_times, speedup
 from codedfl.studies.tables import to_csv
 from codedfl.task import Problem
 from codedfl.task.shared import SharedProblem
