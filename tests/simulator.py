@@ -115,9 +115,9 @@ class Simulator:
             np.array([getattr(costs, name) for costs in transfers], np.int64) for name in ("sender", "recipient")
         )
         chance = self._delays.stage_chance(self._seed, stage, self._draw, 1, senders, recipients)
-        tries = [
-            (float(up), float(down)) for up, down in zip(chance.parcel_tries[0], chance.relay_tries[0], strict=True)
-        ]
+        direct, up, down = (each[0].tolist() for each in (chance.parcel_tries, chance.up_tries, chance.relay_tries))
+        over_server = [costs.uploaded or costs.relayed for costs in transfers]
+        tries = list(zip(np.where(over_server, up, direct).tolist(), down, strict=True))
         # grants of a stage take their expected time
         yield from self._transfers(transfers, chance, tries, only_sends=True, expected_grants=True)
 

@@ -53,6 +53,51 @@ def test_groups_are_spread_and_overrides_win_over_the_links() -> None:
     assert delays.overhead == 0.5
 
 
+@pytest.mark.parametrize(
+    ("own", "of_links", "expected"),
+    [
+        ([None, None], None, [0.25, 0.5]),
+        ([None, None], 0.125, [0.125, 0.125]),
+        ([0.0, None], None, [0.0, 0.5]),
+        ([None, 0.75], 0.0, [0.0, 0.75]),
+    ],
+)
+def test_a_loss_between_devices_wins_over_the_loss_of_all_links(
+    own: list[float | None], of_links: float | None, expected: list[float]
+) -> None:
+    """That of the group first, then that of the links; else the device's other loss."""
+    groups = [{"mac_rate": 8.0, "d2d_loss": own[0]}, {"mac_rate": 8.0, "loss": 0.5, "d2d_loss": own[1]}]
+    delays = DelayModel.create(Fleet(devices=groups), Links(loss=0.25, d2d_loss=of_links))
+    assert delays.d2d_loss.tolist() == expected
+    assert delays.loss.tolist() == [0.25, 0.5]
+
+
+def test_the_loss_between_devices_changes_direct_parcels_only() -> None:
+    """The tries of parcels between devices are those of another loss; everything else stays to the last bit."""
+    fleet = Fleet(devices=[{"count": 4, "mac_rate": 8.0}])
+    plain, other, lossless = (DelayModel.create(fleet, Links(loss=0.4, d2d_loss=loss)) for loss in (None, 0.7, 0.0))
+    alike = DelayModel.create(fleet, Links(loss=0.7))
+    everyone, where = np.arange(4), {"seed": 1, "first": 3, "draws": 500}
+    for one, two, three, four in (
+        [delays.handover_chance(epoch=2, **where) for delays in (plain, other, alike, lossless)],
+        [
+            delays.stage_chance(stage=1, senders=everyone, relayed_to=everyone, **where)
+            for delays in (plain, other, alike, lossless)
+        ],
+    ):
+        for name in ("grant_tries", "export_setup", "absorb_setup"):
+            assert np.array_equal(getattr(one, name), getattr(two, name))
+        assert np.array_equal(two.parcel_tries, three.parcel_tries)
+        assert np.all(two.parcel_tries >= one.parcel_tries)
+        assert not np.array_equal(two.parcel_tries, one.parcel_tries)
+        assert np.all(four.parcel_tries == 1)
+    for name in ("up_tries", "relay_tries"):
+        assert np.array_equal(getattr(one, name), getattr(two, name))
+    assert np.array_equal(one.up_tries, one.parcel_tries), "the numbers behind them are the same"
+    replies = [vars(delays.chance(1, 2, 0, 9)) for delays in (plain, other)]
+    assert all(np.array_equal(replies[0][name], replies[1][name]) for name in replies[0])
+
+
 def test_reply_times_by_hand() -> None:
     """Down, compute, set up, up.
 

@@ -190,8 +190,9 @@ def behind(chance: object) -> dict[str, np.ndarray]:
 
 
 def _without_relay(chance: Any) -> SimpleNamespace:
-    """A hand-over is never relayed, so it has no stream of its own for that."""
-    return SimpleNamespace(**{name: value for name, value in vars(chance).items() if name != "relay_tries"})
+    """A hand-over never goes over the server, so it has no stream of its own for that."""
+    over_server = ("up_tries", "relay_tries")
+    return SimpleNamespace(**{name: value for name, value in vars(chance).items() if name not in over_server})
 
 
 def test_no_two_of_all_that_happens_share_random_numbers() -> None:

@@ -32,7 +32,7 @@ def chance(**rows: list[float]) -> TransferChance:
     """One try and no setup unless told otherwise."""
     plain = {"grant_tries": 1.0, "export_setup": 0.0, "parcel_tries": 1.0, "absorb_setup": 0.0}
     tables = {name: np.array([rows.get(name, [value] * DEVICES)], dtype=float) for name, value in plain.items()}
-    return TransferChance(**tables, relay_tries=tables["parcel_tries"])
+    return TransferChance(**tables, up_tries=tables["parcel_tries"], relay_tries=tables["parcel_tries"])
 
 
 def fresh(sender: int, recipient: int, absorb_macs: int = 8) -> TransferCosts:
@@ -158,7 +158,7 @@ def test_the_slower_of_two_rates_counts(sender: int, recipient: int) -> None:
 
 def test_the_row_of_the_draw_is_used() -> None:
     rows = np.array([[1.0] * DEVICES, [3.0] * DEVICES])
-    luck = TransferChance(rows, rows - 1, rows, rows - 1, rows)
+    luck = TransferChance(rows, rows - 1, rows, rows - 1, rows, rows)
     with patch.object(DelayModel, "handover_chance", return_value=luck):
         draws = Draws(model(), seed=0, count=2)
         both = draws.handovers(2, [forward(0, 1)], [forward(0, 1)], parallel=False).seconds

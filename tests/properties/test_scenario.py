@@ -71,11 +71,20 @@ groups = table(
         "up_rate": rates,
         "d2d_rate": rates,
         "loss": shares,
+        "d2d_loss": shares,
     },
 )
 links = table(
     {},
-    {"down_rate": rates, "up_rate": rates, "d2d_rate": rates, "overhead": not_negative, "loss": shares},
+    {
+        "down_rate": rates,
+        "up_rate": rates,
+        "d2d_rate": rates,
+        "overhead": not_negative,
+        "loss": shares,
+        "d2d_loss": shares,
+        "d2d_channel": st.sampled_from(["parallel", "shared"]),
+    },
 )
 timing = table({}, {"seed": seeds, "draws": st.integers(2, 10**5), "draw": seeds, "repeats": counts})
 schemes = table(
@@ -239,7 +248,7 @@ def test_any_value_that_defines_the_experiment_counts(one: Table, two: Table, ch
 
 
 @settings(max_examples=50)
-@given(tables(), st.sampled_from(["setup_seconds", "down_rate", "up_rate", "d2d_rate", "loss"]), st.data())
+@given(tables(), st.sampled_from(["setup_seconds", "down_rate", "up_rate", "d2d_rate", "loss", "d2d_loss"]), st.data())
 def test_an_override_of_one_group_counts(made: Table, key: str, chosen: st.DataObject) -> None:
     group = made["fleet"]["devices"][-1]
     group.pop(key, None)

@@ -5,6 +5,11 @@ sends one parcel at a time and takes one at a time (it may do both at once). Par
 begins when its sender and its recipient are both free, and is sent again until it arrives. The server takes any number
 at once; a parcel that it relays goes down when it has come up and the recipient is free. A sender first prepares all
 its parcels; a recipient works through what it received when the last parcel is there.
+
+On a shared channel, direct parcels of the whole network go one at a time, in the order given: each begins when its
+sender, its recipient and the channel are free. So the channel waits for a sender that still prepares, as a recipient
+does; where all parcels are direct, it never idles after the last sender is prepared, which bounds what another order
+could save. Uploads and relayed parcels do not use it.
 """
 
 from collections.abc import Callable, Sequence
@@ -120,10 +125,11 @@ class Draws:
         chance = self.delays.stage_chance(
             self._seed, stage, self._first, self.count, sender, recipient if relayed.any() else None
         )
-        bits, model = costs.parcel_bits * (1 + self.delays.overhead), self.delays
+        bits, model, up = costs.parcel_bits * (1 + self.delays.overhead), self.delays, relayed | (recipient < 0)
         rate = np.minimum(model.d2d_rate[sender], model.d2d_rate[recipient])
-        rate = np.where(relayed | (recipient < 0), model.up_rate[sender], rate)
-        way, down = chance.parcel_tries * bits / rate, chance.relay_tries * bits / model.down_rate[recipient]
+        rate = np.where(up, model.up_rate[sender], rate)
+        tries = np.where(up, chance.up_tries, chance.parcel_tries)
+        way, down = tries * bits / rate, chance.relay_tries * bits / model.down_rate[recipient]
         return lay_out(model, costs, chance, way, down)
 
 
@@ -147,6 +153,7 @@ def lay_out(
     work = delays.work_seconds(_sums(costs.recipient, costs.absorb_macs, n), chance.absorb_setup[rows])
     sending, taking = np.zeros((2, len(way), n + 1))  # until when each is busy; the last column is the server's
     sending[:, :n] = prepared
+    channel = np.zeros(len(way))  # until when the shared channel is busy
     begins, ends = np.empty_like(way), np.empty_like(way)
     relayed = np.any(costs.relayed != 0, axis=0)
     direct = ~relayed & np.any(costs.recipient >= 0, axis=0)
@@ -155,8 +162,12 @@ def lay_out(
         begin = sending[sender]
         if direct[number] and not parallel:
             begin = np.maximum(begin, taking[recipient])
+        if direct[number] and delays.shared_channel:
+            begin = np.maximum(begin, channel)
         end = begin + way[:, number]
         sending[sender] = end
+        if direct[number]:
+            channel = end
         if relayed[number]:
             end = np.maximum(end, taking[recipient]) + down[:, number]
         taking[recipient] = np.maximum(end, taking[recipient])

@@ -1,7 +1,8 @@
 """Random delays of devices and links (section III-B of the paper).
 
 Computing rho multiplications on a device of rate tau takes rho/tau plus an exponential setup time; sending b bits
-takes b * (1 + overhead) / rate for each try, and the number of tries is geometric.
+takes b * (1 + overhead) / rate for each try, and the number of tries is geometric. A message between devices is lost
+with the probability of its sender's device-to-device link.
 
 Every (seed, epoch or stage, draw, device) has its own random numbers, independent of the other draws: draw 7 is the
 same alone as among a thousand, so a run is one draw of its own band and can be resumed at any epoch.
@@ -39,6 +40,8 @@ class TransferChance:
     export_setup: Float[np.ndarray, "draws n"]
     parcel_tries: Float[np.ndarray, "draws m"]
     absorb_setup: Float[np.ndarray, "draws n"]
+    up_tries: Float[np.ndarray, "draws m"]
+    """Of the way to the server, for parcels that are uploaded or relayed."""
     relay_tries: Float[np.ndarray, "draws m"]
     """Of the way down from the server."""
 
@@ -54,18 +57,28 @@ class DelayModel:
     up_rate: Float[np.ndarray, "n"]
     d2d_rate: Float[np.ndarray, "n"]
     loss: Float[np.ndarray, "n"]
+    d2d_loss: Float[np.ndarray, "n"]
     overhead: float
     server_mac_rate: float
+    shared_channel: bool = False
+    """Whether all direct parcels share one channel."""
 
     @classmethod
     def create(cls, fleet: Fleet, links: Links) -> "DelayModel":
-        """Spread the groups of a fleet into vectors; where a group leaves a value open, the links give it."""
+        """Spread the groups of a fleet into vectors; where a group leaves a value open, the links give it.
+
+        Where neither gives the loss between devices, it is the loss of the device's other links.
+        """
         counts, vectors = [group.count for group in fleet.devices], {}
         for name in ("mac_rate", "setup_ratio", "setup_seconds", "down_rate", "up_rate", "d2d_rate", "loss"):
             own = [getattr(group, name) for group in fleet.devices]
             values = [getattr(links, name) if value is None else value for value in own]
             vectors[name] = np.repeat(np.array(values, np.float64), counts)
-        return cls(**vectors, overhead=links.overhead, server_mac_rate=fleet.server_mac_rate)
+        given = [links.d2d_loss if group.d2d_loss is None else group.d2d_loss for group in fleet.devices]
+        between = np.repeat(np.array(given, np.float64), counts)  # None becomes nan
+        vectors["d2d_loss"] = np.where(np.isnan(between), vectors["loss"], between)
+        shared = links.d2d_channel == "shared"
+        return cls(**vectors, overhead=links.overhead, server_mac_rate=fleet.server_mac_rate, shared_channel=shared)
 
     @property
     def devices(self) -> int:
@@ -82,8 +95,8 @@ class DelayModel:
         """Draw the random part of the hand-overs after an epoch."""
         streams = range(_HANDOVERS, _HANDOVERS + 4)
         grant, export, parcel, absorb = (self._uniform(seed, epoch, s, first, draws, self.devices) for s in streams)
-        tries = _tries(parcel, self.loss)
-        return TransferChance(_tries(grant, self.loss), _setup(export), tries, _setup(absorb), tries)
+        tries = _tries(parcel, self.d2d_loss)  # none goes over the server
+        return TransferChance(_tries(grant, self.loss), _setup(export), tries, _setup(absorb), tries, tries)
 
     def stage_chance(
         self,
@@ -101,11 +114,14 @@ class DelayModel:
         """
         stream, n, m = _STAGES + 3 * stage, self.devices, len(senders)
         export, absorb = (self._uniform(seed, 0, stream + part, first, draws, n) for part in range(2))
-        tries = again = _tries(self._uniform(seed, 0, stream + 2, first, draws, m), self.loss[senders])
+        parcel = self._uniform(seed, 0, stream + 2, first, draws, m)
+        tries = up = again = _tries(parcel, self.d2d_loss[senders])
+        if not np.array_equal(self.d2d_loss, self.loss):
+            up = again = _tries(parcel, self.loss[senders])
         if relayed_to is not None:
             again = _tries(self._uniform(seed, 0, _RELAYED + stage, first, draws, m), self.loss[relayed_to])
         grant = np.broadcast_to(1 / (1 - self.loss), (draws, n))
-        return TransferChance(grant, _setup(export), tries, _setup(absorb), again)
+        return TransferChance(grant, _setup(export), tries, _setup(absorb), up, again)
 
     def _uniform(
         self, seed: int, epoch: int, stream: int, first: int, draws: int, columns: int

@@ -127,6 +127,9 @@ class DeviceGroup(Settings, table="fleet.devices"):
     up_rate: float | None = setting(default=None, low=1, help="Bits per second to the server, if not of links.")
     d2d_rate: float | None = setting(default=None, low=1, help="Bits per second to a device, if not of links.")
     loss: float | None = setting(default=None, low=0, below=1, help="Probability of a failure, if not of links.")
+    d2d_loss: float | None = setting(
+        default=None, low=0, below=1, help="Probability of a failure when sending to a device, if not of links."
+    )
     last_epoch: int | None = setting(default=None, low=1, help="Devices are lost after this epoch; unset: they stay.")
 
 
@@ -161,6 +164,14 @@ class Links(Settings, table="links"):
     d2d_rate: float = setting(default=5e6, low=1, help="Bits per second from a device to another.")
     overhead: float = setting(default=0.1, low=0, help="Header bits sent for each bit of payload.")
     loss: float = setting(default=0.1, low=0, below=1, help="Probability that a transmission fails and is repeated.")
+    d2d_loss: float | None = setting(
+        default=None, low=0, below=1, help="The same from a device to another; unset: the loss of the sending device."
+    )
+    d2d_channel: str = setting(
+        default="parallel",
+        choices=("parallel", "shared"),
+        help="Device-to-device links: parallel: each pair has its own; shared: one parcel at a time in the network.",
+    )
 
 
 class Timing(Settings, table="timing"):

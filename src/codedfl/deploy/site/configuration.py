@@ -61,13 +61,14 @@ class SiteEmulation(Settings, table="emulation"):
     d2d_rate: float = setting(default=5e6, low=1)
     overhead: float = setting(default=0.1, low=0)
     loss: float = setting(default=0.1, low=0, below=1)
+    d2d_loss: float | None = setting(default=None, low=0, below=1)
 
     def of(self, scenario: Scenario, device: int) -> Emulation:
         """Return the emulation of a device of a scenario."""
         if self.mac_rate is None:
             return Emulation.of_scenario(scenario, device, time_scale=self.time_scale, links=self.links)
         group = DeviceGroup(mac_rate=self.mac_rate, setup_ratio=self.setup_ratio, setup_seconds=self.setup_seconds)
-        names = ("down_rate", "up_rate", "d2d_rate", "overhead", "loss")
+        names = ("down_rate", "up_rate", "d2d_rate", "overhead", "loss", "d2d_loss")
         rates = Links(**{name: getattr(self, name) for name in names})
         return Emulation.alone(group, rates, seed=self.seed, time_scale=self.time_scale, links=self.links)
 

@@ -67,7 +67,7 @@ class TransferDelays:
         return self._emulation.work(macs, self._own("absorb_setup"))
 
     def tries(self, number: int) -> float:
-        """Return how often this device sends a parcel until it arrives."""
+        """Return how often this device sends a parcel to another until it arrives."""
         return float(self._chance.parcel_tries[0, number])
 
     def parcel(self, bits: int, tries: float, rate: float) -> float:
@@ -76,7 +76,7 @@ class TransferDelays:
 
     def upload(self, bits: int, number: int) -> float:
         """Return how long a parcel takes to the server."""
-        return self._emulation.sending(self.tries(number) * bits, self._emulation.rate("up"))
+        return self._emulation.sending(float(self._chance.up_tries[0, number]) * bits, self._emulation.rate("up"))
 
     def download(self, bits: int, number: int) -> float:
         """Return how long a relayed parcel takes from the server to this device."""
@@ -140,7 +140,7 @@ class Emulation:
         if event.epoch is not None:
             chance = self._delays.handover_chance(self.seed, event.epoch, self.draw, 1)
             tries = chance.parcel_tries[:, own]
-            return TransferDelays(self, replace(chance, parcel_tries=tries, relay_tries=tries))
+            return TransferDelays(self, replace(chance, parcel_tries=tries, up_tries=tries, relay_tries=tries))
         return TransferDelays(self, self._delays.stage_chance(self.seed, event.stage or 0, self.draw, 1, own, own))
 
     def work(self, macs: int, setup: float) -> float:

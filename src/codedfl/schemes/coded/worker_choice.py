@@ -93,18 +93,23 @@ def _spreading_seconds(public: Public, delays: DelayModel, workers: int, thresho
     d = public.features
     width = -(-d // threshold)
     words = max(d * width, workers * width * -(-d // public.devices))
-    rate = float(np.median(delays.d2d_rate * (1 - delays.loss)))
+    if delays.shared_channel:  # all parts one after the other; no worker sends itself its own
+        words = workers * width * (d - d // public.devices)
+    rate = float(np.median(delays.d2d_rate * (1 - delays.d2d_loss)))
     return words * WORD_BITS * (1 + delays.overhead) / rate
 
 
 def _sharing_seconds(public: Public, delays: DelayModel, bits: int, *, relayed: bool) -> Float[np.ndarray, "n"]:
     """Return about how long sharing takes for alpha = 1, 2, ...: the busiest device sends and takes without a pause."""
     words = packed_size(public.features) + public.features * public.outputs
-    tries = (1 + delays.overhead) / (1 - delays.loss)
+    tries = (1 + delays.overhead) / (1 - (delays.loss if relayed else delays.d2d_loss))
     up, down = (delays.up_rate, delays.down_rate) if relayed else (delays.d2d_rate, delays.d2d_rate)
     sending, taking = words * bits * tries / up, words * bits * tries / down
     work = words / delays.mac_rate * (1 + delays.setup_ratio)
     others = np.arange(public.devices)[:, None]  # how many parcels each device sends, and takes
     last = taking if relayed else np.zeros(public.devices)  # goes down when all else is sent
-    seconds = others * (np.maximum(sending, taking) + work) + np.where(others > 0, last + 2 * work, 0.0)
+    each = np.maximum(sending, taking)
+    if delays.shared_channel and not relayed:  # everyone's parcels one after the other
+        each = np.full(public.devices, sending.sum())
+    seconds = others * (each + work) + np.where(others > 0, last + 2 * work, 0.0)
     return np.asarray(seconds.max(axis=1))
