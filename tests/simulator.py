@@ -144,6 +144,15 @@ class Simulator:
             for number, costs in enumerate(transfers)
         ]
         epoch = self._epoch
+        direct = [number for number, costs in enumerate(transfers) if not (costs.uploaded or costs.relayed)]
+        shared, called = self._delays.shared_channel, [env.event() for _ in transfers]
+        medium = simpy.Resource(env, 1 if shared else len(transfers))
+
+        def call() -> Happening:
+            """Call on direct parcels by their numbers, each when the one before has arrived."""
+            for number in direct:
+                called[number].succeed()
+                yield taken[number]
 
         def send(device: int, own: Sequence[int]) -> Happening:
             grant_bits, macs = (sum(getattr(transfers[n], name) for n in own) for name in ("grant_bits", "export_macs"))
@@ -171,8 +180,12 @@ class Simulator:
                     if before[number] is not None:
                         yield taken[before[number]]
                     rate = min(self._delays.d2d_rate[device], self._delays.d2d_rate[costs.recipient])
-                    with self._noted(epoch, device, "send"):
-                        yield from self._transmit(costs.parcel_bits, rate, up)
+                    if shared:
+                        yield called[number]
+                    with medium.request() as access:
+                        yield access
+                        with self._noted(epoch, device, "send"):
+                            yield from self._transmit(costs.parcel_bits, rate, up)
                     taken[number].succeed()
 
         def relay(number: int, began: float, tries: float) -> Happening:
@@ -193,6 +206,7 @@ class Simulator:
         processes += [
             env.process(take(device, own)) for device, own in _by(transfers, "recipient").items() if device >= 0
         ]
+        processes += [env.process(call())] if shared else []
         yield env.all_of([*processes, *taken])
 
     # --- what takes time ---

@@ -22,6 +22,9 @@ FLEET = [
 GIVEN = problem([9, 7, 8, 3, 9, 8], features=12, outputs=3, ridge=0.01)
 LINKS = {"down_rate": 1e6, "up_rate": 5e5, "d2d_rate": 5e5, "loss": 0.3}
 
+SHARED = {"links.d2d_channel": "shared", "links.d2d_loss": 0.6, "fleet.devices.1.d2d_loss": 0.2}
+"""One channel for all direct parcels, which has losses of its own."""
+
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "everyone is awaited": ("conventional", {}),
     "a quorum": ("drop-slowest", {}),
@@ -30,6 +33,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "open questions": ("asynchronous", {"schemes.asynchronous.buffer": 2}),
     "several questions": ("secagg", {}),
     "hand-overs, one after the other": ("code-based", {}),
+    "hand-overs to two devices": ("code-based", {"schemes.code-based.delta": 0.1}),
+    "sealed hand-overs": ("sealed", {"schemes.sealed.delta": 0.1, "fleet.server_mac_rate": 1e300}),
     "hand-overs at once": ("code-based", {"schemes.code-based.parallel_reception": True}),
     "stages": ("sealed-coded", {}),
     "relayed parcels": ("coded-padded", {"schemes.coded-padded.sharing": "relay"}),
@@ -37,6 +42,19 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "a single round": ("one-shot", {"training.solver": "closed-form"}),
     "uploads and a deadline": ("parity", {}),
 }
+ON_A_SHARED_CHANNEL = (
+    "hand-overs to two devices",
+    "hand-overs at once",
+    "sealed hand-overs",
+    "stages",
+    "relayed parcels",
+    "parcels from device to device",
+    "uploads and a deadline",
+)
+KINDS |= {f"{kind}, shared": (KINDS[kind][0], KINDS[kind][1] | SHARED) for kind in ON_A_SHARED_CHANNEL}
+LOSSES = {key: value for key, value in SHARED.items() if key.endswith("loss")}
+KINDS["hand-overs with losses of their own"] = "code-based", LOSSES
+KINDS["parcels with losses of their own"] = "sealed-coded", LOSSES
 
 
 def chosen(kind: str, draw: int) -> Scenario:
@@ -103,3 +121,13 @@ def test_the_kinds_have_the_steps_they_are_for(kind: str, activities: set[str]) 
     transfers = [costs for stage in history.stages for costs in stage.costs]
     assert any(costs.relayed for costs in transfers) == (kind == "relayed parcels")
     assert any(costs.uploaded for costs in transfers) == (kind == "uploads and a deadline")
+
+
+@pytest.mark.parametrize("kind", ["hand-overs to two devices", "sealed hand-overs", "stages"])
+def test_a_shared_channel_takes_longer(kind: str) -> None:
+    """Else several parcels never wanted it at once, and the comparison with events would say little."""
+    apart, shared = (
+        trained(GIVEN, chosen(kind, 0).with_settings({"links.d2d_channel": channel})).history.columns["time"]
+        for channel in ("parallel", "shared")
+    )
+    assert shared[-1] > apart[-1]
