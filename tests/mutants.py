@@ -248,7 +248,7 @@ class Copy:
         began = time.monotonic()
         source = (ROOT / mutant.file).read_bytes()
         self._write(mutant.file, mutant.written(source))
-        failed = self.run(tests, limit, compiled=b"njit" in source)
+        failed = self.run(tests, limit, compiled=b"numba" in source)
         self._write(mutant.file, source)
         return Outcome(mutant, failed, len(tests), time.monotonic() - began)
 

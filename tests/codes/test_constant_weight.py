@@ -4,6 +4,7 @@ import pytest
 from codedfl.codes.bounds import johnson_bound, least_overlap
 from codedfl.codes.constant_weight import (
     Family,
+    _exchange,
     affine_hyperplanes,
     affine_lines,
     family,
@@ -28,6 +29,47 @@ def test_first_parallel_class_is_a_partition():
     planes = affine_hyperplanes(4, 4)
     assert planes.first(4).overlap == 0
     assert sorted(planes.first(4).sets.ravel()) == list(range(256))
+
+
+@pytest.mark.parametrize("count", [1, 2, 20])
+def test_the_first_subsets_are_a_family(count):
+    lines = affine_lines(4)
+    found = lines.first(count)
+    assert found.sets.tolist() == lines.sets[:count].tolist()
+    assert (found.length, found.weight, found.kind) == (16, 4, "affine lines")
+
+
+class NoNoise(np.random.Generator):
+    """Exchanges are chosen by their gain alone."""
+
+    def exponential(self, scale=1.0, shape=None):
+        return np.zeros(shape)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_exchange_is_the_one_that_gains_most(seed):
+    """Against all exchanges of one position, each with its squared excesses counted anew."""
+    length, weight, count, overlap = 11, 5, 6, 1
+    rng = np.random.default_rng(seed)
+    member = np.zeros((count, length))
+    for row in member:
+        row[rng.choice(length, weight, replace=False)] = 1
+    others = member[1:]
+
+    def excess(row):
+        return sum(max(0, int(shared) - overlap) ** 2 for shared in others @ row)
+
+    tried = []
+    for leaving in np.flatnonzero(member[0]):
+        for entering in np.flatnonzero(member[0] == 0):
+            row = member[0].copy()
+            row[leaving], row[entering] = 0, 1
+            tried.append(excess(row))
+    shared = member @ member[0]
+    shared[0] = 0
+    _exchange(member, 0, shared, overlap, NoNoise(np.random.PCG64()))
+    assert excess(member[0]) == min(tried) < max(tried)
+    assert member.sum(axis=1).tolist() == [weight] * count
 
 
 @pytest.mark.parametrize(
@@ -113,6 +155,7 @@ def test_a_seed_fixes_the_random_family():
         (lambda: affine_hyperplanes(1, 4), "choose a dimension of at least 2"),
         (lambda: affine_lines(6), "no table field of 6 elements"),
         (lambda: affine_lines(4).first(21), "has 20 subsets, not 21: ask for 1 to 20"),
+        (lambda: affine_lines(4).first(0), "has 20 subsets, not 0: ask for 1 to 20"),
         (lambda: Family(4, 2, np.array([[0, 0]]), "own"), "repeats a position"),
         (lambda: Family(4, 2, np.array([[0, 4]]), "own"), r"leaves 0\.\.3"),
         (lambda: Family(4, 2, np.array([[0, 1], [1, 0]]), "own"), "are equal: give distinct subsets"),

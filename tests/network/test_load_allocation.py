@@ -53,6 +53,8 @@ times = st.floats(0.01, 30.0)
 
 
 @given(device=devices, t=times, points=st.integers(0, 50))
+@example(device=one(setup=0.2, loss=0.5), t=0.5, points=0)
+@example(device=one(setup=0.2, loss=0.5), t=0.5, points=1)
 def test_a_chance_is_the_sum_over_all_tries(device: ReplyChances, t: float, points: int) -> None:
     """Both stop early: at 200 tries (0.8^200 < 1e-19), or where 2^-60 is left. Q has some ten roundings near 1.
 

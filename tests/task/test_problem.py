@@ -175,6 +175,16 @@ def test_the_gradient_is_that_of_the_samples(shape: dict[str, Any], seed: int) -
         assert np.all(abs(found - expected) <= bound * given_problem.samples)
 
 
+@given(shapes)
+def test_loss_and_gradient_of_the_zero_model(shape: dict[str, Any]) -> None:
+    """One-hot rows have the energy 1 each, and the ridge says nothing of zeros: the loss is 1/2 for any data."""
+    given_problem = problem(**shape)
+    zeros = np.zeros(given_problem.shape)
+    assert given_problem.zero_loss == 0.5
+    expected, bound = plain_gradient(given_problem.shards, zeros)
+    assert np.all(abs(given_problem.zero_gradient - expected) <= bound * given_problem.samples)
+
+
 def test_a_block_of_models_scores_as_each_alone() -> None:
     given_problem = problem([30, 20])
     models = np.random.default_rng(0).standard_normal((5, *given_problem.shape))

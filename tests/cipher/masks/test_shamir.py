@@ -1,5 +1,6 @@
 """Secret sharing: any t shares give the secret, t - 1 fit every secret exactly once, and misuse is refused in words."""
 
+import re
 from itertools import combinations, product
 
 import numpy as np
@@ -143,6 +144,12 @@ REFUSED = {
     "beyond the last bit": lambda: SecretSharing(1).join([1], np.full((1, 1, 9), 2**29, np.uint32)),
 }
 WORDS = {"too few": "2 shares say nothing of a secret that takes 3", "twice": "hold a number twice"}
+
+
+@pytest.mark.parametrize(("count", "shown"), [(8, "0, 1, 2, 3, 4, 5, 6, 7"), (9, "0, 1, 2, 3, 4, 5, 6, 7, ...")])
+def test_of_many_numbers_the_first_eight_are_named(count: int, shown: str) -> None:
+    with pytest.raises(CipherError, match=f"^Shares numbered {re.escape(shown)} are not those"):
+        SecretSharing(2).split([bytes(32)], range(count))
 
 
 @pytest.mark.parametrize("case", REFUSED)

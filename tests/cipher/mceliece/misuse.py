@@ -65,6 +65,9 @@ def cases() -> dict[str, Callable[[], object]]:
         "multiply by another precision": lambda: np.ones((2, 3)) @ C,
         "a ciphertext of whole numbers": lambda: Ciphertext(C.key, np.ones((2, 24), np.int64)),
         "a support with a position twice": lambda: Support(C.key, 0, np.array([1, 1])),
+        "a support of rows of positions": lambda: Support(C.key, 0, np.array([[1, 2], [3, 4]])),
+        "a support of no positions": lambda: Support(C.key, 0, np.array([], np.int64)),
+        "a support below the code": lambda: Support(C.key, 0, np.array([-1, 2])),
         "a support that does not exist": lambda: private.support(2),
         "a public key of another size": lambda: PublicKey(p, np.ones((12, 20), np.float32)),
         "a private key of another code": lambda: PrivateKey(
