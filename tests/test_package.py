@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jaxtyping
 import numpy as np
@@ -26,6 +27,12 @@ MODULES = [
         for found in pkgutil.walk_packages(codedfl.__path__, prefix="codedfl.")
         if not found.name.endswith("__main__")  # that one is the program itself
     ),
+]
+SOURCE = Path(codedfl.__file__).parent
+WITH_EXAMPLES = [
+    ".".join(["codedfl", *path.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
+    for path in sorted(SOURCE.rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
 ]
 
 
@@ -74,9 +81,9 @@ def test_the_front_door_opens_without_libraries(start: str) -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("name", ["front", "runs.directory", "scenario.loading", "scenario.scenario"])
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_are_true(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"codedfl.{name}"))
+    found = doctest.testmod(importlib.import_module(name))
     assert found.attempted > 0
     assert found.failed == 0
 

@@ -53,7 +53,7 @@ def test_what_is_known_whatever_the_data_is_said_where_it_holds() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.7e308])
 def test_numbers_without_a_bound_are_refused(value: float, where: str) -> None:
     good, bad = [[0.5, 0.25]], [[0.5, value]]
-    with pytest.raises(DataError, match=f"{where} hold") as error:
+    with pytest.raises(DataError, match=f"{where} contain") as error:
         described(*((bad, good) if where == "features" else (good, bad)))
     assert is_one_sentence(str(error.value))
 

@@ -1,4 +1,4 @@
-"""The schemes behind one contract. A new scheme is one file, registered by its author (docs/adding-a-scheme.md).
+"""Schemes behind one contract. A new scheme is one file that its author registers (docs/adding-a-scheme.md).
 
 Names are imported on first use, so that importing this package costs little.
 """

@@ -1,6 +1,6 @@
-"""The contract of a scheme: what devices hold and reply, and what the server asks, awaits and combines.
+"""The contract of a scheme: what devices hold and reply, and what the server requests, awaits and combines.
 
-A scheme never reads a clock and opens no socket: an engine carries its messages and tells it who replied.
+A scheme reads no clock and opens no socket. An engine carries its messages and tells it which devices replied.
 """
 
 from abc import ABC, abstractmethod
@@ -22,26 +22,31 @@ from codedfl.task import Shard
 Options = TypeVar("Options", bound=SchemeOptions)
 
 SERVER = -1
-"""The recipient of what a device uploads."""
+"""The recipient number of an upload."""
 
 ReplySum = Callable[[int, Message], Ring | float]
-"""Takes an epoch and a request; returns the ring of the replies, or a bound on the entries of their sum."""
+"""Maps an epoch and a request to the ring of the replies, or to a bound on the entries of their sum."""
 
 
 @dataclass(frozen=True)
 class Public:
-    """What every party knows before the first epoch."""
+    """What every party knows before the first epoch.
+
+    >>> public = Public(samples=(60, 40), features=8, outputs=2, dtype=np.dtype("float32"))
+    >>> public.devices, public.model_layout
+    (2, (dtype('float32'), (8, 2)))
+    """
 
     samples: tuple[int, ...]
     features: int
     outputs: int
     dtype: "np.dtype[Any]"
     largest_feature: float = 1.0
-    """A bound on the magnitude of every feature, agreed on beforehand; devices refuse data beyond it."""
+    """An agreed bound on the magnitude of every feature; devices refuse data that exceed it."""
     largest_target: float = 1.0
     """The same for targets."""
     delays: DelayModel | None = None
-    """What is known of the fleet and its links, declared or measured; None: nothing."""
+    """Delays of the fleet and its links, declared or measured; None if they are unknown."""
 
     @property
     def devices(self) -> int:
@@ -50,41 +55,50 @@ class Public:
 
     @property
     def model_layout(self) -> tuple["np.dtype[Any]", tuple[int, int]]:
-        """Format and shape of a model or gradient as devices send it."""
+        """Number format and shape of a model or gradient in a message."""
         return self.dtype, (self.features, self.outputs)
 
 
 @dataclass(frozen=True)
 class Leakage:
-    """Who sees what beyond the model and the sizes of the shards, in words."""
+    """One sentence per party: what it sees beyond the model and the sizes of the shards."""
 
     server: str
     devices: str
     eavesdropper: str
 
     def to_table(self) -> dict[str, str]:
-        """Return the words by party."""
+        """Return the sentences by party."""
         return {"server": self.server, "devices": self.devices, "eavesdropper": self.eavesdropper}
 
 
 @dataclass(frozen=True)
 class Round:
-    """One question of an epoch: a request for each asked device, of which there may be none."""
+    """One request to each of some devices, and how many replies the server awaits; it may ask no device.
+
+    >>> request = {"model": np.zeros((8, 2))}
+    >>> everyone = Round.same(1, [0, 1, 2], request)
+    >>> everyone.quorum, everyone.least
+    (3, 3)
+    >>> fastest = Round.same(1, [0, 1, 2], request, quorum=2, least=1, deadline=5.0)
+    >>> fastest.quorum, fastest.least
+    (2, 1)
+    """
 
     epoch: int
     requests: Mapping[int, Message] = field(repr=False)
     point: Float[np.ndarray, "d c"] | None = field(default=None, repr=False)
-    """The model whose gradient will come back, where it is not the given one in the format of the scenario."""
+    """The model at which devices compute the gradient, if it is not the given model in the scenario's precision."""
     quorum: int = -1
-    """How many replies finish the round; as many as there are requests unless given."""
+    """How many replies finish the round; by default, one for each request."""
     least: int = -1
-    """How many replies suffice when the deadline has passed or devices are lost; the quorum unless given."""
+    """How many replies suffice after the deadline or when devices are lost; by default, the quorum."""
     deadline: float | None = None
-    """Seconds after the request when the server goes on if ``least`` replies are there."""
+    """Seconds after the request; from then on the server continues as soon as it has ``least`` replies."""
     standing: bool = False
-    """Whether requests of earlier rounds that have no reply yet stay open, so that it may come in this round."""
+    """Whether unanswered requests of earlier rounds stay open, so that their replies may arrive in this round."""
     expected: Mapping[int, Layout] | None = field(default=None, repr=False)
-    """Layout of each device's reply, for engines that do not trust what they carry; None: not given."""
+    """Layout of each device's reply, which engines on real sites enforce; None if it is not declared."""
 
     def __post_init__(self) -> None:
         if self.quorum < 0:
@@ -96,16 +110,16 @@ class Round:
     def same(
         cls, epoch: int, devices: Sequence[int], request: Message, reply: Layout | None = None, **more: Any
     ) -> "Round":
-        """Send one request to several devices, whose replies have one layout."""
+        """Make a round that sends the same request to several devices and expects replies of one layout."""
         expected = None if reply is None else dict.fromkeys(devices, reply)
         return cls(epoch, dict.fromkeys(devices, request), expected=expected, **more)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A device sends a parcel to another, or to the server; ``grant`` is what it needs for that.
+    """A device sends a parcel to another device or to the server; the server's ``grant`` enables it.
 
-    What is ``relayed`` goes up to the server and down to the recipient, on those links.
+    A ``relayed`` parcel takes the sender's uplink to the server and the recipient's downlink from there.
     """
 
     sender: int
@@ -116,56 +130,73 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Stage:
-    """Transfers that run side by side; a stage begins when the one before is over."""
+    """Transfers that run side by side; a stage begins when the previous one has ended."""
 
     transfers: Sequence[Transfer]
     retires: bool = False
-    """Whether the transfers are hand-overs: senders hold nothing after them and retire."""
+    """Whether the transfers are hand-overs, after which the senders hold no data and retire."""
     parallel: bool = False
-    """Whether a recipient of hand-overs takes several parcels at once instead of one after the other."""
+    """Whether a recipient of hand-overs receives several parcels at once instead of one after the other."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What follows from a server's state: stages to replay after those of the set-up, and rounds that are open."""
+    """What an engine replays when it restores a server: stages after those of the set-up, and open rounds."""
 
     stages: Sequence[Stage] = ()
     rounds: Sequence[Round] = ()
-    """Each under the epoch in which it began."""
+    """Each has the epoch in which it began."""
 
 
 class Device(ABC):
-    """The device's side; it is made from the shard it holds."""
+    """The device's side of a scheme, made from the device's own shard."""
 
     @abstractmethod
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the server's request of an epoch (counted from 1)."""
+        """Reply to a request of the server.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, counted from 1.
+        request : Message
+            What the server sends to this device in this round.
+        work : Work
+            Counter of the device's multiplications.
+        """
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Return the parcel for another device or the server."""
+        """Return the parcel that the grant enables, for another device or the server."""
         raise EngineError(f"{type(self).__name__} sends no parcels; choose another scheme")
 
     def absorb(self, parcel: Message, work: Work) -> None:
-        """Take in another device's parcel."""
+        """Receive another device's parcel."""
         raise EngineError(f"{type(self).__name__} takes no parcels; choose another scheme")
 
 
 class Server(ABC):
-    """The server's side; it knows the public facts and what it is sent."""
+    """The server's side of a scheme; it knows what is public and what devices send to it."""
 
     @abstractmethod
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Return which devices are asked in an epoch, and what."""
+        """Return the first round of an epoch: the request to each device, and how many replies to await."""
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
-        """Return a further round of the same epoch, given the replies to the one before, or None to combine."""
+        """Return another round of the same epoch, given the replies to the previous one; None if there is none."""
         return None
 
     @abstractmethod
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Return the gradient of the data term (mean over data points, without the ridge term) in float64.
+        """Return the gradient of the data term in float64: the mean over data points, without the ridge term.
 
-        The replies are those to the last round of the epoch.
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch, counted from 1.
+        replies : Mapping[int, Message]
+            Replies to the last round of the epoch, by device.
+        work : Work
+            Counter of the server's multiplications.
         """
 
     def set_up(self) -> Sequence[Stage]:
@@ -173,28 +204,37 @@ class Server(ABC):
         return ()
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
-        """Return a stage of hand-overs or repairs, given when each device replied and who was lost.
+        """Return a stage of hand-overs or repairs, or None.
 
-        It is called again after that stage, with no reply times and with the devices that the stage missed, until it
-        returns None. A stage that misses a device is not carried out, so an export of a repair must leave its sender
-        as it was.
+        The engine calls it again after each stage, with no reply times and with the devices lost in that stage, until
+        it returns None. If a device of a stage is lost, the stage has no effect. So the export of a repair must not
+        change the state of its sender.
+
+        Parameters
+        ----------
+        epoch : int
+            Number of the epoch that has ended.
+        reply_seconds : Mapping[int, float]
+            When each device replied, in seconds after the request.
+        lost : Sequence[int]
+            Devices lost since the previous call.
         """
         return None
 
     def receive(self, sender: int, parcel: Message) -> None:
-        """Take in what a device uploads in a stage, again in a resumed run."""
+        """Receive a device's upload; a resumed run receives it again."""
         raise EngineError(f"{type(self).__name__} takes no parcels; choose another scheme")
 
     def state(self) -> Message:
-        """Return what a resumed run needs beside the model."""
+        """Return the state that a resumed run needs beside the model."""
         return {}
 
     def restore(self, state: Message) -> Restored:
-        """Take back a state."""
+        """Restore a state returned by :meth:`state`."""
         return Restored()
 
     def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]] | None:
-        """Return the sums of all A_i = X_i^T X_i and all B_i = X_i^T Y_i in float64, if the server knows them."""
+        """Return the sums of all Gram matrices A_i and right-hand sides B_i in float64, if the server knows them."""
         return None
 
 
@@ -210,22 +250,35 @@ def _one_round(active: int, alone: RoundCosts, reply: Message) -> Sequence[Round
 
 @dataclass(frozen=True)
 class Sharing:
-    """How a scheme moves data between devices. What a reply costs does not depend on what a device has absorbed."""
+    """How devices hand data over. The cost of a reply must not depend on the parcels that the device received."""
 
     policy: Callable[[], SharingPolicy]
-    """Makes the sharing policy at its beginning."""
+    """Makes a sharing policy in its initial state."""
     parallel: bool = False
-    """Whether a device takes in several parcels at once."""
+    """Whether a device receives several parcels at once."""
     rounds: Callable[[int, RoundCosts, Message], Sequence[RoundCosts]] = _one_round
-    """Takes the number of active devices, the costs of the only round when one device is active (given for all
-    devices) and its reply; returns the costs of the rounds of an epoch."""
+    """Returns the costs of the rounds of an epoch. Its arguments: the number of active devices; the costs of the
+    single round that is run when one device is active, given for all devices; and the reply of that round."""
 
 
 class Scheme(ABC, Generic[Options]):
-    """A scheme makes the two sides, and says what it promises and what it gives away.
+    """Makes both sides of a scheme, and states what it promises and what it reveals.
 
-    What is true of it are properties of the instance: a wrapper's follow from the schemes inside it. An instance is
-    not checked until :meth:`check` is called, so one made from nominal facts can be asked before data are loaded.
+    Statements about a scheme are properties of the instance, because those of a wrapper depend on the scheme inside.
+    An instance is unchecked until :meth:`check` is called. So an instance made from nominal facts can be queried
+    before data are loaded.
+
+    Examples
+    --------
+    >>> from codedfl.scenario import SchemeOptions
+    >>> from codedfl.schemes.plain.conventional import Conventional
+    >>> public = Public(samples=(60, 40), features=8, outputs=2, dtype=np.dtype("float32"))
+    >>> scheme = Conventional(public, SchemeOptions())
+    >>> scheme.check()
+    >>> scheme.exact, scheme.survives_losses, scheme.verdict
+    (True, 0, 'not encrypted')
+    >>> scheme.server().ask(1, np.zeros((8, 2))).quorum
+    2
     """
 
     name: ClassVar[str]
@@ -239,7 +292,7 @@ class Scheme(ABC, Generic[Options]):
 
     @final
     def with_public(self, public: Public) -> "Scheme[Options]":
-        """Return the same scheme for other public facts."""
+        """Return the same scheme with other public facts."""
         return type(self)(public, self.options, *(each.with_public(public) for each in self.wrapped))
 
     def check(self) -> None:
@@ -256,65 +309,65 @@ class Scheme(ABC, Generic[Options]):
     @property
     @abstractmethod
     def exact(self) -> bool:
-        """Whether the gradient of every epoch is that of all data, each point counted once."""
+        """Whether the gradient of every epoch is that of all data, with each data point counted once."""
 
     @property
     def follows_timing(self) -> bool:
-        """Whether the model depends on who replies first, so that every timing draw trains another model."""
+        """Whether the model depends on the order of replies, so that every timing draw trains another model."""
         return False
 
     @property
     def survives_losses(self) -> int:
-        """How many devices may vanish for good without stopping the run."""
+        """How many devices may be lost without stopping the run."""
         return 0
 
     @property
     def sums(self) -> bool:
-        """Whether its server knows the :meth:`Server.totals` once an epoch was combined."""
+        """Whether its server knows :meth:`Server.totals` after the first epoch."""
         return False
 
     @property
     def adds_up(self) -> bool:
-        """Whether the gradient depends on who replied and on the sum of the replies only."""
+        """Whether the gradient depends only on the sum of the replies and on which devices replied."""
         return self.reply_sum is not None
 
     @property
     def averages(self) -> bool:
-        """Whether the replies of any devices make a gradient: the mean over their data points."""
+        """Whether the replies of any set of devices give a gradient: the mean over their data points."""
         return False
 
     @property
     def reply_sum(self) -> ReplySum | None:
-        """Where replies add up to a sum of known size: the ring of their residues, or a bound on the sum's entries.
+        """If the scheme uses only the sum of the replies: their ring, or a bound on the entries of the sum.
 
-        In the second case no device's entry exceeds its share of the bound, by its share of all data points.
+        If it is a bound, each device's entries are at most its share of the bound, by its share of all data points.
         """
         return None
 
     @property
     def sharing(self) -> Sharing | None:
-        """How data move between devices; None if they do not."""
+        """How devices hand data over; None if they do not."""
         return None
 
     @property
     def uploads(self) -> bool:
-        """Whether devices send parcels to the server, too; else they refuse to, whoever asks."""
+        """Whether devices send parcels to the server; if not, they refuse such transfers."""
         return False
 
     @property
     def solver(self) -> str | None:
-        """The solver it is made for, where that is not any."""
+        """The solver that the scheme requires; None if any solver works."""
         return None
 
     @property
     def unfit_for_sites(self) -> str | None:
-        """Why it must not run on real sites, if it must not: in one sentence, with what to do."""
+        """If it must not run on real sites: one sentence with the reason and advice; else None."""
         return None
 
     @property
     @abstractmethod
     def verdict(self) -> str:
-        """What is known of its secrecy, in a word or two."""
+        """What is known about its secrecy, in one or two words."""
 
     @property
     @abstractmethod
@@ -323,4 +376,4 @@ class Scheme(ABC, Generic[Options]):
 
     @abstractmethod
     def leakage(self) -> Leakage:
-        """Return who sees what."""
+        """Return what each party sees."""

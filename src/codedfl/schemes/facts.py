@@ -1,4 +1,4 @@
-"""What devices say of their data before a run, and what all parties know once everyone has: sizes and bounds."""
+"""Sizes and bounds that devices publish about their data before a run, and what all parties know from them."""
 
 import math
 from collections.abc import Sequence
@@ -18,34 +18,35 @@ from codedfl.task import Shard
 @final
 @dataclass(frozen=True)
 class Facts:
-    """What one device tells of its data."""
+    """What one device publishes about its data."""
 
     samples: int
     features: int
     outputs: int
     dtype: "np.dtype[Any]"
     largest_feature: float
-    """A bound on its features: the one that is known whatever the data if it holds, else a power of two."""
+    """A bound on its features: the bound that holds for any data if there is one, else a power of two."""
     largest_target: float
     """The same for targets."""
 
 
 def describe(scenario: Scenario, shard: Shard) -> Facts:
-    """Say what everybody may know of a shard."""
+    """Return what a device publishes about its shard."""
     features, outputs = shard.x.shape[1], shard.y.shape[1]
-    # sqrt(2/d) bounds random Fourier features whatever the data, up to rounding
+    # up to rounding, sqrt(2/d) bounds random Fourier features of any data
     known = math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
     bounds = _bound("features", shard.x, known), _bound("targets", shard.y, 1.0)
     return Facts(shard.samples, features, outputs, shard.x.dtype, *bounds)
 
 
 def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
-    """Put together what all devices say; the largest bound serves all."""
+    """Combine what all devices publish; the largest bound is used for all of them."""
     kinds = [(each.features, each.outputs, each.dtype) for each in facts]
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
             raise DataError(
-                f"device {number} has {_words(*kind)}, device 0 has {_words(*kinds[0])}; give all devices data alike"
+                f"device {number} has {_words(*kind)}, device 0 has {_words(*kinds[0])}; give all "
+                "devices the same columns, classes and precision"
             )
     return Public(
         tuple(each.samples for each in facts),
@@ -57,7 +58,7 @@ def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
 
 
 def known_delays(scenario: Scenario) -> DelayModel:
-    """Return what a scenario declares of the fleet and its links."""
+    """Return the delays that a scenario declares for the fleet and its links."""
     return DelayModel.create(scenario.fleet, scenario.links)
 
 
@@ -66,11 +67,11 @@ def _words(features: int, outputs: int, dtype: "np.dtype[Any]") -> str:
 
 
 def _bound(what: str, array: Float[np.ndarray, "n columns"], known: float) -> float:
-    """Return the bound that is known whatever the data if it holds, else the least power of two that does."""
+    """Return the ``known`` bound if it holds, else the least power of two that bounds the array."""
     largest = float(np.max(np.abs(array), initial=0.0))
     if not largest <= 2.0**1023:
         raise DataError(
-            f"the {what} hold a number of size {largest:g}; replace missing and infinite ones, or scale them"
+            f"the {what} contain a number of size {largest:g}; replace missing and infinite values, or scale the column"
         )
     if largest <= known:
         return known

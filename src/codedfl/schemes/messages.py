@@ -1,7 +1,7 @@
-"""What travels between the parties, and what computing costs.
+"""Messages between the parties, and the count of operations.
 
-A message is a table of arrays, and every multiplication is counted in a :class:`Work`, so that an engine derives the
-bits and the multiply-accumulate operations of an epoch from the arrays themselves.
+A message is a table of arrays, and every multiplication is counted in a :class:`Work`. So an engine derives the bits
+and the multiply-accumulate operations (MACs) of an epoch from the arrays that are really sent and multiplied.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from jaxtyping import Float, Shaped
 Message = Mapping[str, Shaped[np.ndarray, "..."]]
 
 Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]
-"""Format and shape of every array of a message."""
+"""Number format and shape of every array of a message."""
 
 
 def layout(message: Message) -> Layout:
@@ -34,17 +34,24 @@ def payloads(messages: Iterable[Message]) -> list[int]:
 
 @dataclass
 class Work:
-    """Counts multiply-accumulate operations."""
+    """Counts multiply-accumulate operations.
+
+    >>> work = Work()
+    >>> product = work.product(np.ones((2, 3)), np.ones((3, 4)))
+    >>> work.add(5)
+    >>> work.macs
+    29
+    """
 
     macs: int = 0
 
     def product(
         self, left: Float[np.ndarray, "rows inner"], right: Float[np.ndarray, "inner columns"]
     ) -> Float[np.ndarray, "rows columns"]:
-        """Multiply, and count rows * inner * columns."""
+        """Return the matrix product, and count rows * inner * columns operations."""
         self.macs += left.shape[0] * left.shape[1] * right.shape[1]
         return np.asarray(left @ right)
 
     def add(self, operations: int) -> None:
-        """Count operations that are no matrix product, such as additions."""
+        """Count other operations, such as additions."""
         self.macs += operations

@@ -1,7 +1,7 @@
-"""The schemes by name: built-in ones, those of installed packages (entry points), and those of plug-in files.
+"""The schemes by name: built-in, from installed packages (entry points), and from plug-in files.
 
-A scheme is imported when it is first used. A package registers schemes by the entry point group ``codedfl.schemes``
-(name -> class), a file by calling :func:`register`, and ``load_plugin`` runs such a file.
+A scheme is imported when it is first used. A package registers schemes in the entry point group ``codedfl.schemes``
+(name -> class). A plug-in file calls :func:`register`, and ``load_plugin`` runs the file.
 """
 
 import importlib.util
@@ -40,7 +40,7 @@ _GROUP = "codedfl.schemes"
 
 @final
 class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
-    """The classes by name, imported on first use."""
+    """The scheme classes by name, imported on first use."""
 
     def __init__(self) -> None:
         self.loaders: dict[str, Callable[[], type[Scheme[Any]]]] = {}
@@ -50,13 +50,13 @@ class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
             self.loaders[name] = EntryPoint(name, f"codedfl.schemes.{place}", _GROUP).load
 
     def _discover(self) -> None:
-        """Find the schemes of installed packages, once; importing them waits until they are used."""
+        """Find the schemes of installed packages once; each is imported on first use."""
         found, self._discovered = self._discovered, True
         for point in () if found else entry_points(group=_GROUP):
             self.add(point.name, partial(_load, point))
 
     def add(self, name: str, load: "Callable[[], type[Scheme[Any]]]") -> None:
-        if name in self:  # finds those of installed packages first
+        if name in self:  # also discovers the schemes of installed packages
             raise UsageError(f"a scheme called '{name}' is registered already; choose another name")
         self.loaders[name] = load
 
@@ -98,7 +98,7 @@ def _load(point: EntryPoint) -> "type[Scheme[Any]]":
 
 @final
 class _Options(Mapping[str, type[SchemeOptions]]):
-    """The option classes by name of the scheme; each knows the table it is read from."""
+    """The option classes by name of the scheme; each knows its table of the scenario."""
 
     def __init__(self) -> None:
         self._known: dict[str, type[SchemeOptions]] = {}
@@ -131,7 +131,7 @@ use_options(OPTIONS)
 
 
 def register(scheme: "type[Scheme[Any]]") -> None:
-    """Make a scheme known by its name, to scenarios and to the command line."""
+    """Register a scheme by its name, for scenarios and the command line."""
     SCHEMES.add(scheme.name, lambda: scheme)
 
 
@@ -145,7 +145,7 @@ def load_plugin(path: str | Path) -> None:
     """
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"the plug-in '{path}' is no file; give the path of a Python file that registers a scheme")
+        raise UsageError(f"the plug-in '{path}' does not exist; give the path of a Python file that registers a scheme")
     before, name = set(SCHEMES), f"codedfl_plugin_{file.stem}"
     spec = importlib.util.spec_from_loader(name, None, origin=str(file))
     assert spec is not None  # noqa: S101 - only a loader that finds nothing gives None
@@ -166,7 +166,7 @@ def load_plugin(path: str | Path) -> None:
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse the first name that no scheme has."""
+    """Raise an error that names the first unknown scheme."""
     for name in names:
         if name not in SCHEMES:
             known = f"{', '.join(SCHEMES)}{did_you_mean(name, SCHEMES)}"
@@ -174,9 +174,9 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def nominal(scenario: Scenario) -> "Scheme[Any]":
-    """Return the scheme of a scenario for the fleet's size and the declared dimension, to be asked before data are.
+    """Return the scheme of a scenario before data are loaded, made from the fleet's size and the declared dimension.
 
-    It is not checked; what depends on the data, such as number formats, must not be asked of it.
+    It is unchecked. Do not use what depends on the data, such as its number formats.
     """
     import numpy as np
 
@@ -189,7 +189,7 @@ def nominal(scenario: Scenario) -> "Scheme[Any]":
 
 
 def check(scenario: Scenario) -> None:
-    """Refuse options that do not fit the fleet and a solver that the scheme cannot serve, before data is loaded."""
+    """Refuse options that do not fit the fleet, and a solver that the scheme does not support, before loading data."""
     from codedfl.solvers import SOLVERS
 
     scheme = nominal(scenario)
@@ -200,17 +200,17 @@ def check(scenario: Scenario) -> None:
         served = [name for name in SOLVERS if _lacking(scheme, name) is None]
         raise ScenarioError(
             f"training.solver = '{scenario.training.solver}' needs {lacking}, which scheme = '{scenario.scheme}' does "
-            f"not give; choose another scheme or one of the solvers {', '.join(served)}"
+            f"not provide; choose another scheme or one of the solvers {', '.join(served)}"
         )
 
 
 def serves(scenario: Scenario, solver: str) -> bool:
-    """Tell whether the scheme of a scenario gives a solver what it needs."""
+    """Return whether the scheme of a scenario supports a solver."""
     return _lacking(nominal(scenario), solver) is None
 
 
 def _lacking(scheme: "Scheme[Any]", solver: str) -> str | None:
-    """Return what the solver needs and the scheme does not give."""
+    """Return what the solver needs and the scheme does not provide; None if nothing is missing."""
     from codedfl.solvers import SOLVERS
 
     if SOLVERS[solver].needs_sums and not scheme.sums:
@@ -221,14 +221,14 @@ def _lacking(scheme: "Scheme[Any]", solver: str) -> str | None:
 
 
 def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
-    """Make the scheme of a scenario for the shards of a problem."""
+    """Make and check the scheme of a scenario for the shards of a problem."""
     from codedfl.schemes.facts import agree, describe
 
     return build(scenario, agree(scenario, [describe(scenario, shard) for shard in problem.shards]))
 
 
 def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":
-    """Make the scheme of a scenario from what every party knows, and check it."""
+    """Make and check the scheme of a scenario from what is public."""
     check(scenario)
     scheme = _assembled(scenario, public, scenario.scheme)
     scheme.check()
@@ -236,7 +236,7 @@ def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":
 
 
 def _assembled(scenario: Scenario, public: "Public", name: str) -> "Scheme[Any]":
-    """Make a scheme and those that it wraps; none of them is checked."""
+    """Make a scheme and the schemes that it wraps, all unchecked."""
     options = scenario.options(name)
     wrapped = [_wrapped(scenario, public, name, other) for other in options.others]
     return SCHEMES[name](public, options, *wrapped)
@@ -253,7 +253,7 @@ def _wrapped(scenario: Scenario, public: "Public", wrapper: str, name: str) -> "
 
 
 def _inner(scenario: Scenario, public: "Public", name: str) -> "Scheme[Any] | None":
-    """Return a scheme to be wrapped; None if its replies do not add up or it wraps another."""
+    """Return a scheme that can be wrapped; None if it uses more than the sum of replies or wraps another scheme."""
     if scenario.options(name).others:
         return None
     scheme = _assembled(scenario, public, name)

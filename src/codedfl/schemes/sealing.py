@@ -1,9 +1,9 @@
-"""What the sealed schemes share: number formats, and models that are sent as residues.
+"""Common parts of the sealed schemes: number formats, and models that are sent as residues.
 
-The ring holds a product exactly, for the model as it was rounded. So the server keeps the rounded point that it has
-asked about and the exact product there. Of a new model it sends, output by output, the difference to that point or the
-model itself, whichever is smaller: the smaller, the finer its steps. The gradient that comes back is exact at a point
-that is as close to the model as the steps are fine, and rounding does not add up from epoch to epoch.
+The ring holds the product of the data and the *rounded* model exactly. So the server keeps the last rounded model, the
+*point*, and the exact product there. For a new model it sends, output by output, the difference to that point or the
+model itself, whichever is smaller: smaller numbers have finer steps. The gradient is exact at the new point, which
+differs from the model by at most the rounding of one message, and rounding errors do not accumulate over epochs.
 """
 
 import math
@@ -21,26 +21,25 @@ from codedfl.schemes.messages import Message
 from codedfl.task import Shard
 
 MODEL_STEPS = 16
-"""Steps that an entry of a model has on average; the rest of the ring is for the data (docs/sealed.md)."""
+"""Average magnitude of a model's entries in steps; the data use the rest of the ring (docs/sealed.md)."""
 SMALLEST = 1e-100
-"""Magnitudes from here to its inverse can be squared and summed without leaving float64."""
+"""Magnitudes between this and its inverse can be squared and summed in float64 without overflow or underflow."""
 
 
 @final
 @dataclass(frozen=True)
 class Formats:
-    """The number formats of a run, from what everybody knows: bounds on the features, and how many points there are."""
+    """The number formats of a run, computed from public facts: bounds on the data, and the number of data points."""
 
     gram: FixedPoint
     moments: FixedPoint
 
     @classmethod
     def choose(cls, ring: Ring, public: Public, *, data_bits: int | None = None, multiplied: bool = True) -> "Formats":
-        """Choose the finest steps with which no sum over all devices can leave the ring.
+        """Choose the finest steps with which no sum over all devices can overflow the ring.
 
-        Of data with entries of 1 and more, no more than ``data_bits`` bits behind the point are kept, if told; the
-        rest of the ring is for the model then. Where Gram matrices are ``multiplied`` by models in the ring, there
-        must be room for that, too.
+        ``data_bits`` limits the bits after the binary point for data with entries of 1 and more; the model then uses
+        the rest of the ring. With ``multiplied``, the ring must also hold products of Gram matrices and models.
         """
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
@@ -49,7 +48,7 @@ class Formats:
                 f"features up to {entry:g} and targets up to {target:g} cannot be sealed; scale them so that the "
                 f"largest of each lies between {SMALLEST:g} and {1 / SMALLEST:g}"
             )
-        # devices add up n_i products in their own precision, and may end above what exact numbers would give
+        # devices add n_i products in their own precision, so rounding can push a sum above its exact bound
         entry *= 1 + largest * float(np.finfo(public.dtype).eps)
         try:
             gram = FixedPoint.choose(
@@ -82,7 +81,7 @@ def _cut(form: FixedPoint, data_bits: int | None) -> FixedPoint:
 
 
 def check_bounds(public: Public, shard: Shard) -> None:
-    """Refuse data beyond the bounds that all devices agreed on: sums could leave the ring unnoticed."""
+    """Refuse data that exceed the agreed bounds: sums could overflow the ring undetected."""
     for what, values, bound in (
         ("feature", shard.x, public.largest_feature),
         ("target", shard.y, public.largest_target),
@@ -90,14 +89,14 @@ def check_bounds(public: Public, shard: Shard) -> None:
         largest = float(np.max(np.abs(values), initial=0.0))
         if not largest <= bound:
             raise DataError(
-                f"a {what} of size {largest:g} is beyond the bound of {bound:g} that the devices agreed on; scale the "
+                f"a {what} of size {largest:g} exceeds the bound of {bound:g} that the devices agreed on; scale the "
                 "data or agree on a larger bound"
             )
 
 
 @final
 class PointedProducts:
-    """The point that was asked about last, as rounded, and the exact product of all data with it."""
+    """The point of the last request, and the exact product of all data with it."""
 
     def __init__(self, form: FixedPoint, public: Public, *, longest: float = math.inf) -> None:
         shape = (public.features, public.outputs)
@@ -107,12 +106,12 @@ class PointedProducts:
         self._product = self._base_product = np.zeros(shape)
         self._sent: EncodedModel | None = None
         self.point = np.zeros(shape)
-        """Where the next product will be known, when the replies are there."""
+        """The point of the current request, at which the replies give the product."""
         self.asked = np.zeros(shape[::-1], form.ring.dtype)
-        """The residues that were sent last."""
+        """The residues of the current request."""
 
     def ask(self, model: Float[np.ndarray, "d c"]) -> UInt[np.ndarray, "c d"]:
-        """Choose the point nearest to a model that the ring can hold, and return the residues to send."""
+        """Set the point that the ring can represent nearest to a model, and return the residues to send."""
         if not np.isfinite(model).all():
             raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
         step = model - self._known_point
@@ -124,7 +123,7 @@ class PointedProducts:
         return self.asked
 
     def take(self, residues: UInt[np.ndarray, "c d"]) -> Float[np.ndarray, "d c"]:
-        """Return the product of all data with the point, given that with what was sent."""
+        """Return the product of all data with the point, given the product with the residues sent."""
         if self._sent is None:
             raise RuntimeError("no model has been sent")
         self._product = np.asarray(self._base_product + self._form.decode_product(residues, self._sent).T)
@@ -132,17 +131,17 @@ class PointedProducts:
         return self._product
 
     def state(self) -> dict[str, Float[np.ndarray, "d c"]]:
-        """Return what a resumed run needs to go on with the same bits."""
+        """Return the state that a resumed run needs to give the same bits."""
         return {"point": self._known_point, "product": self._product}
 
     def restore(self, state: Message) -> None:
-        """Take back a state."""
+        """Restore a state returned by :meth:`state`."""
         self._known_point = state.get("point", self._known_point)
         self._product = state.get("product", self._product)
 
 
 def summed(ring: Ring, parts: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:
-    """Add residues up in the ring."""
+    """Return the sum of residues in the ring."""
     total = parts[0].copy()
     for part in parts[1:]:
         ring.add(total, part, out=total)
