@@ -241,5 +241,5 @@ def test_nobody_straggles_if_all_reply_within_delta(play: Play) -> None:
     times = play.data.draw(st.lists(st.floats(0, spread / 2), min_size=play.devices, max_size=play.devices))
     decision = policy.after_epoch(dict(enumerate(times)))
     assert decision == Decision((), (), ())
-    assert str(decision) == "nobody straggles"
+    assert str(decision) == "no stragglers"
     assert policy.active == tuple(range(play.devices))

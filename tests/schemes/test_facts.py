@@ -85,5 +85,5 @@ def test_a_device_seals_no_hole(value: float, where: str) -> None:
     arrays = {"x": np.full((5, 4), 0.5), "y": np.full((5, 3), 0.5)}
     check_bounds(Public((5, 5), 4, 3, np.dtype("float64")), Shard(**arrays))
     arrays[where][2, 1] = value
-    with pytest.raises(DataError, match="beyond the bound"):
+    with pytest.raises(DataError, match="exceeds the bound"):
         check_bounds(Public((5, 5), 4, 3, np.dtype("float64")), Shard(**arrays))

@@ -196,7 +196,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(ScenarioError, match=r"schemes\.one-shot\.threshold = 3 must be between 4"):
         schemes.check(wanted({"schemes.one-shot.threshold": 3}))
     scheme: Any = schemes.create(wanted(), shared())
-    with pytest.raises(DataError, match="beyond the bound"):
+    with pytest.raises(DataError, match="exceeds the bound"):
         scheme.device(0, Shard(100 * shared().shards[0].x, shared().shards[0].y))
 
 

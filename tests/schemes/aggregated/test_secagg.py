@@ -301,7 +301,7 @@ def test_numbers_that_cannot_be_summed_are_refused() -> None:
     with pytest.raises(TrainingError, match="diverged") as diverged:
         scheme.server().ask(2, np.full((8, 2), np.inf))
     tight = scheme.with_public(Public((3, 3), 8, 2, np.dtype(np.float64), largest_feature=0.1))
-    with pytest.raises(DataError, match="beyond the bound") as beyond:
+    with pytest.raises(DataError, match="exceeds the bound") as beyond:
         tight.device(0, shared().shards[2])
     assert all(is_one_sentence(str(error.value)) for error in (diverged, beyond))
     devices = [scheme.device(k, shard) for k, shard in enumerate(shared().shards)]

@@ -190,11 +190,11 @@ def test_a_device_that_has_left_does_not_reply() -> None:
     gone = {sender for sender, _, _ in moved(state)}
     assert gone
     for device in gone:
-        with pytest.raises(RuntimeError, match=f"device {device} has handed over its data and left"):
+        with pytest.raises(RuntimeError, match=f"device {device} has handed over its data and retired"):
             devices[device].reply(9, request, Work())
-        with pytest.raises(RuntimeError, match="left"):
+        with pytest.raises(RuntimeError, match="retired"):
             devices[device].export({}, Work())
-        with pytest.raises(RuntimeError, match="left"):
+        with pytest.raises(RuntimeError, match="retired"):
             devices[device].absorb({"words": np.zeros((D, N), np.float32)}, Work())
     for device in scheme_active(state):
         assert devices[device].reply(9, request, Work())["words"].shape == (C, N)

@@ -188,13 +188,13 @@ def test_two_that_tie_go_by_number() -> None:
 
 
 def test_a_decision_in_words() -> None:
-    assert str(Decision((), (), ())) == "nobody straggles"
+    assert str(Decision((), (), ())) == "no stragglers"
     decision = Decision((4, 2, 5), (Handover(4, 1, None), Handover(2, 0, 7)), (5,))
     assert str(decision).splitlines() == [
         "stragglers, slowest first: 4, 2, 5",
-        "device 4 forwards to device 1 and leaves",
-        "device 2 adds support 7 and sends to device 0 and leaves",
-        "no support is left for 5: they stay",
+        "device 4 forwards to device 1 and retires",
+        "device 2 adds support 7 and sends to device 0 and retires",
+        "no support left, so these stay: 5",
     ]
 
 

@@ -239,6 +239,6 @@ def test_a_device_refuses_data_beyond_the_agreed_bound() -> None:
     given = problem([5] * 2, features=4)
     public = Public((5, 5), 4, 3, np.dtype("float64"), largest_feature=0.125)
     scheme = schemes.SCHEMES["sealed"](public, wanted("sealed").options())
-    with pytest.raises(DataError, match=r"beyond the bound of 0\.125") as error:
+    with pytest.raises(DataError, match=r"exceeds the bound of 0\.125") as error:
         scheme.device(0, given.shards[0])
     assert is_one_sentence(str(error.value))

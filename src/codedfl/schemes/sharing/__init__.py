@@ -1,1 +1,1 @@
-"""Schemes in which stragglers hand their data over."""
+"""Schemes in which stragglers hand over their data."""

@@ -1,9 +1,9 @@
-"""The paper's scheme (section IV): stragglers hand their encrypted Gram matrix to a faster device and leave.
+"""The paper's scheme (section IV): stragglers hand their encrypted Gram matrix to a faster device and retire.
 
-Every device holds D_v = (A_v + all A it received) G + all E it received and replies theta^T D_v. The server adds the
-replies up; errors lie in t_tot known positions only, so decoding is erasure decoding and returns theta^T sum_i A_i.
+Device v holds D_v = (A_v + all A it received) G + all E it received, and replies theta^T D_v. The server adds up the
+replies. Errors are in t_tot known positions only, so erasure decoding of the sum returns theta^T sum_i A_i.
 
-**Its cipher is broken** (see ``codedfl.cipher``): it is here to reproduce the paper, not to keep data private.
+**Its cipher is broken** (see ``codedfl.cipher``). It serves to reproduce the paper, not to keep data private.
 """
 
 import hashlib
@@ -32,10 +32,13 @@ from codedfl.task import Shard
 
 
 class CodeBasedOptions(SchemeOptions):
-    """Sizes of the cipher in the paper's symbols (n, t_tot, t, M, beta), and the sharing policy.
+    """Parameters of the cipher, in the paper's symbols (n, t_tot, t, M, beta), and of the sharing policy.
 
-    ``degree`` is that of a column of H. ``supply``: each support once (the paper's text), or all M again in every
-    epoch (what its numbers fit). ``key_seed`` makes a study in virtual time repeatable; it protects nothing.
+    ``supply = "once"`` follows the paper's text; ``"reissued"`` fits the paper's numbers. ``key_seed`` makes a study in
+    virtual time repeatable; keys from a seed protect nothing.
+
+    >>> CodeBasedOptions(t=128, M=4).t_tot
+    256
     """
 
     n: int = setting(default=4000, low=2, help="Length of the code.")
@@ -66,7 +69,7 @@ _products: WeakKeyDictionary[Shard, tuple[tuple[int, ...], Float[np.ndarray, "d 
 
 
 def _encoded(shard: Shard, public: PublicKey, key_seed: int) -> Encoded:
-    """Return A G; settings of the cipher that share a code share the product, which is the whole cost of encoding."""
+    """Return A G; parameters with the same code share this product, which is the whole cost of encoding."""
     code = (public.parameters.n, public.parameters.k, public.parameters.degree, key_seed)
     if shard not in _products or _products[shard][0] != code:
         _products[shard] = code, public.encode(shard.gram).words
@@ -79,7 +82,7 @@ def _seed(key_seed: int, purpose: str) -> bytes:
 
 @final
 class CodeBasedDevice(Device):
-    """Holds encoded data, its own and what it received, and multiplies it by the model."""
+    """Holds its own encoded data plus what it received, and multiplies them by the model."""
 
     def __init__(self, index: int, shard: Shard, public: PublicKey, key_seed: int) -> None:
         self._index = index
@@ -90,13 +93,13 @@ class CodeBasedDevice(Device):
 
     @property
     def held(self) -> Encoded | Ciphertext:
-        """D_v, while the device takes part."""
+        """D_v, until the device retires."""
         if self._held is None:
-            raise RuntimeError(f"device {self._index} has handed over its data and left")
+            raise RuntimeError(f"device {self._index} has handed over its data and retired")
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the gradient at zero, every other with theta^T D_v."""
+        """Reply the gradient at the zero model in the first epoch, theta^T D_v in every other."""
         if epoch == 1:
             return {"gradient": -self._moments}
         model, words = request["model"], self.held.words
@@ -104,18 +107,18 @@ class CodeBasedDevice(Device):
         return {"words": np.ascontiguousarray(model.T) @ words}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Hand over D_v, with an error matrix on the granted support if there is one."""
+        """Return D_v as a parcel, plus an error matrix on the granted support if there is one."""
         parcel, self._held = self.held, None
         if "positions" in grant:
             support = Support(self._public.fingerprint, int(grant["index"]), grant["positions"].astype(np.int64))
-            # a device exports once in a run, so its number makes the seed of its errors unique
+            # a device exports at most once in a run, so its number makes the seed of its errors unique
             parcel = self._public.add_error(parcel, support, seed=_seed(self._key_seed, f"device {self._index}"))
             # E' = S G'_E takes d * beta * t multiplications, adding it d * t additions
             work.add(parcel.rows * support.size * (self._public.parameters.beta + 1))
         return {"words": parcel.words}
 
     def absorb(self, parcel: Message, work: Work) -> None:
-        """Add another device's D to the own one."""
+        """Add another device's D to its own."""
         received = Ciphertext(self._public.fingerprint, parcel["words"])
         self._held = self.held + received
         work.add(received.words.size)
@@ -123,7 +126,7 @@ class CodeBasedDevice(Device):
 
 @final
 class CodeBasedCodec(Codec):
-    """Models and replies in clear, encoded data, errors on granted supports; the sum of the replies is decoded."""
+    """Sends models in clear, grants error supports, and decodes the sum of the replies."""
 
     def __init__(self, public: Public, keys: KeyPair, decoder: str) -> None:
         self._public = public
@@ -131,31 +134,31 @@ class CodeBasedCodec(Codec):
         self._decoder = decoder
 
     def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Ask every device for its gradient."""
+        """Request every device's gradient."""
         reply = {"gradient": self._public.model_layout}
         return Round.same(1, active, {"model": model.astype(self._public.dtype)}, reply)
 
     def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add the gradients up in float64."""
+        """Return the sum of the gradients in float64."""
         return np.asarray(np.sum([replies[device]["gradient"] for device in sorted(replies)], axis=0, dtype=np.float64))
 
     def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, None]:
-        """Send theta."""
+        """Return theta as the request."""
         words = self._public.dtype, (self._public.outputs, self._private.parameters.n)
         return {"model": model.astype(self._public.dtype)}, {"words": words}, None
 
     def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add up in float64, and decode in the precision of the replies."""
+        """Add up the replies in float64, and decode the sum in the precision of the replies."""
         exact = np.sum([replies[device]["words"] for device in sorted(replies)], axis=0, dtype=np.float64)
         total = np.asarray(exact).astype(self._public.dtype)
         product = self._private.decrypt(EncryptedReply(self._private.key, total), self._decoder)
-        # erased symbols are restored from the known ones, and then the scrambling is undone
+        # restoring the erased symbols from the known ones, then multiplying by the inverse scrambling matrix
         (rows, n), erased, k = total.shape, self._private.erasures.size, self._private.parameters.k
         work.macs += rows * (erased * (n - erased) + k * k)
         return np.asarray(product.T)
 
     def grant(self, sender: int, support: int | None) -> Message:
-        """Grant a support."""
+        """Return the positions of the granted support."""
         if support is None:
             return {}
         positions = self._private.support(support).positions
@@ -164,7 +167,7 @@ class CodeBasedCodec(Codec):
 
 @final
 class CodeBased(SharingScheme[CodeBasedOptions]):
-    """Interleaved McEliece ciphertexts, shared by the paper's policy; decoded in every epoch."""
+    """Hand-overs by the paper's policy under interleaved McEliece ciphertexts, decoded in every epoch."""
 
     name = "code-based"
     options_type = CodeBasedOptions
@@ -173,13 +176,13 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     verdict = "broken"
     verdict_reason = (
         "An error matrix has rank beta, so one ciphertext and the public key give the Gram matrix of a device by "
-        "linear algebra, whatever level is claimed."
+        "linear algebra, at every claimed security level."
     )
 
     def check(self) -> None:
-        """Refuse sizes that make no cipher."""
+        """Refuse parameters for which there is no cipher."""
         try:
-            _ = self.keys  # whether supports and a decodable erasure set exist shows when they are drawn
+            _ = self.keys  # only drawing shows whether supports and a decodable erasure set exist
         except CodedflError as error:
             raise ScenarioError(f"schemes.code-based does not fit {self.public.features} features: {error}") from None
 
@@ -200,14 +203,14 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
 
     @property
     def supports(self) -> tuple[int, Supply]:
-        """M, each once in a run or once in an epoch."""
+        """M supports, each granted once in a run or once in an epoch."""
         return self.options.M, cast(Supply, self.options.supply)
 
     def leakage(self) -> Leakage:
-        """Say who sees what."""
+        """Return what each party sees."""
         return Leakage(
-            server="the first gradient of every single device in clear; then encoded replies of active devices, "
-            "each readable by itself, for it holds the private key",
-            devices="the Gram matrix of everyone who hands over to them: the cipher is broken by linear algebra",
-            eavesdropper="every Gram matrix handed over on a link it taps: the cipher is broken by linear algebra",
+            server="the first gradient of every device in clear; then the reply of every active device, which it can "
+            "decode alone because it holds the private key",
+            devices="the Gram matrix of every device that hands over to them: linear algebra breaks the cipher",
+            eavesdropper="every Gram matrix handed over on a tapped link: linear algebra breaks the cipher",
         )

@@ -1,17 +1,17 @@
 """The paper's sharing policy with homomorphic encryption (CKKS) in place of the paper's cipher.
 
-The server draws a key and sends its public part to all devices. Every device encrypts its Gram matrix beforehand, two
-rows a ciphertext, and computes on ciphertexts from then on: it holds D_v = its own + all it received, and replies
-theta^T D_v, one ciphertext a class. So a reply costs the same whatever was received, and a parcel, forwarded or not,
-hides under the sender's own fresh ciphertexts. Numbers are the residues of ``sealed``, exact below the noise, so that
-models do not depend on keys (``codedfl.cipher.ckks.lattice`` says with what probability).
+The server draws a key pair and sends the public key to all devices. Every device encrypts its Gram matrix before the
+first epoch, two rows per ciphertext, and then computes on ciphertexts only. It holds D_v = its own + all it received,
+and replies theta^T D_v, one ciphertext per class. So the cost of a reply does not depend on what the device received,
+and every parcel, forwarded or not, contains the sender's own fresh ciphertexts. Numbers are the residues of ``sealed``.
+Decryption rounds the noise away, so models do not depend on keys (probability: ``codedfl.cipher.ckks.lattice``).
 
-Before the first epoch the first device encrypts its moments to the second, then all others theirs to the first, which
-adds them up: the server learns their sum and nothing of a single one.
+Right-hand sides are added up before the first epoch: the first device sends its own, encrypted, to the second; then all
+others send theirs to the first, which adds them up. The server learns the sum and nothing about a single device.
 
-CKKS of the paper's size takes minutes to set up. Option ``backend``: ``ckks`` encrypts; ``costs`` computes the same
-numbers in clear, in messages of the same sizes, with the same counted work, and protects nothing; ``auto`` encrypts up
-to ``ENCRYPTED_FEATURES`` features where TenSEAL is installed.
+CKKS of the paper's size takes minutes to set up. With ``backend = "ckks"`` the scheme encrypts. With ``"costs"`` it
+computes the same numbers in clear, in messages of the same sizes and with the same counted work, and protects nothing.
+With ``"auto"`` it encrypts up to ``ENCRYPTED_FEATURES`` features if TenSEAL is installed.
 """
 
 import math
@@ -36,14 +36,18 @@ from codedfl.settings import setting
 from codedfl.task import Shard
 
 ENCRYPTED_FEATURES = 32
-"""Up to so many features ``backend = "auto"`` really encrypts: a fleet of 25 is set up in a second or two."""
+"""Largest number of features that ``backend = "auto"`` encrypts: setting up 25 devices takes one or two seconds."""
 LEAST_STEPS = 2
-"""Steps that an entry of a model must have in the mean square; below, noise leaves too few."""
-COSTS_ONLY = "this run only models the costs of encryption and encrypts NOTHING; if it did: "
+"""Least root mean square of a model's entries in steps; with fewer steps, models are too coarse."""
+COSTS_ONLY = "this run only models the costs of encryption and encrypts NOTHING; with encryption: "
 
 
 class EncryptedOptions(SchemeOptions):
-    """Whether to encrypt or to model the costs of it, and Delta of the sharing policy in seconds."""
+    """Whether to encrypt or only to model the costs, and Delta of the sharing policy in seconds.
+
+    >>> EncryptedOptions(backend="costs").delta
+    2.0
+    """
 
     backend: str = setting(
         default="auto",
@@ -56,7 +60,7 @@ class EncryptedOptions(SchemeOptions):
 
 @final
 class EncryptedDevice(Device):
-    """Holds encrypted rows, its own and what it received, and multiplies them by the model."""
+    """Holds its own encrypted rows plus what it received, and multiplies them by the model."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, backend: CkksBackend | ClearBackend) -> None:
         self._index = index
@@ -68,15 +72,15 @@ class EncryptedDevice(Device):
 
     @property
     def held(self) -> Shaped[np.ndarray, "..."]:
-        """D_v, while the device takes part; its own rows are encrypted when they are first needed."""
+        """D_v, until the device retires; its own rows are encrypted on first use."""
         if self._own is not None:
             self._held, self._own = self._backend.hide(self._own), None
         if self._held is None:
-            raise RuntimeError(f"device {self._index} has handed over its data and left")
+            raise RuntimeError(f"device {self._index} has handed over its data and retired")
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the summed right-hand side, every other with theta^T D_v."""
+        """Reply the summed right-hand side in the first epoch, theta^T D_v in every other."""
         if epoch == 1:
             return {"moments": self._backend.to_bytes(self._all_moments(work))}
         model = request["model"]
@@ -84,7 +88,7 @@ class EncryptedDevice(Device):
         return {"product": self._backend.to_bytes(self._backend.multiply(model, self.held))}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Encrypt the moments, or hand over everything held, which was encrypted beforehand."""
+        """Return the encrypted right-hand side, or everything held as a hand-over."""
         if "key" in grant:
             self._backend.take_key(grant["key"])
             moments = self._all_moments(work)
@@ -105,7 +109,7 @@ class EncryptedDevice(Device):
             self._received_moments = self._backend.add(self._received_moments, received)
 
     def _all_moments(self, work: Work) -> Shaped[np.ndarray, "..."]:
-        """Encrypt the own moments (zeros, once they are given away) and add what was received."""
+        """Encrypt the device's right-hand side (zeros after it was sent) and add what was received."""
         moments = self._backend.hide(self._own_moments)
         work.add(self._backend.lattice.encryption_macs(len(moments)))
         return moments if self._received_moments is None else self._backend.add(moments, self._received_moments)
@@ -113,7 +117,7 @@ class EncryptedDevice(Device):
 
 @final
 class EncryptedCodec(Codec):
-    """Holds the key, adds ciphertexts up and decrypts the sum."""
+    """Holds the key, adds up ciphertexts and decrypts the sum."""
 
     def __init__(self, public: Public, formats: Formats, opener: CkksOpener | ClearOpener, lattice: Lattice) -> None:
         self._public = public
@@ -123,13 +127,13 @@ class EncryptedCodec(Codec):
         self.products = self._products = PointedProducts(formats.gram, public, longest=lattice.longest(public.devices))
 
     def set_up(self) -> Sequence[Stage]:
-        """Send the key to everyone, and let the moments come together at the first device."""
+        """Send the key to all devices, and collect the right-hand sides at the first device."""
         grant = {"key": self._opener.public_words}
         others = [Transfer(sender, 0, grant) for sender in range(1, self._public.devices)]
         return [Stage([Transfer(0, 1, grant)]), Stage(others)]
 
     def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Ask the first device for the summed right-hand side."""
+        """Request the summed right-hand side from the first device."""
         expected = {"moments": self._ciphertexts(self._lattice.count(self._public.outputs))}
         return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
 
@@ -141,12 +145,12 @@ class EncryptedCodec(Codec):
         return self._formats.moments.decode_sum(rows[:outputs]).T
 
     def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"]]:
-        """Send residues, and say at which point they are."""
+        """Return the model as residues, and the point that they represent."""
         reply = {"product": self._ciphertexts(self._public.outputs)}
         return {"model": self._products.ask(model)}, reply, self._products.point
 
     def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add ciphertexts up, decrypt, and decode."""
+        """Add up ciphertexts, decrypt, and decode."""
         total = self._opener.open_sum([reply["product"] for reply in replies.values()])
         work.add(self._lattice.decryption_macs(self._public.outputs))
         return self._products.take(total[:, 0])
@@ -169,9 +173,11 @@ class Encrypted(SharingScheme[EncryptedOptions]):
     )
 
     def check(self) -> None:
-        """Refuse sizes beyond the ciphertexts, and encryption without its library."""
+        """Refuse sizes that ciphertexts cannot hold, and encryption without its library."""
         if self.public.devices < 2:
-            raise ScenarioError("scheme = 'he' hands moments from device to device and needs two or more; add devices")
+            raise ScenarioError(
+                "scheme = 'he' needs at least 2 devices, which add up their right-hand sides; add devices"
+            )
         if self.options.backend == "ckks" and not ckks.installed():
             raise MissingExtraError(
                 "schemes.he.backend = 'ckks' needs TenSEAL; install it with: pip install 'codedfl[he]'"
@@ -179,14 +185,14 @@ class Encrypted(SharingScheme[EncryptedOptions]):
         length, features = self.lattice.longest(self.public.devices), self.public.features
         if length < LEAST_STEPS * math.sqrt(features):
             raise ScenarioError(
-                f"scheme = 'he' has too much noise for {features} features on {self.public.devices} devices; take "
-                "fewer of either"
+                f"scheme = 'he' has too much noise for {features} features on {self.public.devices} devices; use "
+                "fewer features or fewer devices"
             )
         _ = self.formats
 
     @cached_property
     def formats(self) -> Formats:
-        """The number formats, which everybody can work out."""
+        """The number formats, computed from public facts."""
         return Formats.choose(RING, self.public)
 
     @cached_property
@@ -199,14 +205,14 @@ class Encrypted(SharingScheme[EncryptedOptions]):
 
     @property
     def encrypts(self) -> bool:
-        """Whether this run encrypts, or models the costs of it only."""
+        """Whether this run encrypts instead of only modelling the costs."""
         if self.options.backend == "auto":
             return self.public.features <= ENCRYPTED_FEATURES and ckks.installed()
         return self.options.backend == "ckks"
 
     @property
     def unfit_for_sites(self) -> str | None:
-        """Data of real devices are encrypted or stay where they are."""
+        """Real sites must not send data in clear."""
         if self.encrypts:
             return None
         return "scheme = 'he' would only model the costs here and encrypt nothing; set schemes.he.backend = 'ckks'"
@@ -218,17 +224,17 @@ class Encrypted(SharingScheme[EncryptedOptions]):
         return EncryptedDevice(index, shard, self.formats, CkksBackend(self.lattice) if self.encrypts else plain)
 
     def codec(self) -> Codec:
-        """Draw the key; a resumed run has a fresh one, which changes no result."""
+        """Draw the key; a resumed run draws a new one, which changes no result."""
         kind = CkksOpener if self.encrypts else ClearOpener
         return EncryptedCodec(self.public, self.formats, kind(self.lattice, self.public.features), self.lattice)
 
     def leakage(self) -> Leakage:
-        """Say who sees what, and that nothing is hidden where only costs are modelled."""
+        """Return what each party sees; say that nothing is hidden if only the costs are modelled."""
         mode = "" if self.encrypts else COSTS_ONLY
         return Leakage(
-            server=f"{mode}the sum of all moments; the product of the model with the data that each active device "
-            "holds: its own alone until it receives, sums after that",
-            devices=f"{mode}parcels: nothing, they are encrypted; from the models they are sent: sums over all "
-            "devices, and so the gradients of a single device if all others collude",
-            eavesdropper=f"{mode}the models, which are sent in clear; nothing of parcels and replies",
+            server=f"{mode}the sum of all right-hand sides; the product of the model with the data that each active "
+            "device holds: its own data until it receives a parcel, then sums",
+            devices=f"{mode}nothing from parcels, which are encrypted; from the models: sums over all devices, and so "
+            "the gradients of one device if all others collude",
+            eavesdropper=f"{mode}the models, which are sent in clear; nothing about parcels and replies",
         )

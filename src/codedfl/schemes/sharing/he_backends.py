@@ -1,6 +1,6 @@
-"""How ``he`` keeps rows of residues from whoever holds them: under CKKS, or in clear in messages of the same sizes.
+"""Backends of ``he``: rows of residues encrypted by CKKS, or in clear in messages of the same sizes.
 
-Both compute the very same integers, so a run gives the same models and the same times with either.
+Both compute the same integers, so a run gives the same models and the same times with either.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import Z_32
 
 RING = Z_32
-"""Integers are below 2^31 in magnitude and are held as residues of this ring."""
+"""Integers are below 2^31 in magnitude and are stored as residues of this ring."""
 Held = Shaped[np.ndarray, "..."]
 Rows = UInt32[np.ndarray, "rows d"]
 
 
 @final
 class CkksBackend:
-    """A device's side: rows under CKKS, two a ciphertext, as words."""
+    """The device's side: rows encrypted by CKKS, two per ciphertext, as words."""
 
     def __init__(self, lattice: Lattice) -> None:
         self.lattice = lattice
@@ -31,11 +31,11 @@ class CkksBackend:
     def key(self) -> ckks.CkksPublicKey:
         """The server's public key."""
         if self._key is None:
-            raise RuntimeError("no public key has come from the server yet")
+            raise RuntimeError("no public key has arrived from the server")
         return self._key
 
     def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
-        """Take the server's public key."""
+        """Store the server's public key."""
         self._key = ckks.CkksPublicKey(self.lattice, words)
 
     def hide(self, rows: Rows) -> Held:
@@ -47,7 +47,7 @@ class CkksBackend:
         return self.key.add(left, right)
 
     def multiply(self, left: UInt32[np.ndarray, "c d"], held: Held) -> Held:
-        """Multiply a model with hidden rows, and add up; every class makes a ciphertext."""
+        """Return the product of a model and encrypted rows, one ciphertext per class."""
         return self.key.multiply(RING.centred(np.asarray(left)), held)
 
     def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
@@ -61,7 +61,7 @@ class CkksBackend:
 
 @final
 class CkksOpener:
-    """The server's side: holds the secret key, a fresh one in every run."""
+    """The server's side: holds the secret key, which is new in every run."""
 
     def __init__(self, lattice: Lattice, features: int) -> None:
         self._lattice = lattice
@@ -74,7 +74,7 @@ class CkksOpener:
         return self._secret.public_words
 
     def open_sum(self, parts: Sequence[UInt8[np.ndarray, "count bytes"]]) -> UInt32[np.ndarray, "count 2 d"]:
-        """Add ciphertexts up, and decrypt the sum alone."""
+        """Add up ciphertexts, and decrypt only the sum."""
         total = self._lattice.from_bytes(parts[0])
         for part in parts[1:]:
             total = self._lattice.add(total, self._lattice.from_bytes(part), self._secret.q)
@@ -83,17 +83,17 @@ class CkksOpener:
 
 @final
 class ClearBackend:
-    """Rows in clear, in messages as long as ciphertexts: only costs are modelled, NOTHING IS ENCRYPTED."""
+    """Models the costs only: rows in clear, in messages as long as ciphertexts. NOTHING IS ENCRYPTED."""
 
     def __init__(self, lattice: Lattice, features: int) -> None:
         self.lattice = lattice
         self._features = features
 
     def take_key(self, words: UInt64[np.ndarray, "words"]) -> None:
-        """Do without."""
+        """Ignore the key: nothing is encrypted."""
 
     def hide(self, rows: Rows) -> Held:
-        """Put rows in pairs, in clear."""
+        """Return rows in pairs, in clear."""
         pairs = np.zeros((self.lattice.count(len(rows)), 2, self._features), RING.dtype)
         pairs.reshape(-1, self._features)[: len(rows)] = rows
         return pairs
@@ -109,7 +109,7 @@ class ClearBackend:
         return pairs
 
     def to_bytes(self, held: Held) -> UInt8[np.ndarray, "count bytes"]:
-        """Fill up with zeros to the length of ciphertexts, which is more than clear rows take."""
+        """Pad with zeros to the length of ciphertexts, which are longer than clear rows."""
         packed = np.zeros((len(held), self.lattice.ciphertext_bytes), np.uint8)
         packed[:, : 8 * self._features] = np.ascontiguousarray(held, "<u4").reshape(len(held), -1).view(np.uint8)
         return packed
@@ -122,18 +122,18 @@ class ClearBackend:
 
 @final
 class ClearOpener:
-    """Reads rows that are in clear; its key is empty but as long as one."""
+    """Reads rows in clear; its key is all zeros, as long as a real one."""
 
     def __init__(self, lattice: Lattice, features: int) -> None:
         self._backend = ClearBackend(lattice, features)
 
     @property
     def public_words(self) -> UInt64[np.ndarray, "words"]:
-        """Zeros, as many as a key has words; they take no memory."""
+        """As many zeros as a key has words; they need no memory."""
         return np.broadcast_to(np.uint64(0), (self._backend.lattice.key_words,))
 
     def open_sum(self, parts: Sequence[UInt8[np.ndarray, "count bytes"]]) -> UInt32[np.ndarray, "count 2 d"]:
-        """Add residues up."""
+        """Return the sum of residues."""
         total = self._backend.from_bytes(parts[0])
         for part in parts[1:]:
             total = self._backend.add(total, self._backend.from_bytes(part))

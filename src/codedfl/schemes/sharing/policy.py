@@ -1,14 +1,14 @@
-"""Who hands over to whom (section IV-B of the paper): a state machine without clock, arrays or keys.
+"""The sharing policy (section IV-B of the paper) as a state machine without clock, arrays or keys.
 
-After every epoch the server tells the policy when each active device replied. A *straggler* replied more than Delta
-seconds after the fastest. Stragglers hand over what they hold and leave for good:
+After every epoch the server tells the policy when each active device replied. A *straggler* is a device that replied
+more than Delta seconds after the fastest. Stragglers hand over all data that they hold, and retire:
 
-- one that holds at least two foreign supports (S^r) forwards without a new one;
-- any other (S^nr) needs a support of its own; the slowest get one each, as long as there are any, and send in pairs
-  to one recipient, which then holds two.
+- a straggler whose data carry at least two error supports of other devices (set S^r) forwards them without a new one;
+- any other straggler (set S^nr) needs a support of its own. The server grants supports to the slowest ones while it
+  has some. They send in pairs: both devices of a pair send to the same recipient, whose data then carry two supports.
 
-Recipients are the slowest devices that do not straggle and never received; when there are none left, the fastest.
-``docs/sharing.md`` lists the points that the paper leaves open and how they are settled here.
+Recipients are the slowest of the other devices that have never received a parcel; when there are none, the fastest
+device is the recipient. ``docs/sharing.md`` lists what the paper leaves open and which choice is made here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 Supply = Literal["once", "reissued", "unlimited"]
-"""How supports are handed out: each once in a run, all again in every epoch, or without limit."""
+"""How often a support is granted: once in a run, once in every epoch, or without limit."""
 
 
 @dataclass(frozen=True)
 class Handover:
-    """One device gives all it holds to another and leaves; ``support`` is the number of its fresh support, if any."""
+    """A device sends all its data to another and retires; ``support`` is the number of its new support, if any."""
 
     sender: int
     recipient: int
@@ -30,23 +30,23 @@ class Handover:
 
 @dataclass(frozen=True)
 class Decision:
-    """What happens after an epoch, in the order in which recipients take their parcels."""
+    """The hand-overs after an epoch, in the order in which recipients receive the parcels."""
 
     stragglers: tuple[int, ...]
     handovers: tuple[Handover, ...]
     waiting: tuple[int, ...]
-    """Stragglers that stay because no support is left for them."""
+    """Stragglers that stay because there is no support left for them."""
 
     def __str__(self) -> str:
-        """Say the decision in words."""
+        """Return the decision in words."""
         if not self.stragglers:
-            return "nobody straggles"
+            return "no stragglers"
         lines = [f"stragglers, slowest first: {', '.join(map(str, self.stragglers))}"]
         for handover in self.handovers:
-            with_support = "forwards" if handover.support is None else f"adds support {handover.support} and sends"
-            lines.append(f"device {handover.sender} {with_support} to device {handover.recipient} and leaves")
+            sends = "forwards" if handover.support is None else f"adds support {handover.support} and sends"
+            lines.append(f"device {handover.sender} {sends} to device {handover.recipient} and retires")
         if self.waiting:
-            lines.append(f"no support is left for {', '.join(map(str, self.waiting))}: they stay")
+            lines.append(f"no support left, so these stay: {', '.join(map(str, self.waiting))}")
         return "\n".join(lines)
 
 
@@ -54,11 +54,24 @@ class Decision:
 class SharingPolicy:
     """The sharing policy of one run.
 
+    Parameters
+    ----------
+    devices : int
+        Number of devices N.
+    supports : int
+        Number of error supports M.
+    delta : float
+        A device is a straggler if it replies more than this many seconds after the fastest.
+    supply : Supply
+        How often a support is granted.
+
+    Examples
+    --------
     >>> policy = SharingPolicy(devices=4, supports=2, delta=1.0, supply="once")
     >>> print(policy.after_epoch({0: 1.0, 1: 1.5, 2: 9.0, 3: 5.0}))
     stragglers, slowest first: 2, 3
-    device 2 adds support 0 and sends to device 1 and leaves
-    device 3 adds support 1 and sends to device 1 and leaves
+    device 2 adds support 0 and sends to device 1 and retires
+    device 3 adds support 1 and sends to device 1 and retires
     >>> policy.active
     (0, 1)
     """
@@ -75,34 +88,34 @@ class SharingPolicy:
 
     @property
     def delta(self) -> float:
-        """How many seconds after the fastest a device straggles."""
+        """A device is a straggler if it replies more than this many seconds after the fastest."""
         return self._delta
 
     @property
     def active(self) -> tuple[int, ...]:
-        """The devices that take part, in the order of their numbers."""
+        """The devices that have not retired, in the order of their numbers."""
         return tuple(sorted(self._held))
 
     @property
     def issued(self) -> int:
-        """How many supports have been handed out so far."""
+        """How many supports were granted so far."""
         return self._issued
 
     def foreign_supports(self, device: int) -> int:
-        """Return how many supports of others lie on what an active device holds."""
+        """Return how many supports of other devices the data of an active device carry."""
         return self._held[device]
 
     def may_forward(self, device: int) -> bool:
-        """Tell whether an active device may hand over without a new support: two foreign ones hide its data."""
+        """Return whether an active device may hand over without a new support, because two others hide its data."""
         return self._held[device] >= 2
 
     @property
     def may_grant(self) -> bool:
-        """Whether there are supports left for a pair."""
+        """Whether there are enough supports left for a pair of devices."""
         return self._available() >= 2
 
     def after_epoch(self, reply_seconds: Mapping[int, float]) -> Decision:
-        """Decide who hands over to whom, given when each active device replied."""
+        """Decide on hand-overs, given when each active device replied."""
         if set(reply_seconds) != set(self._held):
             raise ValueError(f"reply times of {sorted(reply_seconds)} do not fit the active devices {self.active}")
         slowest = sorted(reply_seconds, key=lambda device: (-reply_seconds[device], device))
@@ -110,15 +123,15 @@ class SharingPolicy:
         stragglers = [device for device in slowest if reply_seconds[device] > limit]
         others = [device for device in slowest if reply_seconds[device] <= limit]
         forwarding = [device for device in stragglers if self.may_forward(device)]
-        wanting = [device for device in stragglers if not self.may_forward(device)]
+        unsupported = [device for device in stragglers if not self.may_forward(device)]
         handovers = self._forward(forwarding, others)
-        granted, others = self._grant(wanting, others)
+        granted, others = self._grant(unsupported, others)
         handovers += self._pair(granted, others)
-        waiting = tuple(device for device in wanting if device not in granted)
+        waiting = tuple(device for device in unsupported if device not in granted)
         return Decision(tuple(stragglers), tuple(handovers), waiting)
 
     def resume(self, moved: Iterable[tuple[int, int, int | None]]) -> None:
-        """Take over the (sender, recipient, support) of earlier epochs."""
+        """Repeat the hand-overs (sender, recipient, support) of earlier epochs."""
         for sender, recipient, support in moved:
             self._move(Handover(sender, recipient, support))
             self._issued += support is not None
@@ -133,13 +146,13 @@ class SharingPolicy:
         pairs = zip(forwarding, recipients, strict=True)
         return [self._move(Handover(sender, recipient, None)) for sender, recipient in pairs]
 
-    def _grant(self, wanting: Sequence[int], others: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Choose who gets a support: an even number where possible, so that they can send in pairs."""
+    def _grant(self, unsupported: Sequence[int], others: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the devices that get a support, an even number if possible, and the remaining recipients."""
         available = self._available()
         remaining = list(others)
-        chosen = list(wanting[: available - available % 2])
+        chosen = list(unsupported[: available - available % 2])
         if len(chosen) % 2 and available > len(chosen):
-            # the slowest that does not straggle and never received makes the pair, if somebody else stays to receive
+            # the slowest other device that has never received completes the pair, if a recipient remains
             partner = next((device for device in others if device not in self._received), None)
             if partner is not None and len(others) > 1:
                 chosen.append(partner)
@@ -158,7 +171,7 @@ class SharingPolicy:
         return handovers
 
     def _recipients(self, count: int, others: Sequence[int]) -> list[int]:
-        """Return recipients: slowest that never received, then the fastest; round again where there are too few."""
+        """Return recipients: slowest that never received, then fastest; repeat from the start if there are too few."""
         fresh = [device for device in others if device not in self._received]
         used = [device for device in reversed(others) if device in self._received]
         order = fresh + used

@@ -1,12 +1,12 @@
-"""Sealed sharing: the paper's policy with a cipher that holds (one-time pads from AES-256 in counter mode).
+"""Sealed sharing: the paper's policy with a secure cipher (one-time pads from AES-256 in counter mode).
 
-Every device holds D_v = A_v + all it received, as residues, and replies theta^T D_v in the ring. A device that hands
-over adds a pad that only it and the server can make: the recipient holds residues that look uniform. Pads stay in the
-sum, so the server takes theta^T (sum of all pads) away from the sum of the replies. Every export takes a fresh seed,
-forwarding too, so there is no limit to how many devices may hand over.
+Device v holds D_v = A_v + all it received, as residues, and replies theta^T D_v in the ring. A device that hands over
+adds a pad that only it and the server can compute, so the recipient holds residues that look uniform. Pads remain in
+the sum, so the server subtracts theta^T (sum of all pads) from the sum of the replies. Every export uses a new seed,
+also when a device forwards, so any number of devices may hand over.
 
-Before the first epoch all devices seal their moments B_i to one of them, which adds them up: the server learns their
-sum and nothing of a single one.
+Before the first epoch all other devices send their sealed right-hand sides B_i to the first device, which adds them up.
+The server learns the sum and nothing about a single device.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,19 +31,23 @@ SEALED_REASON = (
     "server must not collude with a device, and links to it must be encrypted."
 )
 SEALED_DEVICES = (
-    "parcels: nothing, they are sealed; from the models they are sent: sums over all devices, and so the gradients of "
-    "a single device if all others collude"
+    "nothing from parcels, which are sealed; from the models: sums over all devices, and so the gradients of one "
+    "device if all others collude"
 )
 SEALED_EAVESDROPPER = (
-    "nothing on links between devices; on links to the server the seeds, and with them everything, unless the "
-    "transport is encrypted"
+    "nothing on links between devices; on links to the server the seeds, which open every parcel, unless the transport "
+    "is encrypted"
 )
 MOMENTS, GRAM = 0, 1
-"""What a pad hides, as the block number of its domain."""
+"""What a pad hides (right-hand side or Gram matrix), as the block number of its domain."""
 
 
 class SealedOptions(SchemeOptions):
-    """The ring that is computed in, and Delta of the sharing policy in seconds."""
+    """The ring of the residues, and Delta of the sharing policy in seconds.
+
+    >>> SealedOptions(ring="Z_2^64").delta
+    1.0
+    """
 
     ring: str = setting(default="Z_2^32", choices=("Z_2^32", "Z_2^64"), help="Ring of the sealed residues.")
     delta: float = delta_setting(1.0)
@@ -51,18 +55,18 @@ class SealedOptions(SchemeOptions):
 
 
 def fresh_grant(export: int) -> dict[str, Any]:
-    """Return what a device needs to seal: a seed of its own, over a secure channel, and the number of the export."""
+    """Return what a device needs to seal a parcel: a new seed, sent over a secure channel, and a number."""
     return {"seed": np.frombuffer(fresh_seed(None), np.uint8), "export": np.array(export, np.int64)}
 
 
 def pad_of(ring: Ring, device: int, grant: Message, block: int) -> Pad:
-    """Return the pad that a grant gives a device."""
+    """Return the pad that a grant's seed determines for a device."""
     return Pad(ring, Seed(grant["seed"].tobytes()), Domain(device, int(grant["export"]), block))
 
 
 @final
 class SealedDevice(Device):
-    """Holds residues, its own and what it received, and multiplies them by the model."""
+    """Holds its own residues plus what it received, and multiplies them by the model."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats) -> None:
         self._index = index
@@ -73,13 +77,13 @@ class SealedDevice(Device):
 
     @property
     def held(self) -> UInt[np.ndarray, "d d"]:
-        """D_v, while the device takes part."""
+        """D_v, until the device retires."""
         if self._held is None:
-            raise RuntimeError(f"device {self._index} has handed over its data and left")
+            raise RuntimeError(f"device {self._index} has handed over its data and retired")
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the summed right-hand side, every other with theta^T D_v."""
+        """Reply the summed right-hand side in the first epoch, theta^T D_v in every other."""
         if epoch == 1:
             return {"moments": self._moments}
         model, held = request["model"], self.held
@@ -87,7 +91,7 @@ class SealedDevice(Device):
         return {"product": self._ring.product(model, held)}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Seal the moments, or everything held, under the granted pad."""
+        """Return the right-hand side, or everything held, under the granted pad."""
         if "moments" in grant:
             pad = pad_of(self._ring, self._index, grant, MOMENTS)
             work.add(self._moments.size)
@@ -97,7 +101,7 @@ class SealedDevice(Device):
         return {"gram": seal(packed, pad_of(self._ring, self._index, grant, GRAM), self._ledger)}
 
     def absorb(self, parcel: Message, work: Work) -> None:
-        """Add another device's residues to the own ones."""
+        """Add another device's residues to its own."""
         if "moments" in parcel:
             work.add(parcel["moments"].size)
             self._moments = self._ring.add(self._moments, parcel["moments"])
@@ -108,7 +112,7 @@ class SealedDevice(Device):
 
 @final
 class SealedCodec(Codec):
-    """Hands out seeds, adds residues up and takes the pads away."""
+    """Grants seeds, adds up residues and subtracts the pads."""
 
     def __init__(self, public: Public, formats: Formats) -> None:
         self._public = public
@@ -120,7 +124,7 @@ class SealedCodec(Codec):
         self._moment_pads = np.zeros((public.features, public.outputs), self._ring.dtype)
 
     def set_up(self) -> Sequence[Stage]:
-        """Let everyone seal its moments to the first device."""
+        """Let all other devices send sealed right-hand sides to the first device."""
         transfers = []
         for sender in range(1, self._public.devices):
             grant = self._fresh_grant() | {"moments": np.array(1, np.int8)}
@@ -129,22 +133,22 @@ class SealedCodec(Codec):
         return [Stage(transfers)]
 
     def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Ask the first device for the summed right-hand side."""
+        """Request the summed right-hand side from the first device."""
         expected = {"moments": (self._ring.dtype, model.shape)}
         return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
 
     def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Take the pads away, and decode."""
+        """Subtract the pads, and decode."""
         total = self._ring.subtract(replies[0]["moments"], self._moment_pads)
         return self._formats.moments.decode_sum(total)
 
     def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"]]:
-        """Send residues, and say at which point they are."""
+        """Return the model as residues, and the point that they represent."""
         reply = {"product": (self._ring.dtype, model.shape[::-1])}
         return {"model": self._products.ask(model)}, reply, self._products.point
 
     def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add up in the ring, take the pads away, and decode."""
+        """Add up the replies in the ring, subtract the pads, and decode."""
         total, asked = summed(self._ring, [reply["product"] for reply in replies.values()]), self._products.asked
         if self._pads is not None:
             work.macs += asked.size * self._pads.shape[1]
@@ -152,7 +156,7 @@ class SealedCodec(Codec):
         return self._products.take(total)
 
     def grant(self, sender: int, support: int | None) -> Message:
-        """Grant a fresh seed, and add its pad to those in the sum."""
+        """Return a grant with a new seed, and add its pad to the sum of pads."""
         grant, d = self._fresh_grant(), self._public.features
         packed = unpack_upper(pad_of(self._ring, sender, grant, GRAM).residues(d * (d + 1) // 2))
         self._pads = packed if self._pads is None else self._ring.add(self._pads, packed, out=self._pads)
@@ -165,7 +169,7 @@ class SealedCodec(Codec):
 
 @final
 class Sealed(SharingScheme[SealedOptions]):
-    """The paper's sharing policy without its limit: fresh one-time pads on every export."""
+    """The paper's sharing policy without a limit on hand-overs: a new one-time pad for every export."""
 
     name = "sealed"
     options_type = SealedOptions
@@ -179,7 +183,7 @@ class Sealed(SharingScheme[SealedOptions]):
 
     @cached_property
     def formats(self) -> Formats:
-        """The number formats, which everybody can work out."""
+        """The number formats, computed from public facts."""
         return Formats.choose(RINGS[self.options.ring], self.public)
 
     def device(self, index: int, shard: Shard) -> Device:
@@ -188,19 +192,19 @@ class Sealed(SharingScheme[SealedOptions]):
         return SealedDevice(index, shard, self.formats)
 
     def codec(self) -> Codec:
-        """Draw the seeds of pads, and take the pads away."""
+        """Prepare the codec that grants seeds and subtracts pads."""
         return SealedCodec(self.public, self.formats)
 
     @property
     def reply_sum(self) -> ReplySum:
-        """Replies are residues."""
+        """The ring of the replies, which are residues."""
         return lambda epoch, request: self.formats.gram.ring
 
     def leakage(self) -> Leakage:
-        """Say who sees what."""
+        """Return what each party sees."""
         return Leakage(
-            server="the sum of all moments; the product of the model with the data that each active device holds: its "
-            "own alone until it receives, sums after that",
+            server="the sum of all right-hand sides; the product of the model with the data that each active device "
+            "holds: its own data until it receives a parcel, then sums",
             devices=SEALED_DEVICES,
             eavesdropper=SEALED_EAVESDROPPER,
         )

@@ -1,7 +1,7 @@
-"""The server of schemes in which stragglers hand their data over; they differ by a codec.
+"""The server of schemes in which stragglers hand data over. The schemes differ in their codec.
 
 In the first epoch the server learns the sum of all gradients at the zero model. In every other epoch each active
-device replies with the product of the model and the data it holds, and the codec opens the sum over all of them.
+device replies the product of the model and the data it holds, and the codec decodes the sum of the replies.
 """
 
 from abc import ABC, abstractmethod
@@ -32,10 +32,10 @@ def parallel_setting() -> Any:
 
 
 class Codec(ABC):
-    """How grants are made, requests encoded and replies decoded."""
+    """Makes grants, encodes requests and decodes replies."""
 
     products: PointedProducts | None = None
-    """The newest product, where models are sent as residues: what a resumed run needs."""
+    """The last product, which a resumed run needs; None if models are not sent as residues."""
 
     def set_up(self) -> Sequence[Stage]:
         """Return the stages before the first epoch."""
@@ -51,20 +51,20 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"] | None]:
-        """Return the request, the layout of a reply, and the point of the gradient where it is not the model."""
+        """Return the request, the layout of a reply, and the point of the gradient if it is not the model."""
 
     @abstractmethod
     def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Return the product of all data with the model that was encoded last."""
+        """Return the product of all data with the last encoded model."""
 
     def grant(self, sender: int, support: int | None) -> Message:
-        """Return what a device needs to hand over."""
+        """Return what a device needs to make its parcel."""
         return {}
 
 
 @final
 class SharingServer(Server):
-    """Decides by the policy who hands over to whom, and lets the codec do the rest."""
+    """Takes decisions on hand-overs from the policy; encodes and decodes with the codec."""
 
     def __init__(self, public: Public, policy: SharingPolicy, codec: Codec, *, parallel: bool) -> None:
         self._policy = policy
@@ -76,11 +76,11 @@ class SharingServer(Server):
         """Epoch, sender, recipient and support (-1: none) of every hand-over."""
 
     def set_up(self) -> Sequence[Stage]:
-        """Set up as the codec needs it."""
+        """Return the stages that the codec needs."""
         return self._codec.set_up()
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask every active device for its product."""
+        """Request the product of every active device."""
         active = self._policy.active
         if epoch == 1:
             return self._codec.first_round(model, active)
@@ -95,7 +95,7 @@ class SharingServer(Server):
         return np.asarray((self._first + self._codec.decode(replies, work)) / self._samples)
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
-        """Ask the policy; the first epoch is computed beforehand, so its reply times say nothing about speed."""
+        """Apply the policy from the second epoch on: first replies are precomputed, so they do not show speed."""
         if epoch == 1 or not reply_seconds:
             return None
         handovers = self._policy.after_epoch(reply_seconds).handovers
@@ -107,13 +107,13 @@ class SharingServer(Server):
         return Stage(transfers, retires=True, parallel=self._parallel) if transfers else None
 
     def state(self) -> Message:
-        """Return the first gradient, which is sent only once, the hand-overs, and the codec's state."""
+        """Return the first gradient, which devices send only once, the hand-overs, and the codec's state."""
         moved = np.array(self._moved, np.int64).reshape(-1, 4)
         products = {} if self._codec.products is None else self._codec.products.state()
         return {"first": self._first, "moved": moved, **products}
 
     def restore(self, state: Message) -> Restored:
-        """Take over earlier hand-overs, with fresh grants where these are secret, which changes no result."""
+        """Repeat earlier hand-overs; secret grants are drawn anew, which changes no result."""
         self._first = state.get("first", self._first)
         if self._codec.products is not None:
             self._codec.products.restore(state)
@@ -125,15 +125,15 @@ class SharingServer(Server):
 
 
 class SharingScheme(Scheme[Options]):
-    """Abstract: stragglers hand over by the sharing policy; has the options ``delta`` and ``parallel_reception``."""
+    """Abstract: hand-overs by the sharing policy, with the options ``delta`` and ``parallel_reception``."""
 
     @abstractmethod
     def codec(self) -> Codec:
-        """Prepare how the server encodes and decodes."""
+        """Make the codec of the server."""
 
     @property
     def supports(self) -> tuple[int, Supply]:
-        """How many supports there are, and how they are handed out; no limit unless given."""
+        """The number of supports, and how often each is granted; by default without limit."""
         return 0, "unlimited"
 
     @final
