@@ -1,14 +1,14 @@
 """CodedPaddedFL: padded data shared with alpha - 1 neighbours, and a gradient code over them.
 
 (Schlegel, Kumar, Rosnes, Graell i Amat, "CodedPaddedFL and CodedSecAgg: Straggler mitigation and secure aggregation in
-federated learning", 2023.) Set-up, before the first epoch: each device j pads its Gram matrix and right-hand side once,
-A_j + R_j, with a pad that only it and the server can make, and sends the same padded data to the alpha - 1 devices
-whose windows contain it, through the server as published or over direct links. Device i keeps one matrix,
-sum_j b_ij (A_j + R_j) over its window (``codedfl.codes.GradientCode``).
+federated learning", 2023.) Set-up: each device j adds a pad to its Gram matrix and right-hand side once, A_j + R_j; only
+it and the server can compute the pad. It sends the same padded data to the alpha - 1 devices whose windows contain j,
+through the server as published, or over direct links. Device i keeps one matrix, sum_j b_ij (A_j + R_j) over its window
+(``codedfl.codes.GradientCode``).
 
-An epoch: each device replies theta^T times its matrix. Any N - alpha + 1 replies give theta^T sum_j (A_j + R_j), and
-the server takes theta^T sum R away. Everything is computed modulo a prime of 48 bits, so that it is exact. Up to
-alpha - 1 devices may be lost for good after the set-up.
+Epoch: each device replies theta^T times its matrix. Any N - alpha + 1 replies give theta^T sum_j (A_j + R_j), and the
+server subtracts theta^T sum R. All arithmetic is modulo a prime of 48 bits and therefore exact. Up to alpha - 1 devices
+may be lost after the set-up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,11 +32,15 @@ from codedfl.settings import setting
 from codedfl.task import Shard
 
 DATA_BITS = 24
-"""Bits behind the point that are published: 24 of 48."""
+"""Bits after the binary point, of 48, as published."""
 
 
 class CodedPaddedOptions(SchemeOptions):
-    """How many devices hold the data of each (alpha), and how padded data reach them."""
+    """How many devices hold the data of each device (alpha), and how padded data reach them.
+
+    >>> CodedPaddedOptions(alpha=4, sharing="direct").relayed
+    False
+    """
 
     alpha: int | None = setting(
         default=None, low=1, help="Number of devices that hold the data of each; chosen by predicted time if unset."
@@ -56,27 +60,27 @@ class CodedPaddedOptions(SchemeOptions):
         return self.sharing == "relay"
 
     def check_fleet(self, devices: int) -> None:
-        """Nobody can hold the data of more devices than there are."""
+        """Refuse a single device, and an alpha above the number of devices."""
         if devices < 2:
             raise ScenarioError("scheme = 'coded-padded' needs at least 2 devices: with one, the sum is its own data")
         check_at_most(devices, "schemes.coded-padded.alpha", self.alpha)
 
 
 EVERYTHING = 0
-"""The block number of the one pad of a device: it covers the triangle of its Gram matrix and then its moments."""
+"""Block number of a device's only pad, which covers the triangle of its Gram matrix and its right-hand side."""
 
 
 def split(
     vector: UInt64[np.ndarray, "size"], features: int, outputs: int
 ) -> tuple[UInt64[np.ndarray, "triangle"], UInt64[np.ndarray, "d c"]]:
-    """Return the upper triangle and the moments of what travels as one vector."""
+    """Split a vector into the upper triangle of the Gram matrix and the right-hand side."""
     size = packed_size(features)
     return vector[:size], vector[size:].reshape(features, outputs)
 
 
 @final
 class CodedPaddedDevice(Device):
-    """Owner of one part, and holder of one combination of the parts of its window."""
+    """Owns one shard, and holds one linear combination of the padded data of its window."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, code: GradientCode) -> None:
         self._index = index
@@ -91,8 +95,8 @@ class CodedPaddedDevice(Device):
         self._held: UInt64[np.ndarray, "d d"] | None = None
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the coded right-hand side, every other with the coded product."""
-        if self._shard is not None and self._code.alpha == 1:  # nobody asked for the data, so they need no pad
+        """Reply the coded right-hand side in the first epoch, the coded product in every other."""
+        if self._shard is not None and self._code.alpha == 1:  # data that are not sent need no pad
             self._add(self._index, self._encoded(self._shard), work)
             self._shard = None
         triangle, moments = split(self._coded, *self._shape)
@@ -105,7 +109,7 @@ class CodedPaddedDevice(Device):
         return {"product": FIELD_48.to_wire(FIELD_48.product(model, self._held))}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Return the padded data, the same for every recipient; the first grant holds the seed of the pad."""
+        """Return the padded data, the same for every recipient; the first grant contains the seed of the pad."""
         if "seed" in grant:
             self._pad(grant, work)
         if not self._unsent:
@@ -113,11 +117,11 @@ class CodedPaddedDevice(Device):
         parcel = self._parcel
         self._unsent -= 1
         if not self._unsent:
-            self._parcel = {}  # its memory is free for the rest of the run
+            self._parcel = {}  # frees the memory
         return parcel
 
     def absorb(self, parcel: Message, work: Work) -> None:
-        """Add a multiple of another device's padded data to the own combination."""
+        """Add a multiple of another device's padded data to the combination."""
         self._add(int(parcel["owner"]), FIELD_48.from_wire(parcel["words"]), work)
 
     def _pad(self, grant: Message, work: Work) -> None:
@@ -143,7 +147,7 @@ class CodedPaddedDevice(Device):
 
 @final
 class CodedPaddedServer(PaddedServer):
-    """Hands out seeds, decodes any N - alpha + 1 replies, and takes the pads away."""
+    """Grants seeds, decodes any N - alpha + 1 replies, and subtracts the pads."""
 
     def __init__(self, public: Public, formats: Formats, code: GradientCode, *, relayed: bool) -> None:
         super().__init__(public, formats, range(public.devices))
@@ -151,17 +155,17 @@ class CodedPaddedServer(PaddedServer):
         self._relayed = relayed
 
     def set_up(self) -> Sequence[Stage]:
-        """Let everyone send its padded data to the devices before it, one turn after the other."""
-        n, turns = self._public.devices, range(1, self._code.alpha)
-        if not turns:
+        """Let every device send its padded data to the alpha - 1 devices before it, the nearest first."""
+        n, distances = self._public.devices, range(1, self._code.alpha)
+        if not distances:
             return []
         grants: list[dict[str, Any]] = [fresh_grant(0) for _ in range(n)]
         self.add_pads(grants)
         transfers = []
-        for turn in turns:
+        for distance in distances:
             for sender in range(n):
                 grant, grants[sender] = grants[sender], {}
-                transfers.append(Transfer(sender, (sender - turn) % n, grant, relayed=self._relayed))
+                transfers.append(Transfer(sender, (sender - distance) % n, grant, relayed=self._relayed))
         return [Stage(transfers)]
 
     def add_pads(self, grants: Sequence[Message]) -> None:
@@ -174,7 +178,7 @@ class CodedPaddedServer(PaddedServer):
         self._pads, self._moment_pads = unpack_upper(triangle), moments.copy()
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask everyone who is there, for moments first, then for products; any N - alpha + 1 replies suffice."""
+        """Request right-hand sides first, then products; any N - alpha + 1 replies suffice."""
         message: Message = {}
         point = np.zeros_like(model)
         reply = {"moments": FIELD_48.to_wire(np.zeros(model.shape, FIELD_48.dtype))}
@@ -184,7 +188,7 @@ class CodedPaddedServer(PaddedServer):
         return Round.same(epoch, self._workers, message, layout(reply), point=point, quorum=self._code.threshold)
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> None:
-        """Ask the lost no more; nothing is sent again, because the others hold enough."""
+        """Remove lost devices from later rounds; no repair is needed, because the others hold enough."""
         self._workers = [device for device in self._workers if device not in lost]
 
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt64[np.ndarray, "..."]:
@@ -208,29 +212,29 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     verdict_reason = (
         "What devices send each other looks uniform as long as AES-256 in counter mode is a pseudo-random function; "
         "the server knows the pads, so what it relays must be encrypted end to end, it must not collude with a device, "
-        "and replies tell it N - alpha + 1 combinations of the gradients of N devices."
+        "and replies reveal to it N - alpha + 1 combinations of the gradients of N devices."
     )
 
     def check(self) -> None:
-        """Refuse a fleet of one, more parts than devices, and data that the field cannot hold."""
+        """Refuse a single device, an alpha above the number of devices, and data that the field cannot hold."""
         self.options.check_fleet(self.public.devices)
         _ = self.formats
 
     @cached_property
     def formats(self) -> Formats:
-        """The number formats, which everybody can work out."""
+        """The number formats, computed from public facts."""
         return Formats.choose(FIELD_48, self.public, data_bits=DATA_BITS)
 
     @cached_property
     def code(self) -> GradientCode:
-        """Who holds whose data, with what coefficients."""
+        """The gradient code: which device holds whose data, with which coefficients."""
         alpha = self.options.alpha or choose_alpha(
             self.public, FIELD_48.bits, relayed=self.options.relayed, expected_epochs=self.options.expected_epochs
         )
         return GradientCode(self.public.devices, alpha, FIELD_48.modulus)
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device; it pads its data when it is granted a seed."""
+        """Prepare a device; it pads its data when it receives a seed."""
         check_bounds(self.public, shard)
         return CodedPaddedDevice(index, shard, self.formats, self.code)
 
@@ -240,21 +244,21 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
 
     @property
     def survives_losses(self) -> int:
-        """All but as many as decode, after the set-up."""
+        """alpha - 1 devices, after the set-up."""
         return self.code.alpha - 1
 
     def leakage(self) -> Leakage:
-        """Say who sees what."""
+        """Return what each party sees."""
         replies = (
-            "the sum of all moments; from all replies, which it can open because it knows the pads, the products of "
-            "the models with N - alpha + 1 known combinations of the data of N devices, none of a single one"
+            "the sum of all right-hand sides; from the replies, which it can open because it knows the pads, products "
+            "of the models with N - alpha + 1 known combinations of the data of N devices, none of a single device"
         )
-        relay = "; the data themselves, if it can read the parcels that it relays: they must be encrypted end to end"
+        relay = "; the data themselves, unless the parcels that it relays are encrypted end to end"
         if self.code.alpha == 1:
             return Leakage(
-                server="the moments and the gradient of every single device",
-                devices="nothing is sent to them but models, which tell sums over all devices, and so the gradients of "
-                "a single device if all others collude",
+                server="the right-hand side and the gradients of every device",
+                devices="from the models: sums over all devices, and so the gradients of one device if all others "
+                "collude",
                 eavesdropper="nothing between devices; on links to the server everything, unless they are encrypted",
             )
         return Leakage(replies + (relay if self.options.relayed else ""), SEALED_DEVICES, SEALED_EAVESDROPPER)

@@ -1,11 +1,11 @@
-"""How a symmetric matrix is cut up so that all devices together add it up, each one a piece (a reduce-scatter).
+"""Partition of a symmetric matrix for a reduce-scatter: all devices add it up, each device one piece.
 
-The d rows are cut into Z nearly equal bands, one for each of the Z devices. Block (a, b) of the matrix stands for block
-(b, a) as well, so each pair of bands needs only one of the two. ``held_by`` gives every band its diagonal block and
-about half of the others, so that all pieces have nearly the same size: d^2 / (2 Z) numbers instead of d^2 / Z.
+The d rows are divided into Z bands of nearly equal height, one for each of the Z devices. Block (a, b) is the transpose
+of block (b, a), so each pair of bands needs only one of the two. ``held_by`` assigns every band about half of its
+off-diagonal blocks, so all pieces have nearly the same size: d^2 / (2 Z) numbers instead of d^2 / Z.
 
-A *piece* is one vector: the upper triangle of the diagonal block, the other blocks of the band in order of their
-distance, then the band's rows of a second matrix (the moments).
+A *piece* is one vector: the upper triangle of the diagonal block, the assigned blocks of the band in order of their
+distance, then the band's rows of a second matrix (the right-hand side).
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from jaxtyping import Shaped
 @final
 @dataclass(frozen=True)
 class Bands:
-    """d rows in Z bands, and a second matrix of ``outputs`` columns with the same rows."""
+    """Z bands of d rows, and of a second matrix with the same rows and ``outputs`` columns."""
 
     rows: int
     bands: int
@@ -42,16 +42,16 @@ class Bands:
         return int(rows.stop) - int(rows.start)
 
     def held_by(self, number: int) -> tuple[int, ...]:
-        """Return the bands b whose block (number, b) is in the piece of a band, its own left out."""
+        """Return the other bands b whose block (number, b) is in the piece of a band."""
         half, odd = divmod(self.bands, 2)
         near = range(1, half + odd)
         found = [(number + distance) % self.bands for distance in near]
-        if not odd and number < half:  # the opposite band: one of the two has it
+        if not odd and number < half:  # of two opposite bands, the first holds their block
             found.append(number + half)
         return tuple(found)
 
     def size(self, number: int) -> int:
-        """Return how many numbers a piece has."""
+        """Return the number of entries of a piece."""
         own = self.height(number)
         others = sum(self.height(other) for other in self.held_by(number))
         return own * (own + 1) // 2 + own * others + own * self.outputs
@@ -59,7 +59,7 @@ class Bands:
     def piece(
         self, number: int, matrix: Shaped[np.ndarray, "d d"], second: Shaped[np.ndarray, "d c"]
     ) -> Shaped[np.ndarray, "size"]:
-        """Cut the piece of a band out of a symmetric matrix and a second one."""
+        """Return the piece of a band, from a symmetric matrix and a second matrix."""
         rows = self.band(number)
         own = matrix[rows, rows][np.triu_indices(self.height(number))]
         others = [matrix[rows, self.band(other)].ravel() for other in self.held_by(number)]
@@ -68,7 +68,7 @@ class Bands:
     def unpack(
         self, number: int, piece: Shaped[np.ndarray, "size"]
     ) -> tuple[dict[int, Shaped[np.ndarray, "rows columns"]], Shaped[np.ndarray, "rows c"]]:
-        """Return the blocks of a piece by band, the diagonal one whole, and the rows of the second matrix."""
+        """Return the blocks of a piece by band, with the full diagonal block, and the rows of the second matrix."""
         own = self.height(number)
         upper = np.triu_indices(own)
         diagonal = np.empty((own, own), piece.dtype)
@@ -85,8 +85,8 @@ class Bands:
     def joined(
         self, number: int, blocks: Mapping[int, Shaped[np.ndarray, "rows columns"]]
     ) -> Shaped[np.ndarray, "rows d"]:
-        """Put the blocks of a band, one for each band, side by side."""
+        """Concatenate the blocks of a band, one for each band, to its rows."""
         missing = [other for other in range(self.bands) if other not in blocks]
         if missing:
-            raise ValueError(f"band {number} lacks the blocks of {missing}")
+            raise ValueError(f"band {number} lacks the blocks of {missing}; pass one block for each band")
         return np.concatenate([blocks[other] for other in range(self.bands)], axis=1)

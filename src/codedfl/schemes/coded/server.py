@@ -1,4 +1,4 @@
-"""The server of schemes whose devices hold coded combinations of padded data: it decodes, and takes the pads away."""
+"""The server of schemes whose devices hold coded combinations of padded data: it decodes and subtracts the pads."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ from codedfl.schemes.sealing import Formats, PointedProducts
 
 
 class PaddedServer(Server):
-    """Abstract: the first epoch gives the summed right-hand side, each other the product of the model with all data."""
+    """Abstract: decodes the summed right-hand side in the first epoch, the product of model and data in every other."""
 
     def __init__(self, public: Public, formats: Formats, workers: Sequence[int]) -> None:
-        """``workers`` are the devices that are asked after the first epoch."""
+        """Take the devices that get requests after the first epoch as ``workers``."""
         self._public = public
         self._formats = formats
         self._ring = formats.gram.ring
@@ -30,11 +30,11 @@ class PaddedServer(Server):
 
     @abstractmethod
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
-        """Decode the sum of all padded ``moments``, or the ``product`` of the model with that of all padded data."""
+        """Decode the sum of padded right-hand sides (``moments``), or the ``product`` of model and padded data."""
 
     @final
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Decode, and take the pads away."""
+        """Decode, and subtract the pads."""
         if epoch == 1:
             total = self._ring.subtract(self.decoded("moments", replies, work), self._moment_pads)
             self._first = self._formats.moments.decode_sum(total)
@@ -55,18 +55,18 @@ class PaddedServer(Server):
 
     @final
     def state(self) -> Message:
-        """Return the summed right-hand side, where the newest product is known, who is asked and who is gone."""
+        """Return the summed right-hand side, the last product and its point, the workers and the lost devices."""
         workers, gone = (np.array(each, np.int64) for each in (self._workers, sorted(self._gone)))
         return {"first": self._first, "workers": workers, "gone": gone, **self._products.state()}
 
     @final
     def restore(self, state: Message) -> Restored:
-        """Take them back; return how workers that were none at first got their data."""
+        """Restore the state; return the stages that gave replacement workers their data."""
         self._first = state["first"]
         self._products.restore(state)
         self._workers, self._gone = state["workers"].tolist(), set(state["gone"].tolist())
         return Restored(self.replacements())
 
     def replacements(self) -> Sequence[Stage]:
-        """Return the stages in which workers that were none at first got their data; none unless some are replaced."""
+        """Return the stages that gave replacement workers their data; by default there are none."""
         return ()

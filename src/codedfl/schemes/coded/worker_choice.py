@@ -1,4 +1,4 @@
-"""How many devices hold coded data, and how many replies are awaited: the choices with the least predicted time."""
+"""Choice of how many devices hold coded data and how many replies to await, by the least predicted time."""
 
 from dataclasses import dataclass
 from typing import final
@@ -11,19 +11,19 @@ from codedfl.network import Chance, DelayModel, RoundCosts
 from codedfl.schemes.contract import Public
 
 WORD_BITS = 32
-"""Bits of a residue of ``sealed-coded`` in a message."""
+"""Bits per residue of ``sealed-coded`` in a message."""
 SEED = 0x706C616E
-"""Predictions have random numbers of their own, whatever seed a run has."""
+"""Seed of predictions, independent of the seed of a run."""
 DRAWS = 200
-"""Draws of an epoch behind a prediction: its mean is known to a few percent."""
+"""Draws of an epoch per prediction, which give its mean to a few percent."""
 UNKNOWN = 16
-"""The alpha of ``coded-padded`` where nothing is known of the fleet."""
+"""The alpha of ``coded-padded`` if the delays of the fleet are unknown."""
 
 
 @final
 @dataclass(frozen=True)
 class Workers:
-    """Devices from the fastest on, W of which work, and K of whose replies finish an epoch."""
+    """Devices, fastest first; the first W (``count``) are workers, and K replies (``threshold``) finish an epoch."""
 
     order: tuple[int, ...]
     count: int
@@ -38,7 +38,7 @@ class Workers:
 def choose_workers(
     public: Public, *, workers: int | None, threshold: int | None, spares: int, expected_epochs: int
 ) -> Workers:
-    """Choose W and K where they are not given; without a fleet to predict from, everyone works but the spares wait."""
+    """Choose W and K if not given; if delays are unknown, all devices are workers and K leaves out the spares."""
     devices = public.devices
     if public.delays is None:
         count = workers or devices
@@ -56,12 +56,12 @@ def choose_workers(
             if best is None or seconds < best[0]:
                 best = seconds, W, K
     if best is None:
-        raise ValueError(f"no choice of W and K for {devices} devices, {spares} spares")
+        raise ValueError(f"no W and K fit {devices} devices and {spares} spares; use fewer spares")
     return Workers(order, best[1], best[2])
 
 
 def choose_alpha(public: Public, bits: int, *, relayed: bool, expected_epochs: int) -> int:
-    """Choose alpha by the mean of the (N - alpha + 1)-th reply, and the set-up shared out over the epochs."""
+    """Choose alpha by the mean time of the (N - alpha + 1)-th reply plus the set-up time per expected epoch."""
     if public.delays is None:
         return min(UNKNOWN, public.devices)
     epochs = np.sort(_replies(_costs(public, bits, 1), public.delays), axis=1).mean(axis=0)
@@ -70,7 +70,7 @@ def choose_alpha(public: Public, bits: int, *, relayed: bool, expected_epochs: i
 
 
 def _fastest_first(public: Public, delays: DelayModel) -> tuple[int, ...]:
-    """Order devices by the mean time of a reply; equal ones by their number."""
+    """Return devices by mean reply time, ties by number."""
     tries = 1 / (1 - delays.loss)[None]
     mean = delays.reply_seconds(_costs(public, WORD_BITS, 1), Chance(tries, np.ones_like(tries), tries))[0]
     return tuple(int(device) for device in np.argsort(mean, kind="stable"))
@@ -81,7 +81,7 @@ def _replies(costs: RoundCosts, delays: DelayModel) -> Float[np.ndarray, "draws 
 
 
 def _costs(public: Public, word_bits: int, threshold: int) -> RoundCosts:
-    """Return what an epoch costs if every device multiplies a block of 1/threshold of the columns."""
+    """Return the costs of an epoch in which every device multiplies a block of 1/threshold of the columns."""
     d, c, n = public.features, public.outputs, public.devices
     width, each = -(-d // threshold), np.ones(n, dtype=np.int64)
     bits, macs = c * word_bits * each, c * d * width * each
@@ -89,7 +89,7 @@ def _costs(public: Public, word_bits: int, threshold: int) -> RoundCosts:
 
 
 def _spreading_seconds(public: Public, delays: DelayModel, workers: int, threshold: int) -> float:
-    """Return about how long coded blocks take to reach the workers: the rest of the set-up is the same for all."""
+    """Return the approximate time until workers have their coded blocks; the rest of the set-up depends on no choice."""
     d = public.features
     width = -(-d // threshold)
     words = max(d * width, workers * width * -(-d // public.devices))
@@ -100,14 +100,14 @@ def _spreading_seconds(public: Public, delays: DelayModel, workers: int, thresho
 
 
 def _sharing_seconds(public: Public, delays: DelayModel, bits: int, *, relayed: bool) -> Float[np.ndarray, "n"]:
-    """Return about how long sharing takes for alpha = 1, 2, ...: the busiest device sends and takes without a pause."""
+    """Return the approximate time of sharing for alpha = 1, 2, ..., if the busiest device never waits."""
     words = packed_size(public.features) + public.features * public.outputs
     tries = (1 + delays.overhead) / (1 - (delays.loss if relayed else delays.d2d_loss))
     up, down = (delays.up_rate, delays.down_rate) if relayed else (delays.d2d_rate, delays.d2d_rate)
     sending, taking = words * bits * tries / up, words * bits * tries / down
     work = words / delays.mac_rate * (1 + delays.setup_ratio)
-    others = np.arange(public.devices)[:, None]  # how many parcels each device sends, and takes
-    last = taking if relayed else np.zeros(public.devices)  # goes down when all else is sent
+    others = np.arange(public.devices)[:, None]  # how many parcels each device sends and receives
+    last = taking if relayed else np.zeros(public.devices)  # the last parcel goes down after all others
     each = np.maximum(sending, taking)
     if delays.shared_channel and not relayed:  # everyone's parcels one after the other
         each = np.full(public.devices, sending.sum())
