@@ -125,7 +125,7 @@ def test_a_plugin_registers_its_schemes(kind: Callable[[Path], str | Path], tmp_
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "is no file"),
+        (None, "is not a file"),
         ("import nosuchmodule", "cannot be run .ModuleNotFoundError"),
         ("def (", "cannot be run .SyntaxError"),
         ("x = 1", "registers no scheme"),

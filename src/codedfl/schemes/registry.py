@@ -145,7 +145,7 @@ def load_plugin(path: str | Path) -> None:
     """
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"the plug-in '{path}' does not exist; give the path of a Python file that registers a scheme")
+        raise UsageError(f"the plug-in '{path}' is not a file; give the path of a Python file that registers a scheme")
     before, name = set(SCHEMES), f"codedfl_plugin_{file.stem}"
     spec = importlib.util.spec_from_loader(name, None, origin=str(file))
     assert spec is not None  # noqa: S101 - only a loader that finds nothing gives None

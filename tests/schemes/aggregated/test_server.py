@@ -358,7 +358,7 @@ def one_left_out() -> None:
     masked()[0][0].answer(1, {"survivors": numbers(0, 1, 2), "dropped": numbers()}, Work())
 
 
-def out_of_turn() -> None:
+def out_of_order() -> None:
     maskers, _, _ = shared()
     maskers[0].answer(1, {"survivors": numbers(0, 1, 2, 3), "dropped": numbers()}, Work())
 
@@ -385,7 +385,7 @@ def wrong_share() -> None:
 
 REFUSALS: dict[str, tuple[Callable[[], None], str]] = {
     "both shares of one device": (both_shares, "both the mask and the key of device 2"),
-    "both shares, one after the other": (asked_again, "out of turn"),
+    "both shares, one after the other": (asked_again, "out of order"),
     "too few survivors": (few_survivors, "told of 2 masked replies, fewer than the threshold of 3"),
     "a device left out": (one_left_out, "other devices than those of the sum"),
     "too few keys": (few_keys, "told of 2 keys"),
@@ -394,8 +394,8 @@ REFUSALS: dict[str, tuple[Callable[[], None], str]] = {
     "one key twice": (one_key_twice, "a key twice"),
     "an altered envelope": (altered_envelope, "does not open"),
     "envelopes swapped": (swapped_envelopes, "does not open"),
-    "out of turn": (out_of_turn, "question 4 of the sum of epoch 1 out of turn"),
-    "another epoch": (of_another_epoch, "out of turn"),
+    "out of order": (out_of_order, "round 4 of the sum of epoch 1 out of order"),
+    "another epoch": (of_another_epoch, "out of order"),
     "in clear": (in_clear, "without masks"),
     "a wrong share": (wrong_share, "the shares|The shares"),
 }

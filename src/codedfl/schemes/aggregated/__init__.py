@@ -1,1 +1,1 @@
-"""Schemes whose server learns sums only."""
+"""Schemes whose server learns only sums over devices."""

@@ -1,4 +1,4 @@
-"""Secure aggregation, the device's side: keys, shares, masks, and what it refuses to give away."""
+"""Secure aggregation, the device's side: keys, shares, masks, and the requests that a device refuses."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,39 +18,39 @@ from codedfl.schemes.messages import Message, Work
 
 ENVELOPE = "envelope"
 FORM = "form"
-"""Where a question says in which steps numbers are to be rounded: it gives the bits after the binary point."""
+"""Entry of a request with the number format: how many bits after the binary point devices round to."""
 SUM_BITS = 62
-"""A sum has at most 2^62 steps in Z_2^64, and as many more as devices are rounded up."""
+"""A sum is at most 2^62 steps in Z_2^64, plus one step of rounding per device."""
 _OWN = ("senders", "envelopes", FORM)
 _QUESTIONS = ("asked", "keys", "envelopes", "survivors")
-"""What tells the four questions of a sum, in their order."""
+"""Entries that identify the requests of the four rounds of a sum, in order."""
 _SHARE = "<u4"
 
 
 def form_message(bits: int) -> dict[str, Any]:
-    """Return the part of a question that tells devices the number format."""
+    """Return the entry of a request with the number format."""
     return {FORM: np.array(bits, np.int16)}
 
 
 def number_form(bits: int, summands: int) -> FixedPoint:
-    """Return the format of numbers in steps of 2^-bits whose sum does not exceed 2^62 steps, rounding aside."""
+    """Return the format with steps of 2^-bits for sums of at most 2^62 steps before rounding."""
     bound = math.ldexp(1.0, SUM_BITS - bits)
     return FixedPoint(Z_64, bits, bound, summands, bound)
 
 
 def proper_form(request: Message, summands: int) -> FixedPoint | None:
-    """Return the number format that a question tells, for sums of so many; None where replies are residues already."""
+    """Return the number format that a request declares, for so many summands; None if replies are residues."""
     return number_form(int(request[FORM]), summands) if FORM in request else None
 
 
 def proper_request(request: Message) -> dict[str, Any]:
-    """Return the question proper, without what belongs to the protocol."""
+    """Return the inner scheme's request, without the entries of the protocol."""
     return {name: array for name, array in request.items() if name not in _OWN}
 
 
 @final
 class Masker:
-    """What a device does for one sum after the other: four answers, each once and in their order."""
+    """A device's replies in the protocol: one in each of the four rounds of a sum, in order."""
 
     def __init__(self, index: int, threshold: Threshold) -> None:
         self._index = index
@@ -59,7 +59,7 @@ class Masker:
         self._answered = (0, 0)
 
     def answer(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first, second or last question of a sum; each sum begins with fresh keys."""
+        """Reply in the first, second or last round of a sum; each sum begins with new keys."""
         if "asked" in request:
             self._sum, self._answered = _Sum(self._index, epoch, self._threshold.of(int(request["asked"]))), (epoch, 1)
             return self._sum.advertise(work)
@@ -72,24 +72,24 @@ class Masker:
     def mask(
         self, epoch: int, request: Message, arrays: Mapping[str, UInt[np.ndarray, "..."]], ring: Ring, work: Work
     ) -> Message:
-        """Answer the third question: open the envelopes, and return copies of the arrays under all masks."""
+        """Reply in the third round: open the envelopes, and return copies of the arrays under all masks."""
         own = self._next(epoch, 3)
         own.open([int(device) for device in request["senders"]], request["envelopes"], work)
         return own.mask(arrays, ring, work)
 
-    def _next(self, epoch: int, question: int) -> "_Sum":
-        if self._sum is None or self._answered != (epoch, question - 1):
+    def _next(self, epoch: int, number: int) -> "_Sum":
+        if self._sum is None or self._answered != (epoch, number - 1):
             raise CipherError(
-                f"Device {self._index} was asked question {question} of the sum of epoch {epoch} out of turn: begin "
-                "the sum again with fresh keys."
+                f"Device {self._index} was asked for round {number} of the sum of epoch {epoch} out of order: "
+                "begin the sum again with new keys."
             )
-        self._answered = (epoch, question)
+        self._answered = (epoch, number)
         return self._sum
 
 
 @final
 class _Sum:
-    """What a device keeps for one sum: its keys, its own mask's seed, and the shares of others that it holds."""
+    """A device's state for one sum: its keys, the seed of its own mask, and the shares it holds of others."""
 
     def __init__(self, index: int, epoch: int, threshold: int) -> None:
         self._index = index
@@ -101,12 +101,12 @@ class _Sum:
         self._held: dict[int, UInt32[np.ndarray, "2 limbs"]] = {}
 
     def advertise(self, work: Work) -> Message:
-        """Send both public keys."""
+        """Return both public keys."""
         work.add(2 * AGREEMENT_OPERATIONS)
-        return {"keys": np.stack([_words(key.public) for key in (self._envelope_key, self._mask_key)])}
+        return {"keys": np.stack([_as_array(key.public) for key in (self._envelope_key, self._mask_key)])}
 
     def share(self, members: Sequence[int], keys: UInt8[np.ndarray, "n 2 bytes"], work: Work) -> Message:
-        """Cut the mask key and the seed of the own mask into shares, and close one envelope for every other member."""
+        """Split mask key and own seed into shares, and return one encrypted envelope for every other member."""
         self._check_enough(len(members), "keys")
         pairs = {device: (pair[0].tobytes(), pair[1].tobytes()) for device, pair in zip(members, keys, strict=True)}
         own = pairs.get(self._index) == (self._envelope_key.public, self._mask_key.public)
@@ -126,11 +126,11 @@ class _Sum:
                 work.add(AGREEMENT_OPERATIONS + contents.size)
                 address = self._address(self._index, device)
                 closed = close_envelope(self._agreed[device], contents.astype(_SHARE).tobytes(), address)
-                envelopes.append(_words(closed))
+                envelopes.append(_as_array(closed))
         return {"envelopes": np.stack(envelopes)}
 
     def open(self, senders: Sequence[int], envelopes: UInt8[np.ndarray, "n bytes"], work: Work) -> None:
-        """Take the shares of others out of their envelopes."""
+        """Decrypt the envelopes of others, and keep their shares."""
         self._check_enough(len(senders) + 1, "envelopes")
         for sender, envelope in zip(senders, envelopes, strict=True):
             contents = open_envelope(self._agreed[sender], envelope.tobytes(), self._address(sender, self._index))
@@ -138,7 +138,7 @@ class _Sum:
             work.add(self._held[sender].size)
 
     def mask(self, arrays: Mapping[str, UInt[np.ndarray, "..."]], ring: Ring, work: Work) -> Message:
-        """Return copies of the arrays under the own mask and those agreed on with everyone whose shares are held."""
+        """Return copies of the arrays under the own mask and a pairwise mask for each device whose shares it holds."""
         masked = {name: np.array(arrays[name], order="C") for name in sorted(arrays)}
         add_masks(ring, self._epoch, masked, self._seed, work, minus=False)
         for peer in self._held:
@@ -149,12 +149,12 @@ class _Sum:
         return masked
 
     def reveal(self, survivors: Sequence[int], dropped: Sequence[int]) -> Message:
-        """Give the share of each survivor's own mask and of each dropped device's key, in the order of the devices."""
+        """Return the share of each survivor's own mask and of each dropped device's key, in order of devices."""
         both = sorted(set(survivors) & set(dropped))
         if both:
             raise CipherError(
-                f"Device {self._index} was asked for both the mask and the key of device {both[0]}, which would show "
-                "its reply: it gives one of them only."
+                f"Device {self._index} was asked for both the mask and the key of device {both[0]}, which would reveal "
+                "its reply: ask for one of them only."
             )
         if sorted((*survivors, *dropped)) != sorted(self._held):
             raise CipherError(
@@ -168,30 +168,30 @@ class _Sum:
     def _check_enough(self, count: int, what: str) -> None:
         if count < self._t:
             raise CipherError(
-                f"Device {self._index} was told of {count} {what}, fewer than the threshold of {self._t}: a sum over "
-                "so few is not opened."
+                f"Device {self._index} was sent {count} {what}, fewer than the threshold of {self._t}: begin the sum "
+                "again with more devices."
             )
 
     def _address(self, sender: int, recipient: int) -> bytes:
         return b"".join(number.to_bytes(8, "big") for number in (self._epoch, sender, recipient))
 
 
-def _words(text: bytes) -> UInt[np.ndarray, "bytes"]:
+def _as_array(text: bytes) -> UInt[np.ndarray, "bytes"]:
     return np.frombuffer(text, np.uint8)
 
 
 @final
 class MaskedDevice(Device):
-    """A device whose replies leave it under masks only; what it sends to other devices is as the inner scheme seals it.
+    """Masks every reply of a device of the inner scheme; its parcels are those of the inner scheme.
 
-    Where the inner scheme shares data, a request to a device ``alone`` is answered as it is: the sum over one device
-    is its reply. Else a request that would be answered in clear is refused.
+    It refuses requests for a reply without masks. With ``alone`` it accepts them: in a scheme with hand-overs a single
+    device may remain, and the sum over one device is its reply.
     """
 
     def __init__(
         self, index: int, inner: Device, reply_sum: ReplySum, share: float, threshold: Threshold, *, alone: bool = False
     ) -> None:
-        """``share`` is the device's share of all data points."""
+        """Take the device's share of all data points as ``share``."""
         self._index = index
         self._inner = inner
         self._reply_sum = reply_sum
@@ -200,10 +200,10 @@ class MaskedDevice(Device):
         self._masker = Masker(index, threshold)
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer a question of the protocol; the third with the inner reply under masks."""
+        """Reply in a round of the protocol; in the third, the inner reply under masks."""
         if not any(name in request for name in _QUESTIONS):
             if not self._alone:
-                raise CipherError(f"Device {self._index} was asked for a reply without masks, and gives none.")
+                raise CipherError(f"Device {self._index} was asked for a reply without masks: use secure aggregation.")
             return self._inner.reply(epoch, request, work)
         if "envelopes" not in request:
             return self._masker.answer(epoch, request, work)
@@ -213,15 +213,15 @@ class MaskedDevice(Device):
         form = proper_form(request, 1)
         if isinstance(kind, Ring) or form is None:
             return self._masker.mask(epoch, request, reply, kind if isinstance(kind, Ring) else Z_64, work)
-        # what is beyond the device's share of the bound is refused: the sum could leave the ring unnoticed
+        # refuse entries above the device's share of the bound: the sum could overflow the ring undetected
         bound = form.sum_bound * self._share
         rounded = {name: form.encode(array, bound=bound) for name, array in reply.items()}
         return self._masker.mask(epoch, request, rounded, Z_64, work)
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Send as the inner scheme does."""
+        """Return the parcel of the inner scheme."""
         return self._inner.export(grant, work)
 
     def absorb(self, parcel: Message, work: Work) -> None:
-        """Take in as the inner scheme does."""
+        """Receive a parcel as in the inner scheme."""
         self._inner.absorb(parcel, work)

@@ -1,8 +1,8 @@
-"""One shot: devices send Gram matrices and right-hand sides once, securely added up; the server does the rest alone.
+"""One shot: secure aggregation of all Gram matrices and right-hand sides, once; the server does the rest alone.
 
-In the first epoch every device sends the upper triangle of A_i and B_i as residues, under the masks of
-``schemes.aggregated.server``. The server opens the sums and nothing else. From then on it knows the gradient at every
-model, and can solve in closed form: no device is asked again.
+In the first epoch every device sends the upper triangle of A_i, and B_i, as residues under the masks of
+``schemes.aggregated.server``. The server learns only the sums. They give it the gradient at every model and the
+solution in closed form, so it sends no further requests.
 """
 
 from collections.abc import Mapping
@@ -25,11 +25,15 @@ from codedfl.task import Shard
 
 AUTO = "auto"
 RING_OF = {"float32": "Z_2^32", "float64": "Z_2^64"}
-"""Words as wide as the numbers of the scenario: then rounding them is of the order of the numbers' own rounding."""
+"""Residues as wide as the numbers of the scenario, so that both have rounding errors of the same order."""
 
 
 class OneShotOptions(SchemeOptions):
-    """How many devices' shares open the sums (two thirds of all unless given), and the ring that they are added in."""
+    """How many devices' shares open the sums (by default two thirds of all), and the ring of the sums.
+
+    >>> OneShotOptions(ring="Z_2^64").solver
+    'closed-form'
+    """
 
     solver = "closed-form"
 
@@ -43,13 +47,13 @@ class OneShotOptions(SchemeOptions):
     )
 
     def check_fleet(self, devices: int) -> None:
-        """A sum takes two devices; the threshold must be more than half of them."""
+        """Refuse a single device, and a threshold of at most half of the devices."""
         check_threshold("one-shot", self.threshold, devices)
 
 
 @final
 class GramDevice(Device):
-    """Replies with its Gram matrix and its right-hand side, as residues."""
+    """Replies its Gram matrix and its right-hand side as residues."""
 
     def __init__(self, shard: Shard, formats: Formats) -> None:
         self._reply = {
@@ -58,7 +62,7 @@ class GramDevice(Device):
         }
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Send what was prepared."""
+        """Return the prepared residues."""
         return self._reply
 
 
@@ -76,7 +80,7 @@ class OneShotServer(Server):
         self._gram = np.zeros((0, 0))
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Begin the sums if they are not known; else ask nobody."""
+        """Begin the sums if they are unknown; else send no request."""
         self._model = model.astype(self._public.dtype).astype(np.float64)
         self._sum = None
         if self._known:
@@ -90,14 +94,14 @@ class OneShotServer(Server):
         return self._sum.begin()
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
-        """Go on with the sums."""
+        """Return the next round of the sums."""
         return None if self._sum is None else self._sum.follow_up(replies)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Open the sums if they are not known, and return the gradient that they give."""
+        """Open the sums if they are unknown, and compute the gradient from them."""
         if self._sum is not None:
             opened, samples = self._sum.opened(replies, work), self._public.samples
-            # where devices are missing, the sums are scaled to all data points
+            # if devices are lost, scale the sums to all data points
             scale = sum(samples) / sum(samples[device] for device in self._sum.survivors)
             gram = scale * self._formats.gram.decode_sum(opened["gram"])
             self._know({"gram": gram, "moments": scale * self._formats.moments.decode_sum(opened["moments"])})
@@ -108,15 +112,15 @@ class OneShotServer(Server):
         self._known, self._gram = dict(known), unpack_upper(known["gram"])
 
     def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]]:
-        """Return the sums; where devices were lost, the sums over the others, scaled to all data points."""
+        """Return the sums; if devices were lost, the sums over the others, scaled to all data points."""
         return self._gram, self._known["moments"]
 
     def state(self) -> Message:
-        """Return the sums: no device is asked for them again."""
+        """Return the sums, which devices send only once."""
         return self._known
 
     def restore(self, state: Message) -> Restored:
-        """Take the sums back; no round is open."""
+        """Restore the sums; no round is open."""
         if state:
             self._know(state)
         return Restored()
@@ -124,7 +128,7 @@ class OneShotServer(Server):
 
 @final
 class OneShot(Scheme[OneShotOptions]):
-    """Gram matrices and right-hand sides, securely added up once; the server solves by itself."""
+    """Secure aggregation of Gram matrices and right-hand sides, once; the server solves alone."""
 
     name = "one-shot"
     options_type = OneShotOptions
@@ -135,7 +139,7 @@ class OneShot(Scheme[OneShotOptions]):
     verdict_reason = SECAGG_REASON
 
     def check(self) -> None:
-        """Refuse a fleet that is too small, and data that the ring cannot hold."""
+        """Refuse a single device, and data that the ring cannot hold."""
         check_threshold(self.name, None, self.public.devices)
         _ = self.formats
 
@@ -146,13 +150,13 @@ class OneShot(Scheme[OneShotOptions]):
 
     @cached_property
     def formats(self) -> Formats:
-        """The number formats, which everybody can work out."""
+        """The number formats, computed from public facts."""
         wanted = self.options.ring
         ring = RING_OF[self.public.dtype.name] if wanted == AUTO else wanted
         return Formats.choose(RINGS[ring], self.public, multiplied=False)
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Encode the shard's Gram matrix and right-hand side, behind masks; refuse data beyond the agreed bounds."""
+        """Prepare a device that masks its Gram matrix and right-hand side; refuse data above the agreed bounds."""
         check_bounds(self.public, shard)
         ring = self.formats.gram.ring
         share = self.public.samples[index] / sum(self.public.samples)
@@ -164,9 +168,9 @@ class OneShot(Scheme[OneShotOptions]):
 
     @property
     def survives_losses(self) -> int:
-        """All but t, in the first epoch; after that, all: nobody is asked."""
+        """All but t in the first epoch; later all, because the server sends no requests."""
         return self.public.devices - self.threshold.of(self.public.devices)
 
     def leakage(self) -> Leakage:
-        """Two sums."""
+        """Return what each party sees: the server, two sums."""
         return secagg_leakage(self.public, self.threshold, "Gram matrices and right-hand sides")

@@ -1,11 +1,11 @@
-"""Secure aggregation round another scheme: the server is given the sum of all replies, and none of its own.
+"""Secure aggregation as a wrapper of another scheme: the server learns the sum of all replies, and no single reply.
 
-Any scheme whose gradient depends on who replied and on the sum of the replies can stand inside: ``Scheme.reply_sum`` is
-not None. Its replies, numbers rounded to fixed point in Z_2^64 or residues as they are, travel under the masks of
-``schemes.aggregated.server``; what opens is the exact sum. To the inner server it is passed as the reply of the first
-device that is in it, beside zeros from all others.
+The inner scheme can be any whose gradient depends only on the sum of the replies and on which devices replied, so that
+``Scheme.reply_sum`` is not None. Devices send its replies under the masks of ``schemes.aggregated.server``: residues as
+they are, other numbers in fixed point in Z_2^64. The server opens the exact sum. It passes the sum to the inner server
+as the reply of the first device in it, and zeros as the replies of all others.
 
-The inner scheme's own options are those of its own table in the scenario, ``[schemes.INNER]``.
+The options of the inner scheme are in its own table of the scenario, ``[schemes.INNER]``.
 """
 
 import math
@@ -35,11 +35,11 @@ SECAGG_REASON = (
 )
 
 LARGEST = 1e250
-"""Sums up to this and from its inverse on are told apart from overflow and from nothing."""
+"""Largest bound on a sum; a larger one means that training diverged. Its inverse replaces smaller bounds."""
 
 
 def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
-    """Refuse a fleet of one, and a threshold that not all devices together reach or that half of them do."""
+    """Refuse a single device, and a threshold above all devices or of at most half of them."""
     if devices < 2:
         raise ScenarioError(f"scheme = '{scheme}' needs at least 2 devices: with one, the sum is its own reply")
     low = devices // 2 + 1
@@ -51,19 +51,23 @@ def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
 
 
 def secagg_leakage(public: Public, threshold: Threshold, what: str) -> Leakage:
-    """Say who sees what where the server is given sums only."""
+    """Return what each party sees if the server learns sums only."""
     t = threshold.of(public.devices)
     return Leakage(
-        server=f"{what}, summed over all devices that replied ({t} at least), and nothing of a single one; together "
-        f"with devices that collude with it, fewer than {t}, the sum over the others",
-        devices="nothing of each other but what the models tell: sums over all devices, and so the gradients of a "
-        "single device if all others collude",
+        server=f"{what}, summed over all devices that replied (at least {t}), and nothing about a single device; if "
+        f"fewer than {t} devices collude with it, the sum over the others",
+        devices="only what the models reveal: sums over all devices, and so the gradients of one device if all others "
+        "collude",
         eavesdropper="what the server sees, sums over devices, unless the transport is encrypted",
     )
 
 
 class SecAggOptions(SchemeOptions):
-    """The scheme inside, by its name, and how many devices' shares open a sum (two thirds of all unless given)."""
+    """The name of the inner scheme, and how many devices' shares open a sum (by default two thirds of all).
+
+    >>> SecAggOptions(inner="sealed").others
+    ('sealed',)
+    """
 
     inner: str = setting(default="conventional", help="The scheme whose replies are masked and added.")
     threshold: int | None = setting(
@@ -72,20 +76,20 @@ class SecAggOptions(SchemeOptions):
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The scheme inside has options of its own."""
+        """The inner scheme, whose options are also read."""
         return (self.inner,)
 
     def check_fleet(self, devices: int) -> None:
-        """A sum takes two devices; the threshold must be more than half of them."""
+        """Refuse a single device, and a threshold of at most half of the devices."""
         check_threshold("secagg", self.threshold, devices)
 
 
 @final
 class SecAggServer(Server):
-    """Asks for masked replies, opens their sum, and lets the inner server combine it."""
+    """Requests masked replies, opens their sum, and passes it to the inner server."""
 
     def __init__(self, reply_sum: ReplySum, threshold: Threshold, inner: Server, *, averages: bool) -> None:
-        """``averages``: the inner server can do with any replies."""
+        """With ``averages``, any set of replies suffices for the inner server."""
         self._reply_sum = reply_sum
         self._averages = averages
         self._threshold = threshold
@@ -94,7 +98,7 @@ class SecAggServer(Server):
         self._form: FixedPoint | None = None
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Let the inner server say who is asked what, and begin a sum over these; one alone is asked as it is."""
+        """Begin a sum over the requests of the inner server; a single request is sent without masks."""
         question = self._inner.ask(epoch, model)
         requests = question.requests
         if len(requests) < 2:
@@ -116,11 +120,11 @@ class SecAggServer(Server):
         return replace(self._sum.begin(), point=question.point)
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
-        """Go on with the protocol; the third question is the inner one, with its deadline."""
+        """Return the next round; the third has the inner server's requests and deadline."""
         return None if self._sum is None else self._sum.follow_up(replies)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Open the sum, and let the inner server combine it as one device's reply beside zeros."""
+        """Open the sum, and pass it to the inner server as one device's reply, with zeros as the others."""
         if self._sum is None:
             return self._inner.combine(epoch, replies, work)
         opened = self._sum.opened(replies, work)
@@ -132,19 +136,19 @@ class SecAggServer(Server):
         return self._inner.combine(epoch, {first: total, **dict.fromkeys(others, nothing)}, work)
 
     def set_up(self) -> Sequence[Stage]:
-        """Set up as the inner server does."""
+        """Return the stages of the inner server."""
         return self._inner.set_up()
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
-        """Decide as the inner server does."""
+        """Return the stage of the inner server."""
         return self._inner.after_epoch(epoch, reply_seconds, lost)
 
     def receive(self, sender: int, parcel: Message) -> None:
-        """Take in for the inner server."""
+        """Pass an upload to the inner server."""
         self._inner.receive(sender, parcel)
 
     def state(self) -> Message:
-        """Return the inner server's state; sums are begun and ended within an epoch."""
+        """Return the inner server's state; no sum lasts longer than an epoch."""
         return self._inner.state()
 
     def restore(self, state: Message) -> Restored:
@@ -152,12 +156,12 @@ class SecAggServer(Server):
         return self._inner.restore(state)
 
     def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]] | None:
-        """Return what the inner server knows."""
+        """Return the totals of the inner server."""
         return self._inner.totals()
 
 
 def _format(kinds: Sequence[Ring | float], summands: int) -> tuple[Ring, FixedPoint | None]:
-    """Return the ring to add in; where replies are numbers, with steps so fine that their sum is sure to fit."""
+    """Return the ring of the sum, and the finest format whose sums fit it; None if replies are residues."""
     if isinstance(kinds[0], Ring):
         return kinds[0], None
     bound = max(float(kind) for kind in kinds if not isinstance(kind, Ring))
@@ -181,9 +185,9 @@ Each = tuple[int, int, int]
 
 
 def question_costs(active: int, threshold: Threshold, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
-    """Return the costs of the four questions of a sum over the active devices' replies.
+    """Return the costs of the four rounds of a sum over the active devices' replies.
 
-    ``alone`` is what a reply without masks costs each device: the third question costs that and the protocol's share.
+    ``alone`` are the costs of a reply without masks; the third round costs these plus those of the protocol.
     """
     sizes = tuple((name, array.size) for name, array in reply.items())
     wide = any(array.dtype.itemsize > 4 or array.dtype.kind == "f" for array in reply.values())
@@ -202,7 +206,7 @@ def question_costs(active: int, threshold: Threshold, alone: RoundCosts, reply: 
 def _measured(
     devices: int, threshold: Threshold, sizes: tuple[tuple[str, int], ...], wide: bool
 ) -> tuple[tuple[Each, ...], int]:
-    """Let so many devices mask zeros, and count what each question takes, and what opening takes the server."""
+    """Run the protocol on zeros; return the costs of each round, and the server's operations to open the sum."""
     ring = Z_64 if wide else Z_32
     zeros = {name: np.zeros(size, ring.dtype) for name, size in sizes}
     maskers = [Masker(index, threshold) for index in range(devices)]
@@ -227,7 +231,7 @@ def _measured(
 
 @final
 class SecAgg(Scheme[SecAggOptions]):
-    """The inner scheme with every reply under masks that cancel in the sum; it promises what that one promises."""
+    """The inner scheme with every reply under masks that cancel in the sum; it keeps the inner promises."""
 
     name = "secagg"
     options_type = SecAggOptions
@@ -240,7 +244,7 @@ class SecAgg(Scheme[SecAggOptions]):
         return self.wrapped[0]
 
     def check(self) -> None:
-        """Refuse what does not fit the scheme inside."""
+        """Refuse a single device, and what the inner scheme refuses."""
         check_threshold(self.name, None, self.public.devices)
         self.inner.check()
 
@@ -261,7 +265,7 @@ class SecAgg(Scheme[SecAggOptions]):
 
     @property
     def survives_losses(self) -> int:
-        """All but t where the inner scheme can average over who is there, else as many as that one survives."""
+        """All but t if the inner scheme averages over any replies, else at most as many as it survives."""
         spare = self.public.devices - self.threshold.of(self.public.devices)
         return spare if self.inner.averages else min(self.inner.survives_losses, spare)
 
@@ -272,12 +276,12 @@ class SecAgg(Scheme[SecAggOptions]):
 
     @property
     def sharing(self) -> Sharing | None:
-        """As the inner scheme, in four rounds an epoch."""
+        """As the inner scheme, with four rounds per epoch."""
         inner = self.inner.sharing
         return None if inner is None else replace(inner, rounds=self._rounds)
 
     def _rounds(self, active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
-        """Return four rounds, whose sizes grow with the number of active devices; one device alone is asked once."""
+        """Return the costs of four rounds, which grow with the number of active devices; of one if one is active."""
         return (alone,) if active < 2 else question_costs(active, self.threshold, alone, reply)
 
     @property
@@ -287,18 +291,18 @@ class SecAgg(Scheme[SecAggOptions]):
         return self.inner.reply_sum
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device of the inner scheme, behind masks; data beyond the agreed bounds is refused."""
+        """Prepare a device of the inner scheme that masks its replies; refuse data that exceed the agreed bounds."""
         check_bounds(self.public, shard)
         share = self.public.samples[index] / sum(self.public.samples)
         inner, alone = self.inner.device(index, shard), self.inner.sharing is not None
         return MaskedDevice(index, inner, self._reply_sum, share, self.threshold, alone=alone)
 
     def server(self) -> Server:
-        """Prepare the server round that of the inner scheme."""
+        """Prepare a server that wraps that of the inner scheme."""
         return SecAggServer(self._reply_sum, self.threshold, self.inner.server(), averages=self.inner.averages)
 
     def leakage(self) -> Leakage:
-        """Sums only; what devices and eavesdroppers see of parcels is as in the inner scheme."""
+        """Return what each party sees: the server sums only, the others what they see in the inner scheme."""
         found = secagg_leakage(self.public, self.threshold, "replies")
         if self.inner.sharing is None:
             return found

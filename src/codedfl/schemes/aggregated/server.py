@@ -1,18 +1,19 @@
-"""Secure aggregation, the server's side: four questions give the sum of the devices' replies, and nothing of one alone.
+"""Secure aggregation, the server's side: four rounds give the sum of the devices' replies, and no single reply.
 
-The protocol of Bonawitz et al. ("Practical secure aggregation for privacy-preserving machine learning", CCS 2017) for a
-server that keeps to it. With t the threshold, each question goes to those who answered the one before:
+The protocol of Bonawitz et al. ("Practical secure aggregation for privacy-preserving machine learning", CCS 2017) for
+an honest-but-curious server. Each round goes to the devices that replied in the previous one:
 
-1. keys: every device sends two fresh public keys, one for envelopes and one for masks;
-2. shares: it gets all keys, draws a seed for a mask of its own, and sends shares of that seed and of its mask key to
-   every other device, in envelopes that the server passes on and cannot open;
-3. masked replies: it gets its envelopes and the question proper, and sends its reply plus its own mask, plus the masks
-   agreed on with devices of higher numbers, minus those agreed on with devices of lower numbers;
-4. shares again: it is told whose masked replies arrived, and gives its shares of their own masks' seeds, and of the
-   mask keys of all others: never both for one device.
+1. keys: every device sends two new public keys, one for envelopes and one for masks;
+2. shares: it gets all keys, draws the seed of its own mask, and sends shares of that seed and of its mask key to every
+   other device, in encrypted envelopes that the server forwards;
+3. masked replies: it gets its envelopes and the inner request, and sends its reply plus its own mask, plus the pairwise
+   masks with devices of higher numbers, minus the pairwise masks with devices of lower numbers;
+4. opening: it is told whose masked replies arrived. It sends its shares of the seeds of these devices, and of the mask
+   keys of all others, never both for one device.
 
-Any t devices' shares give all that has to be taken away from the sum of the masked replies. A device may vanish after
-any of its answers: if it is before the third, its pairwise masks are made from its key; if after, it is in the sum.
+The shares of any t devices (t is the threshold) give all masks that remain in the sum of the masked replies. A device
+may drop out after any round. Before the third, the server computes its pairwise masks from its key and removes them;
+after the third, its reply is in the sum.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import summed
 
 MASK = "mask"
-"""The purpose that pairs of devices agree on seeds for."""
+"""Purpose of the seeds of pairwise masks, in the key agreement."""
 
 Residues = UInt[np.ndarray, "..."]
 
@@ -39,16 +40,19 @@ Residues = UInt[np.ndarray, "..."]
 @final
 @dataclass(frozen=True)
 class Threshold:
-    """How many devices' shares open a sum: as given, else two thirds of those asked, and always more than half.
+    """How many devices' shares open a sum: by default two thirds of the devices in it, always more than half.
 
-    With more than half, no two groups of devices can be told different things and both answer. Where fewer devices
-    are asked than the given number, all of them are needed.
+    More than half, so that no two disjoint groups can both reach the threshold with different requests. If a sum has
+    fewer devices than ``given``, all of them are needed.
+
+    >>> Threshold().of(25), Threshold(20).of(12)
+    (17, 12)
     """
 
     given: int | None = None
 
     def of(self, asked: int) -> int:
-        """Return t for so many devices."""
+        """Return t for a sum over so many devices."""
         if self.given is not None:
             return min(self.given, asked)
         return max(-(-2 * asked // 3), asked // 2 + 1)
@@ -61,10 +65,10 @@ def number_of(device: int) -> int:
 
 @final
 class MaskedSum:
-    """One sum, from the first question to the result.
+    """One sum, from the first round to the result.
 
-    ``requests`` are the questions proper. Of the masked replies ``awaited`` are waited for until the ``deadline``, and
-    ``needed`` suffice when no more come; t at least. ``proper`` gives their layouts.
+    ``requests`` are those of the inner scheme. The server awaits ``awaited`` masked replies until the ``deadline``;
+    after that, or if devices are lost, ``needed`` suffice. Both are at least t. ``proper`` has the replies' layouts.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class MaskedSum:
         return tuple(sorted(self._masked))
 
     def _expected(self) -> dict[int, Layout] | None:
-        """Return the layout of the replies to the newest question; None if that of the masked ones is not given."""
+        """Return the layout of the current round's replies; None if that of masked replies is not declared."""
         if self._stage == 2:
             return None if self._proper is None else {device: self._proper[device] for device in self._asked}
         others, members = len(self._asked) - 1, len(self._members)
@@ -109,14 +113,14 @@ class MaskedSum:
         return dict.fromkeys(self._asked, (keys, envelopes, {}, shares)[self._stage])
 
     def begin(self) -> Round:
-        """Ask for keys; how many are asked tells the threshold."""
+        """Return the round of keys; its request has the number of devices, which determines the threshold."""
         message = {"asked": np.array(len(self._asked), np.int32)}
         return self._round(dict.fromkeys(self._asked, message))
 
     def follow_up(self, replies: Mapping[int, Message]) -> Round | None:
-        """Return the next round, given the replies to the one before; None when the sum can be opened.
+        """Return the next round, given the replies to the previous one; None if the sum can be opened.
 
-        The third round asks for the replies proper; the last has its survivors' shares.
+        The third round requests masked replies; the last requests shares from the devices that sent them.
         """
         if self._stage == 3:
             return None
@@ -125,9 +129,9 @@ class MaskedSum:
         return self._round((self._pass_keys, self._pass_envelopes, self._ask_shares)[self._stage - 1](replies))
 
     def _round(self, requests: Mapping[int, Message]) -> Round:
-        """Await all replies, but for the third round and, if devices may go, the last.
+        """Return a round that awaits all replies, except the third and, if devices may be lost, the last.
 
-        Any t shares open a sum; where all devices are needed anyway, all are awaited to the end.
+        Any t shares open a sum; if all devices are needed, the last round awaits all of them.
         """
         quorum, least = len(requests), self._needed
         if self._stage == 2:
@@ -146,7 +150,7 @@ class MaskedSum:
         return dict.fromkeys(self._asked, message)
 
     def _pass_envelopes(self, replies: Mapping[int, Message]) -> dict[int, Message]:
-        """Give everyone what was sent to it; a device's envelopes are in the order of all others who sent a key."""
+        """Forward envelopes to their recipients; a sender orders its envelopes as all other devices that sent keys."""
         self._members = self._asked
         known = tuple(self._keys)
         place = {sender: {peer: n for n, peer in enumerate(_without(known, sender))} for sender in self._members}
@@ -168,7 +172,7 @@ class MaskedSum:
         return dict.fromkeys(self._asked, message)
 
     def opened(self, replies: Mapping[int, Message], work: Work) -> dict[str, Residues]:
-        """Add the masked replies up and take all masks away that are left, given t devices' shares."""
+        """Add up the masked replies and remove the remaining masks, given the shares of t devices."""
         helpers = sorted(replies)
         shares = np.stack([replies[device]["shares"] for device in helpers])
         secrets = SecretSharing(self._t).join([number_of(device) for device in helpers], shares)
@@ -185,10 +189,10 @@ class MaskedSum:
         return totals
 
     def _remove_pairs(self, totals: Mapping[str, Residues], dropped: int, secret: bytes, work: Work) -> None:
-        """Take away what survivors added for a device that dropped out; the higher number had taken the mask away."""
+        """Remove a dropped device's pairwise masks; of a pair, the higher number had subtracted the mask."""
         key = AgreementKey(secret)
         if key.public != self._keys[dropped][1].tobytes():
-            raise CipherError(f"The shares of device {dropped} do not give the key that it had sent: a share is wrong.")
+            raise CipherError(f"The shares of device {dropped} do not give the key that it sent: begin the sum again.")
         for device in self.survivors:
             work.add(AGREEMENT_OPERATIONS)
             seed = key.agree(self._keys[device][1].tobytes(), MASK)
@@ -198,7 +202,7 @@ class MaskedSum:
 def add_masks(
     ring: Ring, epoch: int, arrays: Mapping[str, Residues], secret: bytes, work: Work, *, minus: bool
 ) -> None:
-    """Add a secret's masks to arrays in place, or take them away; each array has a mask of its own."""
+    """Add a secret's masks to arrays in place, or subtract them; each array has its own mask."""
     for block, name in enumerate(sorted(arrays)):
         add_mask(ring, secret, Domain(0, epoch, block), arrays[name].reshape(-1), minus=minus)
         work.add(arrays[name].size)

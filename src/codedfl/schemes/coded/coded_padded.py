@@ -1,9 +1,11 @@
 """CodedPaddedFL: padded data shared with alpha - 1 neighbours, and a gradient code over them.
 
 (Schlegel, Kumar, Rosnes, Graell i Amat, "CodedPaddedFL and CodedSecAgg: Straggler mitigation and secure aggregation in
-federated learning", 2023.) Set-up: each device j adds a pad to its Gram matrix and right-hand side once, A_j + R_j; only
-it and the server can compute the pad. It sends the same padded data to the alpha - 1 devices whose windows contain j,
-through the server as published, or over direct links. Device i keeps one matrix, sum_j b_ij (A_j + R_j) over its window
+federated learning", 2023.)
+
+Set-up: each device j adds a pad to its Gram matrix and right-hand side once, A_j + R_j; only it and the server can
+compute the pad. It sends the same padded data to the alpha - 1 devices whose windows contain j, through the server as
+published, or over direct links. Device i keeps one matrix, sum_j b_ij (A_j + R_j) over its window
 (``codedfl.codes.GradientCode``).
 
 Epoch: each device replies theta^T times its matrix. Any N - alpha + 1 replies give theta^T sum_j (A_j + R_j), and the

@@ -1,25 +1,26 @@
 """Coded federated learning with parity data at the server (CFL, CodedFedL).
 
-Every device's data is cut into batches, used in turn. Before the first epoch, device i uploads parity data of every
-batch, X~_i = G_i W_i X_i and Y~_i = G_i W_i Y_i: c rows of random combinations of its points, and the server adds those
-of all devices up (``rows = "summed"``, as published). In an epoch, device i replies with the gradient of l_i of its
-points, if it can by the deadline t*; then the server adds the gradient of the summed parity data,
+Every device divides its data into batches, and each epoch uses the next batch. Before the first epoch, device i uploads
+parity data of every batch, X~_i = G_i W_i X_i and Y~_i = G_i W_i Y_i: c random linear combinations of its data points.
+The server adds up the parity data of all devices (``rows = "summed"``, as published). In an epoch, device i works on
+l_i of its points and replies their gradient. At the deadline t* the server adds the gradient of the parity data:
 
     sum_{i replied} X_l^T (X_l Theta - Y_l) + X~^T (X~ Theta - Y~),   divided by the points of the batch.
 
-Loads l_i and t* come from ``codedfl.network.load_allocation``. A point that is worked on has the weight
-sqrt(1 - P(reply by t*)), any other 1; with G_i of independent normal entries of variance 1/c, E[G^T G] = I, and the
-mean over generators and delays is the gradient of the batch. The generators stay the same for the whole training, so
-that the parity data of a run are off in a way that does not average out over its epochs.
+The loads l_i and t* come from ``codedfl.network.load_allocation``. W_i is diagonal: the weight of a point that the
+device works on is sqrt(1 - P(reply by t*)), that of any other point is 1. The entries of G_i are independent and normal
+with variance 1/c, so E[G^T G] = I, and the expectation over generators and delays is the gradient of the batch. The
+generators are constant during a training, so the error of the parity data does not average out over epochs.
 
-With ``rows = "own"`` (ours) the c rows are shared out: device i makes c_i rows, by the share of its squared weights in
-all of them, with entries of variance 1/c_i, and nothing is added up. The variance of the parity gradient stays the
-same: with B_i = W_i X_i and r_i = W_i (X_i Theta - Y_i) it is (||B||^2 ||r||^2 + ||B^T r||^2) / c for summed rows and
-the sum of (||B_i||^2 ||r_i||^2 + ||B_i^T r_i||^2) / c_i for own ones, whose first terms agree where points are alike.
-Devices compute and send c_i / c of what they would, and the server sees fewer rows of each.
+With ``rows = "own"`` (ours) the c rows are divided among the devices. Device i makes c_i rows with entries of variance
+1/c_i, where c_i / c is its share of all squared weights, and the server stacks them. With B_i = W_i X_i and
+r_i = W_i (X_i Theta - Y_i), the variance of the parity gradient is (||B||^2 ||r||^2 + ||B^T r||^2) / c for summed rows,
+and the sum of (||B_i||^2 ||r_i||^2 + ||B_i^T r_i||^2) / c_i for own rows. The first terms agree if the points of all
+devices have the same distribution. Devices compute and send only c_i / c as much, and the server sees fewer rows of
+each device.
 
-In the first epoch replies are computed beforehand and more of them are in time than the weights foresee. If nobody has
-replied by t*, the first reply is awaited.
+Replies of the first epoch are precomputed, so more of them arrive by t* than the weights assume. If no device has
+replied by t*, the server awaits the first reply.
 
 Sources: Dhakal, Prakash, Yona, Talwar and Himayat, "Coded federated learning", IEEE Globecom Workshops 2019; Prakash,
 Dhakal, Akdeniz, Yona, Talwar, Avestimehr and Himayat, "Coded computing for low-latency federated learning over wireless
@@ -45,9 +46,13 @@ from codedfl.task import Shard
 
 
 class ParityOptions(SchemeOptions):
-    """Batches, parity rows for each point of a batch, and the seed of generators and loads.
+    """Number of batches, parity rows per data point, and the seed of the generator matrices and chosen points.
 
-    The generators decide the result of a run, so a seed makes it repeatable; on real devices it must be theirs alone.
+    The result of a run depends on the generators, so a seed makes it repeatable. On real devices the seed must be known
+    to the devices only.
+
+    >>> ParityOptions(redundancy=0.2).parts
+    5
     """
 
     parts: int = setting(default=5, low=1, help="Batches into which each device cuts its data.")
@@ -68,9 +73,9 @@ class ParityOptions(SchemeOptions):
 @final
 @dataclass(frozen=True)
 class Batch:
-    """What everybody knows of one batch of one device: its rows, how many it works on, and the chance of a reply.
+    """Public facts about one batch of one device: its rows, the load, and the probability of a reply by the deadline.
 
-    It adds to so many rows of the server's parity data, from ``first_row`` on.
+    The device contributes to ``parity_rows`` rows of the server's parity data, from ``first_row`` on.
     """
 
     rows: slice
@@ -86,31 +91,31 @@ class Batch:
 
     @property
     def parity(self) -> slice:
-        """The rows of the server's parity data that the device adds to."""
+        """The rows of the server's parity data that the device contributes to."""
         return slice(self.first_row, self.first_row + self.parity_rows)
 
     @property
     def squares(self) -> tuple[float, float]:
-        """The squared weight of a point that is worked on, and that of any other."""
+        """The squared weight of a point that the device works on, and that of any other point."""
         return max(0.0, 1.0 - self.chance), 1.0
 
     @property
     def weighted(self) -> int:
-        """How many points have a weight above zero."""
+        """Number of points with a positive weight."""
         return self.points if self.squares[0] > 0 else self.points - self.load
 
     @property
     def mass(self) -> float:
-        """The sum of the squared weights: how many points the parity data stand for."""
+        """The sum of the squared weights: how many points the parity data replace."""
         worked, other = self.squares
         return self.load * worked + (self.points - self.load) * other
 
 
 @final
 class Secrets:
-    """What only the device knows of a batch: which points it works on, and its generator matrix, made when asked for.
+    """What only the device knows about a batch: which points it works on, and its generator matrix.
 
-    All of it comes from the seed, the number of the device and that of the batch, so that it can be made again.
+    Seed, device and batch number determine both, so they can be drawn again.
     """
 
     def __init__(self, seed: int, device: int, number: int, batch: Batch) -> None:
@@ -119,14 +124,14 @@ class Secrets:
         worked = self._rng.permutation(batch.points) < batch.load
         self._weights = np.sqrt(np.where(worked, *batch.squares))
         self.worked: Int[np.ndarray, "l"] | slice = batch.rows.start + np.flatnonzero(worked)
-        """The rows of the shard that are worked on."""
+        """The rows of the shard that the device works on."""
         if batch.load == batch.points:
             self.worked = batch.rows  # a slice copies nothing
         self.weighted: Int[np.ndarray, "k"] = batch.rows.start + np.flatnonzero(self._weights > 0)
-        """The rows of the shard that parity data are made of."""
+        """The rows of the shard that enter the parity data."""
 
     def generator(self, dtype: "np.dtype[np.floating]", work: Work) -> Float[np.ndarray, "c k"]:
-        """Return G W: normal numbers of variance 1/c, times the weight of each point; call it once."""
+        """Return G W: normal numbers of variance 1/c times the weights. Call it once: each call draws new numbers."""
         weights = self._weights[self._weights > 0] / np.sqrt(self._batch.parity_rows)
         normal = self._rng.standard_normal((self._batch.parity_rows, len(weights)), dtype=dtype)
         work.add(normal.size)
@@ -135,7 +140,7 @@ class Secrets:
 
 @final
 class ParityDevice(Device):
-    """Keeps its data to itself but for parity data; works on as many points of a batch as it was given."""
+    """Uploads parity data, and works on as many points of each batch as its load says."""
 
     def __init__(
         self, index: int, shard: Shard, batches: Sequence[Batch], seed: int, *, charge_encoding: bool = False
@@ -151,13 +156,13 @@ class ParityDevice(Device):
         return Secrets(self._seed, self._index, number, self._batches[number])
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer X_l^T (X_l Theta - Y_l) for the points of this epoch's batch that it works on."""
+        """Reply X_l^T (X_l Theta - Y_l) for the points of this epoch's batch that it works on."""
         rows = self._worked[(epoch - 1) % len(self._batches)]
         x, y = self._shard.x[rows], self._shard.y[rows]
         return {"gradient": work.product(x.T, work.product(x, request["model"]) - y)}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Return G W X and G W Y of the batch that is asked for."""
+        """Return G W X and G W Y of the batch that the grant names."""
         secrets = self._secrets(int(grant["batch"]))
         x, y = self._shard.x[secrets.weighted], self._shard.y[secrets.weighted]
         encoding = work if self._charge_encoding else Work()
@@ -168,7 +173,7 @@ class ParityDevice(Device):
 
 @final
 class ParityServer(Server):
-    """Adds up parity data, waits until the deadline, and fills in for the rest."""
+    """Adds up parity data, and uses them in place of replies that miss the deadline."""
 
     def __init__(self, public: Public, allocations: Sequence[Allocation], batches: Sequence[Sequence[Batch]]) -> None:
         self._public = public
@@ -182,7 +187,7 @@ class ParityServer(Server):
         """Features and targets of the parity data of each batch."""
 
     def set_up(self) -> Sequence[Stage]:
-        """Let every device upload parity data of every batch in which one of its points has a weight."""
+        """Let every device upload parity data of every batch in which a point has a positive weight."""
         transfers = [
             Transfer(device, SERVER, {"batch": np.array(number, np.int32)})
             for number, each in enumerate(self._batches)
@@ -192,23 +197,23 @@ class ParityServer(Server):
         return [Stage(transfers)]
 
     def receive(self, sender: int, parcel: Message) -> None:
-        """Add to the parity data of a batch."""
+        """Add a device's parity data to those of the batch."""
         number = int(parcel["batch"])
         rows = self._batches[number][sender].parity
         for total, more in zip(self._parity[number], (parcel["features"], parcel["targets"]), strict=True):
             total[rows] += more
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask everyone who has a load and is still there, until the deadline of this batch."""
+        """Request gradients from all devices that have a load and are not lost, with this batch's deadline."""
         self._model = model.astype(self._public.dtype)
         allocation = self._allocations[(epoch - 1) % len(self._allocations)]
         asked = [device for device in np.flatnonzero(allocation.loads).tolist() if device not in self._gone]
         reply = {"gradient": self._public.model_layout}
-        # at least one reply: without any device, nothing would be learned but the parity data
+        # await at least one reply: without any, the model would be fitted to parity data only
         return Round.same(epoch, asked, {"model": self._model}, reply, least=1, deadline=allocation.deadline)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Add the replies and the gradient of the parity data, and divide by the points of the batch."""
+        """Add the replies and the gradient of the parity data, and divide by the size of the batch."""
         number = (epoch - 1) % len(self._allocations)
         features, targets = self._parity[number]
         total = work.product(features.T, work.product(features, self._model) - targets).astype(np.float64)
@@ -217,22 +222,22 @@ class ParityServer(Server):
         return np.asarray(total / sum(batch.points for batch in self._batches[number]))
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> None:
-        """Ask the lost no more; nobody else has their data."""
+        """Remove lost devices from later rounds; no other device has their data."""
         self._gone |= set(lost)
 
     def state(self) -> Message:
-        """Return who is gone; the parity data are uploaded again."""
+        """Return the lost devices; devices upload parity data again."""
         return {"gone": np.array(sorted(self._gone), np.int64)}
 
     def restore(self, state: Message) -> Restored:
-        """Take back who is gone; nothing was sent beside the set-up."""
+        """Restore the lost devices; there are no stages beside the set-up."""
         self._gone = {int(device) for device in state["gone"]}
         return Restored()
 
 
 @final
 class Parity(Scheme[ParityOptions]):
-    """Mini-batches with a deadline; parity data at the server stand for what does not arrive by then."""
+    """Mini-batches with a deadline; parity data at the server replace the replies that miss it."""
 
     name = "parity"
     options_type = ParityOptions
@@ -241,20 +246,20 @@ class Parity(Scheme[ParityOptions]):
     uploads = True
     verdict = "not encrypted"
     verdict_reason = (
-        "Nothing is encrypted: the server reads the gradients of every device, and its parity data tell who is in the "
-        "data of a device."
+        "Nothing is encrypted: the server reads the gradients of every device, and parity data reveal which points are "
+        "in the data of a device."
     )
 
     def check(self) -> None:
-        """Every batch needs two points, one for devices and one for parity data, and the fleet must be known."""
+        """Refuse batches with fewer than two points, one for devices and one for parity data, and unknown delays."""
         fewest = min(sum(batch.points for batch in each) for each in self._cut)
         if fewest < 2:
             raise ScenarioError(
                 f"schemes.parity.parts = {self.options.parts} leaves a batch with {fewest} data points of all devices; "
-                "lower it until every batch has 2"
+                "lower it so that every batch has at least 2"
             )
         if self.public.delays is None:
-            raise ScenarioError("scheme = 'parity' needs a fleet and links whose delays are known; describe them")
+            raise ScenarioError("scheme = 'parity' needs known delays; declare the fleet and its links")
 
     @property
     def _cut(self) -> list[list[Batch]]:
@@ -264,7 +269,7 @@ class Parity(Scheme[ParityOptions]):
 
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:
-        """Deadline, loads and chances of every batch, which everybody can work out; equal batches share theirs."""
+        """Deadline, loads and reply probabilities of every batch, computed from public facts once per batch size."""
         assert self.public.delays is not None  # noqa: S101 - checked before
         matrix = np.empty((self.public.features, self.public.outputs), self.public.dtype)
         bits = message_bits({"matrix": matrix})
@@ -280,18 +285,18 @@ class Parity(Scheme[ParityOptions]):
 
     @cached_property
     def batches(self) -> tuple[tuple[Batch, ...], ...]:
-        """Every batch of every device, with its load."""
+        """Every batch of every device, with its load and parity rows."""
         found = []
         for each, allocation in zip(self._cut, self.allocations, strict=True):
             loads = allocation.loads.tolist(), allocation.chances.tolist()
             loaded = [
                 replace(batch, load=load, chance=chance) for batch, load, chance in zip(each, *loads, strict=True)
             ]
-            found.append(tuple(self._shared_out(loaded)))
+            found.append(tuple(self._with_parity_rows(loaded)))
         return tuple(found)
 
-    def _shared_out(self, each: Sequence[Batch]) -> list[Batch]:
-        """Give every device all parity rows, or rows of its own by its share of the squared weights."""
+    def _with_parity_rows(self, each: Sequence[Batch]) -> list[Batch]:
+        """Assign all parity rows to every device, or divide them by the share of squared weights."""
         rows = self._parity_rows(sum(batch.points for batch in each))
         if self.options.rows == "summed":
             return [replace(batch, parity_rows=rows) for batch in each]
@@ -304,7 +309,7 @@ class Parity(Scheme[ParityOptions]):
         ]
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that has drawn which points it works on."""
+        """Prepare a device, which draws the points that it works on."""
         own, options = [each[index] for each in self.batches], self.options
         return ParityDevice(index, shard, own, options.seed, charge_encoding=options.charge_encoding)
 
@@ -314,15 +319,15 @@ class Parity(Scheme[ParityOptions]):
 
     @property
     def survives_losses(self) -> int:
-        """All but one of those with a load: the run goes on, and only parity data still stand for the lost."""
+        """All but one of the devices with a load; only parity data still represent the lost ones."""
         return min(int(np.count_nonzero(allocation.loads)) for allocation in self.allocations) - 1
 
     def leakage(self) -> Leakage:
-        """Single gradients in clear, and more."""
+        """Return what each party sees: gradients of single devices and their parity data."""
         return Leakage(
-            server="the gradient of some points of every single device in every epoch, in clear; parity data of every "
-            "device, which tell whether a given point is in its data, and its target, where a batch has no more points "
-            "of a device than parity rows and features, and estimate its Gram matrix in any case",
-            devices="nothing of each other but what the models tell: the summed gradients",
+            server="the gradient of some points of every device in every epoch, in clear; parity data of every device, "
+            "which reveal whether a given point is in its data, and its target, if a batch has at most as many points "
+            "of a device as parity rows and features, and which always give an estimate of its Gram matrix",
+            devices="only the summed gradients, which the models reveal",
             eavesdropper="every gradient and all parity data on the links it taps, unless the transport is encrypted",
         )

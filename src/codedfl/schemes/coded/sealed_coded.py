@@ -1,17 +1,17 @@
-"""Sealed and coded: all data summed under seals, cut into K column blocks, coded, and placed on the W fastest devices.
+"""Sealed and coded: the sealed sum of all data in K column blocks, coded, and placed on the W fastest devices.
 
-Set-up, before epoch 1. Every device u seals Gram matrix and right-hand side, A_u + R_u, with a pad that only it and
-the server can make. All that follows handles sealed residues only, so it may go anywhere and be sent again:
+Set-up. Every device u seals its Gram matrix and right-hand side, A_u + R_u, with a pad that only it and the server can
+compute. All later steps use sealed residues only, so any device may receive them, also repeatedly:
 
-1. every device sends piece a of its sealed matrix to device a, which adds up what it gets (a reduce-scatter of one
+1. every device sends piece a of its sealed matrix to device a, which adds up the pieces (a reduce-scatter of one
    triangle: ``codedfl.schemes.coded.placement``);
-2. devices exchange blocks, so that device a has band a of S = sum_u (A_u + R_u) whole;
+2. devices exchange blocks, so that device a has all of band a of S = sum_u (A_u + R_u);
 3. device a sends its rows of coded block w, sum_k g_wk S[:, block k], to worker w, for every worker.
 
-An epoch: each worker replies theta^T times its coded block. Any K replies give theta^T S by the (N, K) MDS code, and
-the server takes theta^T sum R away. It sees sums over all devices only. Up to W - K workers may be lost for good, and
-every other device with them: nothing is awaited from those. A lost worker is replaced: K of the others send their
-coded blocks to a device that is still there, which combines them to its own.
+Epoch. Each worker replies theta^T times its coded block. Any K replies give theta^T S by the (N, K) MDS code, and the
+server subtracts theta^T sum R. It sees sums over all devices only. Up to W - K workers may be lost, and all devices
+that are not workers. A lost worker is replaced: K other workers send their coded blocks to another device, which
+combines them into its own coded block.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,11 @@ from codedfl.task import Shard
 
 
 class SealedCodedOptions(SchemeOptions):
-    """W workers, any K of whose replies finish an epoch; chosen by predicted time where they are not given."""
+    """W workers and the threshold K: any K replies finish an epoch. Both are chosen by predicted time if unset.
+
+    >>> SealedCodedOptions(workers=12, threshold=10).spares
+    1
+    """
 
     workers: int | None = setting(default=None, low=1, help="Number W of workers; chosen by predicted time if unset.")
     threshold: int | None = setting(
@@ -51,7 +55,7 @@ class SealedCodedOptions(SchemeOptions):
     )
 
     def check_fleet(self, devices: int) -> None:
-        """There must be W devices, and K of them."""
+        """Refuse a single device, W above the number of devices, and K above W."""
         if devices < 2:
             raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
         check_at_most(devices, "schemes.sealed-coded.workers", self.workers)
@@ -72,7 +76,7 @@ PIECE, BLOCK, PART, REPAIR = range(4)
 
 @final
 class BlockLayout:
-    """The sizes that everybody knows: bands of rows, K column blocks of equal width (zeros fill the last), the code."""
+    """Public sizes: bands of rows, K column blocks of equal width (the last is padded with zeros), and the code."""
 
     def __init__(self, public: Public, threshold: int) -> None:
         self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
@@ -80,7 +84,7 @@ class BlockLayout:
         self.width = -(-public.features // threshold)
 
     def coded_rows(self, worker: int, rows: UInt32[np.ndarray, "rows d"]) -> UInt32[np.ndarray, "rows width"]:
-        """Return rows of a worker's coded block, from the same rows of the whole matrix."""
+        """Return rows of a worker's coded block, from the same rows of the full matrix."""
         padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
         padded[:, : rows.shape[1]] = rows
         blocks = [padded[:, k * self.width : (k + 1) * self.width] for k in range(self.code.K)]
@@ -89,7 +93,7 @@ class BlockLayout:
 
 @final
 class SealedCodedDevice(Device):
-    """Owner of data, adder of one band, and perhaps a worker."""
+    """Owns a shard, adds up one band, and may be a worker."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, layout: BlockLayout) -> None:
         self._index = index
@@ -104,7 +108,7 @@ class SealedCodedDevice(Device):
         self._coded: UInt32[np.ndarray, "d width"] | None = None
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer the first epoch with the own band of the summed right-hand side, every other with a coded product."""
+        """Reply its band of the summed right-hand side in the first epoch, the coded product in every other."""
         if epoch == 1:
             self._unpack()
             return {} if self._moments is None else {"moments": self._moments}
@@ -115,7 +119,7 @@ class SealedCodedDevice(Device):
         return {"product": FIELD_31.product(model, self._coded)}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Return what the grant asks for: a sealed piece, a block, a part of a coded block, or a whole one."""
+        """Return the parcel of the granted kind: sealed piece, block, part of a coded block, or coded block."""
         kind, target = int(grant["kind"]), int(grant["target"])
         if kind == PIECE:
             if not self._pieces:
@@ -129,7 +133,7 @@ class SealedCodedDevice(Device):
         return {"kind": grant["kind"], "coded": self._scaled(grant["factor"], work)}
 
     def absorb(self, parcel: Message, work: Work) -> None:
-        """Take in one parcel of any kind."""
+        """Receive a parcel of any kind."""
         kind = int(parcel["kind"])
         if kind == PIECE:
             work.add(parcel["piece"].size)
@@ -144,7 +148,7 @@ class SealedCodedDevice(Device):
             self._coded = _added(self._coded, parcel["coded"])
 
     def _seal(self, grant: Message, work: Work) -> None:
-        """Seal everything once; the own piece goes straight into the own sum."""
+        """Seal all pieces once, and add its own piece to its sum."""
         if self._shard is None:
             raise RuntimeError(f"device {self._index} has sealed its data before")
         bands, shard, self._shard = self._layout.bands, self._shard, None
@@ -158,7 +162,7 @@ class SealedCodedDevice(Device):
             self._sum = _added(self._sum, self._pieces.pop(self._index))
 
     def _unpack(self) -> None:
-        """Turn the sum of pieces into blocks; nothing can be added after that."""
+        """Split the sum of pieces into blocks; no piece can be added after that."""
         if self._sum is not None:
             blocks, self._moments = self._layout.bands.unpack(self._index, self._sum)
             self._blocks.update(blocks)
@@ -173,7 +177,7 @@ class SealedCodedDevice(Device):
         bands = self._layout.bands
         if self._coded is None:
             self._coded = np.zeros((bands.rows, self._layout.width), np.uint32)
-            if self._index < bands.bands:  # the own band is not sent
+            if self._index < bands.bands:  # a device does not send its own band to itself
                 self._coded[bands.band(self._index)] = self._part(self._index, work)
         self._coded[bands.band(band)] = part
 
@@ -188,7 +192,7 @@ class SealedCodedDevice(Device):
 
 @final
 class SealedCodedServer(PaddedServer):
-    """Hands out seeds, decodes any K replies, and takes the pads away."""
+    """Grants seeds, decodes any K replies, and subtracts the pads."""
 
     def __init__(self, public: Public, formats: Formats, layout: BlockLayout, workers: Workers) -> None:
         super().__init__(public, formats, workers.chosen)
@@ -197,7 +201,7 @@ class SealedCodedServer(PaddedServer):
         self._replacement: int | None = None
 
     def set_up(self) -> Sequence[Stage]:
-        """Seal and add up; exchange blocks; spread coded blocks. In each, senders take recipients in turn."""
+        """Return three stages: add up sealed pieces, exchange blocks, distribute parts of coded blocks."""
         grants = [fresh_grant(0) for _ in range(self._public.devices)]
         self.add_pads(grants)
         bands = self._layout.bands
@@ -214,7 +218,7 @@ class SealedCodedServer(PaddedServer):
         return [Stage(pieces), Stage(blocks), Stage(parts)]
 
     def add_pads(self, grants: Sequence[Message]) -> None:
-        """Add up all pads, piece by piece, and put the sum together as devices put together the data."""
+        """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
         bands = self._layout.bands
         self._pads = np.zeros((self._public.features,) * 2, np.uint32)
         for number in range(bands.bands):
@@ -227,7 +231,7 @@ class SealedCodedServer(PaddedServer):
                 self._pads[bands.band(other), bands.band(number)] = block.T
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask those who added for the moments, then the workers for products, any K of which suffice."""
+        """Request the bands of the right-hand side first, then products, any K of which suffice."""
         if epoch == 1:
             return self._ask_moments(model)
         workers = sorted(self._workers)
@@ -242,7 +246,7 @@ class SealedCodedServer(PaddedServer):
         return Round(1, {device: {} for device in shapes}, np.zeros_like(model), expected=expected)
 
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "..."]:
-        """Put the bands of the moments together; decode any K products."""
+        """Concatenate the bands of the right-hand side, or decode any K products."""
         if name == "moments":
             return np.concatenate([replies[device]["moments"] for device in sorted(replies)])
         code, d = self._layout.code, self._public.features
@@ -253,7 +257,7 @@ class SealedCodedServer(PaddedServer):
         return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
-        """Replace a lost worker by the fastest device that is still there, as long as K workers are left."""
+        """Replace a lost worker by the fastest remaining device, while at least K workers are left."""
         if self._replacement is not None and not lost:
             self._workers.append(self._replacement)
         elif not lost:
@@ -269,14 +273,14 @@ class SealedCodedServer(PaddedServer):
         return self._rebuild(spare[0], self._workers[: self._layout.code.K])
 
     def _rebuild(self, replacement: int, helpers: Sequence[int]) -> Stage:
-        """Let K workers send their coded blocks, each times the factor that makes the sum the new coded block."""
+        """Let K workers send multiples of their coded blocks, whose sum is the new coded block."""
         code = self._layout.code
         factors = FIELD_31.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
         pairs = zip(helpers, factors, strict=True)
         return Stage([_transfer(each, replacement, REPAIR, {"factor": np.array(factor)}) for each, factor in pairs])
 
     def replacements(self) -> Sequence[Stage]:
-        """Let workers that were none at first get their coded blocks from the first workers."""
+        """Let replacement workers get their coded blocks from K of the first workers."""
         helpers = self._first_workers.chosen[: self._layout.code.K]
         later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
         return [self._rebuild(worker, helpers) for worker in later]
@@ -293,7 +297,7 @@ def _transfer(sender: int, recipient: int, kind: int, more: Message | None = Non
 
 @final
 class SealedCoded(Scheme[SealedCodedOptions]):
-    """All data summed under seals, coded, and placed on the fastest devices; any K replies finish an epoch."""
+    """The sealed sum of all data, coded and placed on the fastest devices; any K replies finish an epoch."""
 
     name = "sealed-coded"
     options_type = SealedCodedOptions
@@ -302,7 +306,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     verdict_reason = SEALED_REASON
 
     def check(self) -> None:
-        """Refuse a fleet of one, a single feature, which cannot be cut up, and data that the field cannot hold."""
+        """Refuse a single device, a single feature, which cannot be divided, and data that the field cannot hold."""
         self.options.check_fleet(self.public.devices)
         if self.public.features < 2:
             raise ScenarioError(
@@ -312,12 +316,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     @cached_property
     def formats(self) -> Formats:
-        """The number formats, which everybody can work out."""
+        """The number formats, computed from public facts."""
         return Formats.choose(FIELD_31, self.public)
 
     @cached_property
     def workers(self) -> Workers:
-        """W and K."""
+        """The workers and the threshold K."""
         given = self.options
         return choose_workers(
             self.public,
@@ -329,11 +333,11 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     @cached_property
     def layout(self) -> BlockLayout:
-        """The sizes that everybody knows."""
+        """The public sizes of bands and blocks."""
         return BlockLayout(self.public, self.workers.threshold)
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device; it seals its data when it is granted a seed."""
+        """Prepare a device; it seals its data when it receives a seed."""
         check_bounds(self.public, shard)
         return SealedCodedDevice(index, shard, self.formats, self.layout)
 
@@ -343,14 +347,14 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     @property
     def survives_losses(self) -> int:
-        """W - K workers, and after the set-up every device that is no worker."""
+        """W - K workers; after the set-up also every device that is not a worker."""
         return self.workers.count - self.workers.threshold
 
     def leakage(self) -> Leakage:
-        """Say who sees what."""
+        """Return what each party sees."""
         return Leakage(
-            server="sums over all devices, of their moments and of their products with the models; nothing of a "
-            "single device",
+            server="sums over all devices: of right-hand sides, and of products of the models with the data; nothing "
+            "about a single device",
             devices=SEALED_DEVICES,
             eavesdropper=SEALED_EAVESDROPPER,
         )

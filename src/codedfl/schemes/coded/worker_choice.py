@@ -89,7 +89,7 @@ def _costs(public: Public, word_bits: int, threshold: int) -> RoundCosts:
 
 
 def _spreading_seconds(public: Public, delays: DelayModel, workers: int, threshold: int) -> float:
-    """Return the approximate time until workers have their coded blocks; the rest of the set-up depends on no choice."""
+    """Return the approximate time until workers have their coded blocks; the rest of the set-up is constant."""
     d = public.features
     width = -(-d // threshold)
     words = max(d * width, workers * width * -(-d // public.devices))
