@@ -1,4 +1,4 @@
-"""Delays of devices and links, and virtual time."""
+"""Costs and random delays of devices and links, and virtual time."""
 
 from codedfl.network.clock import Clock, Draws, Step
 from codedfl.network.costs import RoundCosts, TransferCosts

@@ -1,15 +1,15 @@
-"""Time of rounds and stages: the only implementation, for any number of draws side by side. A run is one draw.
+"""Time of rounds and stages, vectorised over draws: the only implementation of time. A run is one draw.
 
-A round lasts until the replies that the server waits for have arrived and the server has computed. In a stage, a device
-sends one parcel at a time and takes one at a time (it may do both at once). Parcels leave in the order given; each
-begins when its sender and its recipient are both free, and is sent again until it arrives. The server takes any number
-at once; a parcel that it relays goes down when it has come up and the recipient is free. A sender first prepares all
-its parcels; a recipient works through what it received when the last parcel is there.
+A round ends when the awaited replies have arrived and the server has computed. In a stage, a device sends one parcel at
+a time and receives one at a time; it may do both at once. Parcels are sent in the given order. A transmission begins
+when sender and recipient are both free, and is repeated until it succeeds. The server receives any number of parcels at
+once; it relays a parcel when it has fully arrived and the recipient is free. A sender prepares all its parcels before
+it sends the first; a recipient absorbs its parcels when the last has arrived.
 
-On a shared channel, direct parcels of the whole network go one at a time, in the order given: each begins when its
-sender, its recipient and the channel are free. So the channel waits for a sender that still prepares, as a recipient
-does; where all parcels are direct, it never idles after the last sender is prepared, which bounds what another order
-could save. Uploads and relayed parcels do not use it.
+On a shared channel, direct parcels of the whole network go one at a time, in the given order: each begins when its
+sender, its recipient and the channel are free. So the channel waits for a sender that is still preparing, as a
+recipient does. Where all parcels are direct, it is never idle after the last sender is prepared, which bounds what
+another order could save. Uploads and relayed parcels do not use it.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ Kept = TypeVar("Kept")
 
 @dataclass(frozen=True)
 class Step:
-    """One thing a device does: from when to when, in seconds after the stage began."""
+    """One activity of a device, with its begin and end in seconds after the stage began."""
 
     device: int
     activity: str
@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True, eq=False)
 class StageTimes:
-    """A stage in seconds after it began: by device, until when it prepares, takes and works; by parcel, its way."""
+    """Times of a stage, in seconds after it began: by device the ends of its activities, by parcel begin and end."""
 
     granted: Float[np.ndarray, "draws n"]
     prepared: Float[np.ndarray, "draws n"]
@@ -52,7 +52,7 @@ class StageTimes:
     """How long the stage lasts."""
 
     def steps(self, transfers: Sequence[TransferCosts], draw: int = 0) -> list[Step]:
-        """Return who does what when in one draw."""
+        """Return the activities of all devices in one draw."""
         granted, prepared, begin, end, taken, absorbed = (
             each[draw].tolist()
             for each in (self.granted, self.prepared, self.begin, self.end, self.taken, self.absorbed)
@@ -73,7 +73,7 @@ class StageTimes:
 
 @final
 class Draws:
-    """The random delays of the draws ``first``, ``first`` + 1, ... of a seed; those of the newest epoch are kept."""
+    """The random delays of draws ``first``, ``first`` + 1, ... of a seed; those of the last epoch are cached."""
 
     def __init__(self, delays: DelayModel, *, seed: int, first: int = 0, count: int = 1) -> None:
         self.delays = delays
@@ -84,17 +84,17 @@ class Draws:
         self._known: dict[object, object] = {}
 
     def chance(self, epoch: int, question: int) -> Chance:
-        """Return the random part of a question."""
+        """Return the random part of a round."""
         draw = partial(self.delays.chance, self._seed, epoch, self._first, self.count, question)
         return self._kept(epoch, question, draw)
 
     def replies(self, epoch: int, question: int, costs: RoundCosts) -> Float[np.ndarray, "draws asked"]:
-        """Return when each asked device's reply arrives, counted from the question."""
+        """Return when each asked device's reply arrives, in seconds after the request."""
         make = lambda: self.delays.reply_seconds(costs, self.chance(epoch, question))  # noqa: E731
         return self._kept(epoch, (question, costs), make)
 
     def _kept(self, epoch: int, key: object, make: Callable[[], Kept]) -> Kept:
-        """Return what is made for an epoch; courses that meet the same delays share it."""
+        """Return the cached value of an epoch, made on first use; simulations with the same delays share it."""
         if epoch != self._epoch:
             self._epoch, self._known = epoch, {}
         if key not in self._known:
@@ -108,7 +108,7 @@ class Draws:
         parallel: bool,
         rows: Int[np.ndarray, "rows"] | slice = slice(None),
     ) -> StageTimes:
-        """Lay out the hand-overs after an epoch, given those of each draw (in these ``rows``)."""
+        """Return the times of the hand-overs after an epoch, given those of each draw (in these ``rows``)."""
         costs = StageCosts.create(*transfers)
         draw = partial(self.delays.handover_chance, self._seed, epoch, self._first, self.count)
         chance = self._kept(epoch, "hand-overs", draw)
@@ -119,7 +119,7 @@ class Draws:
         return lay_out(self.delays, costs, chance, way, way, rows=rows, parallel=parallel)
 
     def stage(self, stage: int, transfers: Sequence[TransferCosts]) -> StageTimes:
-        """Lay out a stage of the set-up or of repairs."""
+        """Return the times of a stage of the set-up or of repairs."""
         costs = StageCosts.create(transfers)
         (sender,), (recipient,), (relayed,) = costs.sender, costs.recipient, costs.relayed.astype(bool)
         chance = self.delays.stage_chance(
@@ -143,9 +143,9 @@ def lay_out(
     rows: Int[np.ndarray, "rows"] | slice = slice(None),
     parallel: bool = False,
 ) -> StageTimes:
-    """Lay out a stage, given how long each parcel is on its way to its recipient, or up and ``down`` by the server.
+    """Return the times of a stage, given the seconds of each parcel on its ``way`` (if relayed, up and then ``down``).
 
-    ``rows`` of the chance are used. With ``parallel`` reception nobody waits for a recipient that takes other parcels.
+    Only ``rows`` of ``chance`` are used. With ``parallel``, recipients receive several parcels at once.
     """
     n, draws = delays.devices, np.arange(len(way))
     granted = delays.send_seconds(chance.grant_tries[rows] * _sums(costs.sender, costs.grant_bits, n), delays.down_rate)
@@ -181,7 +181,7 @@ def lay_out(
 def _sums(
     party: Int[np.ndarray, "rows m"], amounts: Int[np.ndarray, "rows m"], devices: int
 ) -> Float[np.ndarray, "rows n"]:
-    """Add up amounts by device; those of the server (-1) do not count."""
+    """Add up amounts by device, without those of the server (-1)."""
     total = np.zeros((len(party), devices + 1))
     np.add.at(total, (np.arange(len(party))[:, None], party), amounts)
     return total[:, :devices]
@@ -191,7 +191,7 @@ def _sums(
 class Clock:
     """Virtual time of several draws, in seconds since the run began.
 
-    A reply that nobody waits for any more is dropped with the next question, unless that one is standing.
+    The next round discards replies that were not awaited, unless that round is standing.
     """
 
     def __init__(self, draws: Draws, now: float = 0.0) -> None:
@@ -206,9 +206,9 @@ class Clock:
     def ask(
         self, epoch: int, question: int, costs: RoundCosts, asked: Bool[np.ndarray, "draws asked"] | None = None
     ) -> Float[np.ndarray, "draws asked"]:
-        """Put a question and wait for the replies; return when each arrives, counted from the question.
+        """Start a round and wait for the replies; return when each arrives, in seconds after the request.
 
-        ``asked`` says who of those in ``costs`` is asked in which draw. The server's work is not waited for.
+        ``asked`` says which devices of ``costs`` get a request in which draw. The server's own work is not included.
         """
         if costs.standing:
             self._close()
@@ -226,7 +226,7 @@ class Clock:
         began: Float[np.ndarray, "draws"],
         asked: Bool[np.ndarray, "draws asked"] | None = None,
     ) -> Float[np.ndarray, "draws asked"]:
-        """Note when replies to a question arrive; wait for none."""
+        """Record when the replies of a round arrive, without waiting."""
         seconds, columns = self._draws.replies(epoch, question, costs), costs.asked
         due, turn = began[:, None] + seconds, self._turns + np.arange(len(columns))
         self._turns += len(turn)
@@ -236,48 +236,48 @@ class Clock:
 
     @property
     def idle(self) -> Bool[np.ndarray, "draws n"]:
-        """Which devices have no open question."""
+        """Which devices have no open request."""
         self._close()
         return np.asarray(np.isinf(self._due))
 
     def drop(self, devices: Sequence[int]) -> None:
-        """Forget the open questions of devices."""
+        """Discard the open requests of devices."""
         self._close()
         self._due[:, list(devices)] = np.inf
 
     @property
     def arrived(self) -> list[Int[np.ndarray, "replies"]]:
-        """The devices whose replies the server took in the newest round, in the order of arrival, for each draw.
+        """The devices whose replies the server used in the last round, in the order of arrival, for each draw.
 
-        Of replies that arrive at the same time, the one asked for first comes first.
+        Replies that arrive at the same time are in the order of their requests.
         """
         order = np.lexsort((self._turn, self._due), axis=1)
         return [row[:count] for row, count in zip(order, self._taken, strict=True)]
 
     def _close(self) -> None:
-        """Close the questions whose replies were taken."""
+        """Close the requests whose replies were used."""
         for row, devices in enumerate(self.arrived):
             self._due[row, devices] = np.inf
         self._taken = np.zeros_like(self._taken)
 
     def _wait(self, costs: RoundCosts) -> None:
-        """Wait for the quorum; from the deadline on for the least; in any case for no more than are open."""
+        """Wait for the quorum, after the deadline for ``least`` replies; never for more than are open."""
         ordered, limit = np.sort(self._due, axis=1), self.now[:, None] + costs.deadline
         in_time = np.maximum(np.count_nonzero(ordered <= limit, axis=1), costs.least)
         number = np.minimum(np.count_nonzero(ordered < np.inf, axis=1), costs.quorum)
         self._taken = np.minimum(number, in_time)
         last = np.take_along_axis(ordered, np.maximum(self._taken - 1, 0)[:, None], axis=1)[:, 0]
-        # a reply that arrived while the server was computing is taken when it is done
+        # a reply that arrives while the server computes is used when the server has finished
         self.now = np.where(self._taken > 0, np.maximum(self.now, last), self.now)
         if np.isfinite(costs.deadline):
             self.now = np.where(self._taken < costs.quorum, np.maximum(self.now, limit[:, 0]), self.now)
 
     def charge(self, macs: int, rows: Bool[np.ndarray, "draws"] | bool = True) -> None:
-        """Let the server compute, in all draws or in those ``rows``."""
+        """Advance the time by the server's work, in all draws or in these ``rows``."""
         self.now = np.where(rows, self.now + macs / self._delays.server_mac_rate, self.now)
 
     def stage(self, stage: int, transfers: Sequence[TransferCosts]) -> None:
-        """Let a stage of the set-up or of repairs pass."""
+        """Advance the time by a stage of the set-up or of repairs."""
         self.now = self.now + self._draws.stage(stage, transfers).seconds
 
     def hand_over(
@@ -288,7 +288,7 @@ class Clock:
         parallel: bool,
         rows: Int[np.ndarray, "rows"] | slice = slice(None),
     ) -> None:
-        """Let the hand-overs after an epoch pass, given those of each draw (in these ``rows``)."""
+        """Advance the time by the hand-overs after an epoch, given those of each draw (in these ``rows``)."""
         if any(transfers):
             times = self._draws.handovers(epoch, *transfers, parallel=parallel, rows=rows)
             self.now = self.now.copy()

@@ -1,4 +1,4 @@
-"""What rounds and transfers cost: bits and multiplications, counted on the arrays that are sent and multiplied."""
+"""Costs of rounds and transfers: bits and multiplications, counted on the arrays that are sent and multiplied."""
 
 import math
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from jaxtyping import Int
 
 @dataclass(frozen=True, eq=False)
 class RoundCosts:
-    """What one question costs each asked device.
+    """Costs of one round for each asked device.
 
-    The server goes on with ``quorum`` replies; after the ``deadline`` (in seconds) with ``least``. A question that is
-    ``standing`` leaves earlier ones open.
+    The server awaits ``quorum`` replies, after the ``deadline`` (in seconds) only ``least``. A ``standing`` round
+    leaves earlier requests open.
     """
 
     asked: Int[np.ndarray, "n"]
@@ -36,9 +36,12 @@ class RoundCosts:
 
 @dataclass(frozen=True)
 class TransferCosts:
-    """What one parcel costs: the server's grant, the sender's work, the parcel, the recipient's work.
+    """Costs of one transfer: the server's grant, the sender's work, the parcel, the recipient's work.
 
-    The recipient -1 is the server; a parcel that is ``relayed`` goes up to the server and down to the recipient.
+    Recipient -1 is the server. A ``relayed`` parcel goes up to the server and down to the recipient.
+
+    >>> TransferCosts(0, 1, grant_bits=8, export_macs=0, parcel_bits=100, absorb_macs=0, relayed=True).bits()
+    {'down': 108, 'up': 100, 'd2d': 0}
     """
 
     sender: int
@@ -55,7 +58,7 @@ class TransferCosts:
         return self.recipient < 0
 
     def bits(self) -> dict[str, int]:
-        """Return the bits by kind of link: down (with the grant to the sender), up, device to device."""
+        """Return the bits by kind of link: down (including the grant), up, device to device."""
         relayed = self.parcel_bits if self.relayed else 0
         uploaded = self.parcel_bits if self.uploaded else 0
         direct = self.parcel_bits - relayed - uploaded
@@ -70,7 +73,7 @@ _IDLE = (-1, -1, 0, 0, 0, 0, 0)
 class StageCosts:
     """The transfers of a stage as columns: one row for each draw, or a single row that holds for all draws.
 
-    A row with fewer transfers than others is filled up with idle ones, from the server to itself and without costs.
+    Shorter rows are padded with transfers from the server to itself that cost nothing.
     """
 
     sender: Int[np.ndarray, "rows m"]
@@ -83,7 +86,7 @@ class StageCosts:
 
     @classmethod
     def create(cls, *rows: Sequence[TransferCosts]) -> "StageCosts":
-        """Take the transfers of each row."""
+        """Make the columns from the transfers of each row."""
         m = max(map(len, rows))
         table = [[*map(_FIELDS, row), *[_IDLE] * (m - len(row))] for row in rows]
         return cls(*np.array(table, dtype=np.int64).reshape(len(rows), m, len(_IDLE)).transpose(2, 0, 1))

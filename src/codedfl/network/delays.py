@@ -1,11 +1,11 @@
 """Random delays of devices and links (section III-B of the paper).
 
-Computing rho multiplications on a device of rate tau takes rho/tau plus an exponential setup time; sending b bits
-takes b * (1 + overhead) / rate for each try, and the number of tries is geometric. A message between devices is lost
-with the probability of its sender's device-to-device link.
+Computing rho multiplications on a device of rate tau takes rho/tau plus an exponential setup time. Sending b bits takes
+b * (1 + overhead) / rate per try, and the number of tries is geometric. A message between devices is lost with the
+probability of its sender's device-to-device link.
 
 Every (seed, epoch or stage, draw, device) has its own random numbers, independent of the other draws: draw 7 is the
-same alone as among a thousand, so a run is one draw of its own band and can be resumed at any epoch.
+same alone or among a thousand. So a run is one draw of its own band, and can be resumed at any epoch.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from codedfl.network.costs import RoundCosts
 from codedfl.scenario import Fleet, Links
 
-# Streams of random numbers of an epoch: the first question, hand-overs, further questions. Stages use those of epoch 0.
+# Streams of random numbers of an epoch: the first round, hand-overs, further rounds. Stages use those of epoch 0.
 _HANDOVERS = 3
 _FURTHER = 7
 _STAGES = 16
@@ -25,7 +25,7 @@ _RELAYED = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class Chance:
-    """Random part of one question: tries of each transmission and setup times in units of their mean."""
+    """Random part of one round: tries of each transmission, and setup times in units of their mean."""
 
     down_tries: Float[np.ndarray, "draws n"]
     setup: Float[np.ndarray, "draws n"]
@@ -34,7 +34,7 @@ class Chance:
 
 @dataclass(frozen=True, eq=False)
 class TransferChance:
-    """Random part of a stage: tries of grants and setup times by device, tries by parcel (of hand-overs, by sender)."""
+    """Random part of a stage: tries of grants and setup times by device; tries by parcel (hand-overs: by sender)."""
 
     grant_tries: Float[np.ndarray, "draws n"]
     export_setup: Float[np.ndarray, "draws n"]
@@ -43,7 +43,7 @@ class TransferChance:
     up_tries: Float[np.ndarray, "draws m"]
     """Of the way to the server, for parcels that are uploaded or relayed."""
     relay_tries: Float[np.ndarray, "draws m"]
-    """Of the way down from the server."""
+    """Tries of relayed parcels from the server to the recipient."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class DelayModel:
 
     @classmethod
     def create(cls, fleet: Fleet, links: Links) -> "DelayModel":
-        """Spread the groups of a fleet into vectors; where a group leaves a value open, the links give it.
+        """Expand the groups of a fleet into vectors; a value that a group leaves unset comes from the links.
 
         Where neither gives the loss between devices, it is the loss of the device's other links.
         """
@@ -86,7 +86,7 @@ class DelayModel:
         return len(self.mac_rate)
 
     def chance(self, seed: int, epoch: int, first: int, draws: int, question: int = 0) -> Chance:
-        """Draw the random part of a question of an epoch, for ``draws`` draws from number ``first`` on."""
+        """Draw the random part of a round of an epoch, for ``draws`` draws from number ``first`` on."""
         stream = _FURTHER + 3 * (question - 1) if question else 0
         down, setup, up = (self._uniform(seed, epoch, stream + part, first, draws, self.devices) for part in range(3))
         return Chance(_tries(down, self.loss), _setup(setup), _tries(up, self.loss))
@@ -107,10 +107,10 @@ class DelayModel:
         senders: Int[np.ndarray, "m"],
         relayed_to: Int[np.ndarray, "m"] | None = None,
     ) -> TransferChance:
-        """Draw the random part of a stage of the set-up or of repairs, given who sends each parcel.
+        """Draw the random part of a stage of the set-up or of repairs, given the sender of each parcel.
 
-        Every parcel has its own numbers, independent of the other senders; where the server relays, the way down to the
-        recipients, too. Grants are so short that their expected tries are taken.
+        Every parcel has its own numbers, independent of the other senders; relayed parcels have others for the way down
+        to the recipients. Grants are short, so their number of tries is replaced by its expectation.
         """
         stream, n, m = _STAGES + 3 * stage, self.devices, len(senders)
         export, absorb = (self._uniform(seed, 0, stream + part, first, draws, n) for part in range(2))
@@ -131,7 +131,7 @@ class DelayModel:
         return np.random.Generator(bits).random((draws, columns))
 
     def reply_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws asked"]:
-        """Return when each asked device's reply is at the server, counted from the broadcast."""
+        """Return when each asked device's reply arrives at the server, in seconds after the request."""
         down, work, up = self.reply_parts(costs, chance)
         return np.asarray(down + work + up)
 
@@ -148,7 +148,7 @@ class DelayModel:
     def send_seconds(
         self, bits: Float[np.ndarray, "..."] | Int[np.ndarray, "..."], rate: Float[np.ndarray, "..."]
     ) -> Float[np.ndarray, "..."]:
-        """Return how long bits take on links of these rates."""
+        """Return how long it takes to send bits once over links of these rates."""
         return np.asarray(bits * (1 + self.overhead) / rate)
 
     def work_seconds(
@@ -157,19 +157,19 @@ class DelayModel:
         setup: Float[np.ndarray, "..."],
         devices: slice | Int[np.ndarray, "n"] = slice(None),
     ) -> Float[np.ndarray, "..."]:
-        """Return how long devices compute, given their setup times in units of the mean; no work needs no setup."""
+        """Return how long devices compute, given setup times in units of the mean; without work there is no setup."""
         work = macs / self.mac_rate[devices]
         mean_setup = np.where(macs > 0, self.setup_ratio[devices] * work + self.setup_seconds[devices], 0.0)
         return np.asarray(work + setup * mean_setup)
 
 
 def _setup(uniform: Float[np.ndarray, "draws n"]) -> Float[np.ndarray, "draws n"]:
-    """Turn uniform numbers into setup times in units of their mean."""
+    """Map uniform numbers to exponential setup times of mean 1."""
     return np.asarray(-np.log1p(-uniform))
 
 
 def _tries(uniform: Float[np.ndarray, "draws n"], loss: Float[np.ndarray, "n"]) -> Float[np.ndarray, "draws n"]:
-    """Turn uniform numbers into how often a message is sent until it arrives."""
-    # inversion of P(tries > k) = loss^k; log(0) = -inf rightly gives a single try on a link without loss
+    """Map uniform numbers to the geometric number of tries of a message."""
+    # inversion of P(tries > k) = loss^k; log(0) = -inf gives a single try on a link without loss
     with np.errstate(divide="ignore"):
         return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(loss)))

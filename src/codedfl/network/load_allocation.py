@@ -1,21 +1,22 @@
-"""Load allocation: how many data points each device works on, and until when the server waits.
+"""Load allocation: how many data points each device works on (its load), and how long the server waits.
 
-A device with l points replies after K_d T_d + K_u T_u + l a + Exp(mean mu(l)) seconds: K_d, K_u geometric tries of T_d
-and T_u seconds each, a seconds a point, and setup time of mean mu(l) = ratio * l a + seconds (``DelayModel``). So
+A device with load l replies after K_d T_d + K_u T_u + l a + Exp(mean mu(l)) seconds. K_d and K_u are geometric numbers
+of tries down and up of T_d and T_u seconds each; a is the time per data point; mu(l) = ratio * l a + seconds is the
+mean setup time (``DelayModel``). The probability that the reply arrives by t is therefore
 
     P(t; l) = sum_k (1-p) p^(k-1) Q(t - l a - k T_d),
     Q(x) = sum_{k=1..M} (1-p) p^(k-1) (1 - exp(-(x - k T_u) / mu)),   M = floor(x / T_u),
 
-is the chance that the reply is there by t. Q is summed in closed form (two geometric series). Of the tries down, as
-many are summed as leave out less than 2^-60: P(K_d > k) = p^k.
+with loss probability p. Q is a closed form (two geometric series). The sum over tries down is truncated when the
+remainder P(K_d > k) = p^k is at most 2^-60.
 
-E[R(t; l)] = l P(t; l) points are expected by t. The deadline t* is the least t with
+The expected return by t is E[R(t; l)] = l P(t; l) data points. The deadline t* is the least t with
 
     sum_i max_l E[R_i(t; l)] >= m - c,
 
-m points in all and c rows of parity data that stand for the rest (Prakash et al., "Coded computing for low-latency
-federated learning over wireless edge networks", IEEE JSAC 39, 2021; there with one rate for both ways and no constant
-setup time). Both sides of the search rest on monotony alone: P falls with l and grows with t.
+for m points in total and c rows of parity data, which replace the rest (Prakash et al., "Coded computing for
+low-latency federated learning over wireless edge networks", IEEE JSAC 39, 2021; there with one rate for both directions
+and no constant setup time). The search for l and t* needs only monotonicity: P decreases with l and increases with t.
 """
 
 import math
@@ -28,16 +29,16 @@ from jaxtyping import Float, Int
 
 from codedfl.network.delays import DelayModel
 
-_LEFT_OUT = 60
-"""Tries down are summed until the chance of more is at most 2^-60."""
-_HAIR = 2.0**-30
-"""The deadline is later than the least one by this share, so that rounding of sums of delays decides nothing."""
+_REMAINDER_BITS = 60
+"""The sum over tries down is truncated at a remainder of at most 2^-60."""
+_MARGIN = 2.0**-30
+"""Relative margin of the deadline above the least one, so that rounding of delays does not make a reply late."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class ReplyChances:
-    """When devices reply, in seconds, as vectors with one entry for each device."""
+    """The distribution of reply times: parameters in seconds, as vectors with one entry per device."""
 
     point_seconds: Float[np.ndarray, "n"]
     setup_ratio: Float[np.ndarray, "n"]
@@ -48,7 +49,7 @@ class ReplyChances:
 
     @classmethod
     def create(cls, delays: DelayModel, *, point_macs: int, down_bits: int, up_bits: int) -> "ReplyChances":
-        """Compute how long a data point and the two messages take."""
+        """Compute the times of a data point and of the two messages."""
         each = np.ones(delays.devices, dtype=np.int64)
         return cls(
             point_macs / delays.mac_rate,
@@ -62,7 +63,7 @@ class ReplyChances:
     def by(
         self, t: float, loads: Int[np.ndarray, "m"], devices: Int[np.ndarray, "m"] | None = None
     ) -> Float[np.ndarray, "m"]:
-        """Return the chance that a reply is there by t, for each load and the device that has it (all, in order)."""
+        """Return the probability of a reply by t, for each load and its device (by default all, in order)."""
         which = np.arange(len(self.loss)) if devices is None else devices
         work = loads * self.point_seconds[which]
         mean = np.where(loads > 0, self.setup_ratio[which] * work + self.setup_seconds[which], 0.0)
@@ -73,19 +74,19 @@ class ReplyChances:
         return np.asarray(np.sum((1 - loss)[:, None] * loss[:, None] ** (tries - 1) * arrive, axis=1))
 
     def _tries(self, t: float) -> int:
-        """Return how many tries down are summed."""
+        """Return after how many tries the sum over tries down is truncated."""
         most = 1
         for loss, seconds in set(zip(self.loss.tolist(), self.down_seconds.tolist(), strict=True)):
             if loss > 0 and seconds > 0:
-                enough = math.ceil(_LEFT_OUT * math.log(2) / -math.log(loss))
+                enough = math.ceil(_REMAINDER_BITS * math.log(2) / -math.log(loss))
                 most = max(most, min(enough, math.floor(t / seconds) + 1))
         return most
 
     def best_loads(self, t: float, points: Int[np.ndarray, "n"]) -> tuple[Int[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-        """Return the load of at most so many points whose return by t is largest, and that return, for each device.
+        """Return the load with the largest expected return by t, at most ``points``, and that return, for each device.
 
-        Branch and bound over intervals of loads: no load of lo..hi returns more than hi P(t; lo). An interval is cut
-        in two until its bound is no better than what was found, so the maximum over whole numbers is exact.
+        Branch and bound over intervals of loads: no load in lo..hi has an expected return above hi P(t; lo). An
+        interval is split until its bound is no better than the best return found, so the integer maximum is exact.
         """
         loads, returns = np.zeros(len(points), np.int64), np.zeros(len(points))
         devices = np.flatnonzero(points > 0)
@@ -106,7 +107,7 @@ class ReplyChances:
         return loads, returns
 
     def kinds(self, points: Int[np.ndarray, "n"]) -> tuple["ReplyChances", Int[np.ndarray, "k"], Int[np.ndarray, "n"]]:
-        """Return one device of each kind, its points, and which kind each device is of."""
+        """Return the distinct devices, their points, and which of them each device equals."""
         columns = (*vars(self).values(), points)
         rows, kind = np.unique(np.stack(columns, axis=1).astype(np.float64), axis=0, return_inverse=True)
         return ReplyChances(*rows.T[:-1]), rows[:, -1].astype(np.int64), kind.reshape(-1)
@@ -118,9 +119,9 @@ def _by_up_tries(
     one_try: Float[np.ndarray, "m 1"],
     loss: Float[np.ndarray, "m 1"],
 ) -> Float[np.ndarray, "m tries"]:
-    """Return Q: the chance that setup and all tries up fit into the time that is left.
+    """Return Q: the probability that setup and all tries up fit into the time ``left``.
 
-    The second series has the ratio q = p exp(T_u / mu); it is summed from its larger end, so that nothing overflows.
+    The second series has ratio q = p exp(T_u / mu); it is summed from its largest term, so that nothing overflows.
     """
     loss = np.where(one_try > 0, loss, 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -143,7 +144,7 @@ def _series(log_ratio: Float[np.ndarray, "m 1"], terms: Float[np.ndarray, "m tri
 @final
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """The deadline in seconds after the broadcast, each device's load, and the chance that its reply is in time."""
+    """The deadline in seconds after the request, each device's load, and the probability that it replies by then."""
 
     deadline: float
     loads: Int[np.ndarray, "n"]
@@ -151,9 +152,9 @@ class Allocation:
 
 
 def allocate(chances: ReplyChances, points: Int[np.ndarray, "n"], parity_rows: int) -> Allocation:
-    """Return the least deadline by which all points but ``parity_rows`` are expected, and the loads that do it.
+    """Return the least deadline with an expected return of all points but ``parity_rows``, and the loads.
 
-    Without parity rows everyone works on everything and is awaited: the deadline is infinite.
+    Without parity rows every device works on all its points and the deadline is infinite.
     """
     wanted = int(points.sum()) - parity_rows
     if wanted <= 0:
@@ -164,28 +165,28 @@ def allocate(chances: ReplyChances, points: Int[np.ndarray, "n"], parity_rows: i
     count = np.bincount(kind, minlength=len(most))
 
     def excess(t: float) -> float:
-        # never zero, or the search would end wherever just enough is there, not where it begins to be
+        # never zero: the root finder could stop at any point of a plateau of zeros, not at its beginning
         return float(count @ each.best_loads(t, most)[1]) - wanted or math.ulp(wanted)
 
     sending = each.down_seconds + each.up_seconds
-    first, all_of_it = (
+    first, full_load = (
         float(pick(sending + load * each.point_seconds)) for pick, load in ((np.min, 1), (np.max, most))
     )
-    deadline = _least(excess, first, all_of_it) * (1 + _HAIR)
+    deadline = _least(excess, first, full_load) * (1 + _MARGIN)
     loads, returns = each.best_loads(deadline, most)
     reached = returns / np.maximum(loads, 1)
     return Allocation(deadline, loads[kind], reached[kind])
 
 
 def _least(excess: Callable[[float], float], first: float, high: float) -> float:
-    """Return the least time without a shortage, or a tenth of a hair later; a later time has no less.
+    """Return the least time at which ``excess`` is positive, at most a tenth of the margin later.
 
-    Nothing is there before ``first``; the search begins below ``high``.
+    ``excess`` does not decrease. No reply arrives before ``first``; ``high`` is the first guess of an upper bound.
     """
     from scipy.optimize import brentq
 
     while excess(high) < 0:
         high *= 2
-    tolerance = _HAIR / 20
+    tolerance = _MARGIN / 20
     found = brentq(excess, 0.0, high, xtol=tolerance * first, rtol=tolerance)
     return float(found + tolerance * (found + first))

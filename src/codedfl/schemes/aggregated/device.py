@@ -168,8 +168,8 @@ class _Sum:
     def _check_enough(self, count: int, what: str) -> None:
         if count < self._t:
             raise CipherError(
-                f"Device {self._index} was sent {count} {what}, fewer than the threshold of {self._t}: begin the sum "
-                "again with more devices."
+                f"Device {self._index} was told of {count} {what}, fewer than the threshold of {self._t}: begin the "
+                "sum again with more devices."
             )
 
     def _address(self, sender: int, recipient: int) -> bytes:

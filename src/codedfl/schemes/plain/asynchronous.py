@@ -1,11 +1,11 @@
-"""Asynchronous federated learning: the server updates the model whenever a few replies are there, old or new.
+"""Asynchronous federated learning: the server updates the model as soon as a few replies have arrived.
 
-A device that has replied is asked again at once, with the newest model; the others go on with the model they have. An
-update takes the mean of the gradients in the buffer, each weighted by (1 + staleness)^-power. The buffer is that of
+A device that has replied gets the newest model at once; the others continue with the model they have. An update is the
+mean of the gradients in the buffer, each weighted by (1 + staleness)^-power. The buffer is that of
 FedBuff (Nguyen, Malik, Zhan, Yousefpour, Rabbat, Malek, Huba, "Federated Learning with Buffered Asynchronous
 Aggregation", AISTATS 2022), the weights are the polynomial ones of FedAsync (Xie, Koyejo, Gupta, "Asynchronous
-Federated Optimization", 2019). Both let devices take several steps of their own; here a device replies with the
-gradient of all its data, so that one loop serves all schemes.
+Federated Optimization", 2019). In both, devices take several local steps; here a device replies the gradient of all its
+data, so that one training loop serves all schemes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,11 @@ _BUFFER = 10
 
 
 class AsynchronousOptions(SchemeOptions):
-    """How many replies make an update (K), and how they are weighted."""
+    """How many replies make an update (K), and their weights.
+
+    >>> AsynchronousOptions(buffer=5).power
+    0.5
+    """
 
     buffer: int | None = setting(
         default=None,
@@ -36,13 +40,13 @@ class AsynchronousOptions(SchemeOptions):
     step: float = setting(default=1.0, above=0, help="Factor on every update.")
 
     def check_fleet(self, devices: int) -> None:
-        """No more replies can be awaited than there are devices."""
+        """Refuse a buffer above the number of devices."""
         check_at_most(devices, "schemes.asynchronous.buffer", self.buffer)
 
 
 @final
 class AsynchronousServer(Server):
-    """Keeps one question open at every device, and knows in which epoch it was asked."""
+    """Keeps one request open at every device, and knows the epoch of each."""
 
     def __init__(self, public: Public, *, buffer: int, power: float, step: float) -> None:
         self._public = public
@@ -51,14 +55,14 @@ class AsynchronousServer(Server):
         self._models: dict[int, Float[np.ndarray, "d c"]] = {}
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask everyone who has no open question for the gradient at the newest model."""
+        """Request the gradient at the newest model from every device without an open request."""
         self._models[epoch] = model.astype(self._public.dtype)
         idle = [device for device in range(self._public.devices) if device not in self._asked]
         self._asked |= dict.fromkeys(idle, epoch)
-        return self._question(epoch, idle)
+        return self._round(epoch, idle)
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Return the weighted mean of the buffer; every reply counts by the mean over its device's data points."""
+        """Return the weighted mean of the replies, each divided by its device's number of data points."""
         total = np.zeros((self._public.features, self._public.outputs))
         for device in sorted(replies):
             weight = (1.0 + epoch - self._asked.pop(device)) ** -self._power
@@ -68,7 +72,7 @@ class AsynchronousServer(Server):
         return np.asarray(total * (self._step / len(replies)))
 
     def state(self) -> Message:
-        """Return which device was asked in which epoch, and the models of those epochs, each once."""
+        """Return the epoch of every open request, and the models of these epochs."""
         models = [self._models[epoch] for epoch in sorted(self._models)]
         shape = (len(models), self._public.features, self._public.outputs)
         return {
@@ -78,14 +82,14 @@ class AsynchronousServer(Server):
         }
 
     def restore(self, state: Message) -> Restored:
-        """Take back who is out with which model; return one round for each epoch, the earliest first."""
+        """Restore the open requests; return one round for each epoch, the earliest first."""
         self._asked = dict(zip(state["devices"].tolist(), state["asked"].tolist(), strict=True))
         epochs = sorted(set(self._asked.values()))
         self._models = dict(zip(epochs, state["models"], strict=True))
-        out = {epoch: [device for device, asked in self._asked.items() if asked == epoch] for epoch in epochs}
-        return Restored(rounds=[self._question(epoch, devices) for epoch, devices in out.items()])
+        pending = {epoch: [device for device, asked in self._asked.items() if asked == epoch] for epoch in epochs}
+        return Restored(rounds=[self._round(epoch, devices) for epoch, devices in pending.items()])
 
-    def _question(self, epoch: int, devices: Sequence[int]) -> Round:
+    def _round(self, epoch: int, devices: Sequence[int]) -> Round:
         quorum = self._buffer if epoch > 1 else self._public.devices
         reply = {"gradient": self._public.model_layout}
         return Round.same(epoch, devices, {"model": self._models[epoch]}, reply, quorum=quorum, standing=epoch > 1)
@@ -93,13 +97,13 @@ class AsynchronousServer(Server):
 
 @final
 class Asynchronous(PlainScheme[AsynchronousOptions]):
-    """Nobody is waited for: quick updates, in which fast devices count most and slow ones are late."""
+    """Updates without waiting for all devices: fast devices reply more often, slow devices reply to old models."""
 
     name = "asynchronous"
     options_type = AsynchronousOptions
     exact = False
     follows_timing = True
-    averages = False  # replies to models of different age count differently
+    averages = False  # the weight of a reply depends on the age of its model
 
     @property
     def _buffer(self) -> int:
@@ -107,11 +111,11 @@ class Asynchronous(PlainScheme[AsynchronousOptions]):
         return max(1, min(_BUFFER, self.public.devices * 2 // 5)) if given is None else given
 
     def server(self) -> Server:
-        """Prepare a server that never waits for everyone but in the first epoch."""
+        """Prepare a server that awaits all devices in the first epoch only."""
         options = self.options
         return AsynchronousServer(self.public, buffer=self._buffer, power=options.power, step=options.step)
 
     @property
     def survives_losses(self) -> int:
-        """All but K: the run goes on, without the data of the lost."""
+        """All but K; the run continues without the data of lost devices."""
         return self.public.devices - self._buffer

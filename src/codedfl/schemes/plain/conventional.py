@@ -1,4 +1,4 @@
-"""Conventional federated learning: full batch, everyone is awaited."""
+"""Conventional federated learning: full batch, the server awaits all devices."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import final
@@ -16,15 +16,15 @@ Read = Callable[[Message], Float[np.ndarray, "d c"]]
 
 @final
 class GradientDevice(Device):
-    """Replies A_i Theta - B_i, through the Gram matrix where that takes fewer multiplications."""
+    """Replies A_i Theta - B_i, computed from the Gram matrix if that takes fewer multiplications."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
         if shard.compact:
-            _ = shard.gram, shard.moments  # known from here on, so that no first question waits for them
+            _ = shard.gram, shard.moments  # computed now, so that the first request does not wait for them
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer with the sum of the gradients of all own data points."""
+        """Reply the sum of the gradients of all data points of the device."""
         shard, model = self._shard, request["model"]
         if shard.compact:
             return {"gradient": work.product(shard.gram, model) - shard.moments}
@@ -38,11 +38,22 @@ def _clear(reply: Message) -> Float[np.ndarray, "d c"]:
 
 @final
 class AveragingServer(Server):
-    """Asks everyone, awaits the fastest ``quorum`` (all unless given), and averages over the data points of those.
+    """Sends requests to all devices, awaits the fastest ``quorum``, and averages over their data points.
 
-    ``counts(epoch)`` tells how many data points each device's reply stands for (all of its own unless given), and
-    ``read`` makes a gradient of a reply, whose layout ``reply`` may give where that is not its only array.
-    With a ``deadline``, in seconds after the request, it goes on then, as soon as there is a reply.
+    Parameters
+    ----------
+    public : Public
+        What every party knows.
+    quorum : int, optional
+        How many replies to await; by default all.
+    counts : callable, optional
+        Maps an epoch to the number of data points behind each device's reply; by default all of the device.
+    read : callable, optional
+        Maps a reply to its gradient; by default its only array.
+    reply : Layout, optional
+        Layout of a reply, if ``read`` is given.
+    deadline : float, optional
+        Seconds after the request; from then on one reply suffices.
     """
 
     def __init__(
@@ -63,7 +74,7 @@ class AveragingServer(Server):
         self._deadline = deadline
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Ask every device for its gradient."""
+        """Request every device's gradient."""
         return Round.same(
             epoch,
             range(self._public.devices),
@@ -82,10 +93,10 @@ class AveragingServer(Server):
 
 
 def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
-    """Return what no entry of the sum of all gradients exceeds: m F (F ||theta_k||_1 + T), and their rounding.
+    """Return a bound on the entries of the sum of all gradients: m F (F ||theta_k||_1 + T), plus rounding.
 
-    F and T bound the features and targets. With n points and d features a device makes at most n + d + 1 roundings on
-    the way to an entry, each relative to the same expression in absolute values, and so are the few of this bound.
+    F and T bound the features and targets. With n points and d features, at most n + d + 1 roundings enter an entry,
+    each relative to the same expression in absolute values. So are the few roundings of this bound itself.
     """
     largest, target = public.largest_feature, public.largest_target
     norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
@@ -94,38 +105,38 @@ def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
 
 
 class PlainScheme(Scheme[Options]):
-    """Abstract: devices reply with gradients in clear, and the server averages over those who replied."""
+    """Abstract: devices reply gradients in clear, and the server averages over the devices that replied."""
 
-    averages = True  # a scheme that does otherwise says so
+    averages = True  # subclasses may override it
     verdict = "not encrypted"
     verdict_reason = "Nothing is encrypted: the server reads every gradient of every device."
 
     def leakage(self) -> Leakage:
-        """Single gradients in clear."""
+        """Return what each party sees: gradients of single devices in clear."""
         return Leakage(
-            server="the gradient of every single device in every epoch, in clear",
-            devices="nothing of each other but what the models tell: the summed gradients",
+            server="the gradient of every device in every epoch, in clear",
+            devices="only the summed gradients, which the models reveal",
             eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
         )
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that replies with the gradient of all its data, unless the scheme says otherwise."""
+        """Prepare a device; by default it replies the gradient of all its data."""
         return GradientDevice(shard)
 
     @property
     def reply_sum(self) -> ReplySum | None:
-        """Gradients are as large as the bounds on the data and the model allow."""
+        """A bound on the sum of gradients, from the bounds on the data and the model."""
         return (lambda epoch, request: gradient_bound(self.public, request["model"])) if self.averages else None
 
 
 @final
 class Conventional(PlainScheme[SchemeOptions]):
-    """Full batch, everyone is awaited: as slow as the slowest device."""
+    """Full batch, the server awaits all devices: as slow as the slowest device."""
 
     name = "conventional"
     options_type = SchemeOptions
     exact = True
 
     def server(self) -> Server:
-        """Prepare a server that awaits everyone."""
+        """Prepare a server that awaits all devices."""
         return AveragingServer(self.public)

@@ -1,4 +1,4 @@
-"""Ignore stragglers: the server goes on as soon as the fastest F devices have replied."""
+"""Federated learning that ignores stragglers: the server continues after the fastest F replies."""
 
 from typing import final
 
@@ -9,20 +9,24 @@ from codedfl.settings import setting
 
 
 class DropSlowestOptions(SchemeOptions):
-    """How many replies are awaited (F): four fifths of the devices unless given."""
+    """How many replies the server awaits (F): by default four fifths of the devices.
+
+    >>> DropSlowestOptions(wait_for=20).wait_for
+    20
+    """
 
     wait_for: int | None = setting(
         default=None, low=1, help="Number F of replies that finish an epoch; four fifths of the devices if unset."
     )
 
     def check_fleet(self, devices: int) -> None:
-        """No more replies can be awaited than there are devices."""
+        """Refuse an F above the number of devices."""
         check_at_most(devices, "schemes.drop-slowest.wait_for", self.wait_for)
 
 
 @final
 class DropSlowest(PlainScheme[DropSlowestOptions]):
-    """The fastest F devices only: quick, but the data of slow devices hardly counts."""
+    """Only the fastest F devices count: epochs are short, but slow devices rarely contribute."""
 
     name = "drop-slowest"
     options_type = DropSlowestOptions
@@ -35,10 +39,10 @@ class DropSlowest(PlainScheme[DropSlowestOptions]):
         return max(1, self.public.devices * 4 // 5) if given is None else given
 
     def server(self) -> Server:
-        """Prepare a server that awaits the fastest."""
+        """Prepare a server that awaits the fastest F devices."""
         return AveragingServer(self.public, quorum=self._wait_for)
 
     @property
     def survives_losses(self) -> int:
-        """All but F: the run goes on, without the data of the lost."""
+        """All but F; the run continues without the data of lost devices."""
         return self.public.devices - self._wait_for

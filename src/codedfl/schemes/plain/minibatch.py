@@ -1,4 +1,4 @@
-"""Conventional mini-batch federated learning, the paper's benchmark: cyclic parts of every device's data."""
+"""Mini-batch federated learning, the paper's benchmark: every epoch uses the next batch of each device's data."""
 
 from typing import final
 
@@ -12,27 +12,31 @@ from codedfl.task import Shard
 
 
 def batch_rows(samples: int, parts: int, epoch: int) -> slice:
-    """Return the rows of a device's data that are used in an epoch: part (epoch - 1) mod parts, nearly equal sizes."""
+    """Return the rows of an epoch's batch: part (epoch - 1) mod parts, where parts have nearly equal sizes."""
     part = (epoch - 1) % parts
     return slice(part * samples // parts, (part + 1) * samples // parts)
 
 
 class MinibatchOptions(SchemeOptions):
-    """Into how many parts each device's data is cut."""
+    """The number of batches of each device.
+
+    >>> MinibatchOptions(parts=4).parts
+    4
+    """
 
     parts: int = setting(default=5, low=1, help="Batches into which each device cuts its data; an epoch uses one.")
 
 
 @final
 class BatchDevice(Device):
-    """Replies with the gradient of one part of its data."""
+    """Replies the gradient of one batch of its data."""
 
     def __init__(self, shard: Shard, parts: int) -> None:
         self._shard = shard
         self._parts = parts
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Answer X_b^T (X_b Theta - Y_b) for the part b of this epoch."""
+        """Reply X_b^T (X_b Theta - Y_b) for this epoch's batch b."""
         rows = batch_rows(self._shard.samples, self._parts, epoch)
         x, y = self._shard.x[rows], self._shard.y[rows]
         return {"gradient": work.product(x.T, work.product(x, request["model"]) - y)}
@@ -40,14 +44,14 @@ class BatchDevice(Device):
 
 @final
 class Minibatch(PlainScheme[MinibatchOptions]):
-    """A part of everyone's data in turn, everyone is awaited."""
+    """Batches of every device's data in turn; the server awaits all devices."""
 
     name = "minibatch"
     options_type = MinibatchOptions
     exact = False
 
     def check(self) -> None:
-        """Every device must have a data point for every part."""
+        """Refuse more batches than the smallest shard has data points."""
         fewest = min(self.public.samples)
         if self.options.parts > fewest:
             raise ScenarioError(
@@ -56,11 +60,11 @@ class Minibatch(PlainScheme[MinibatchOptions]):
             )
 
     def device(self, index: int, shard: Shard) -> Device:
-        """Prepare a device that replies with the gradient of a part."""
+        """Prepare a device that replies the gradient of a batch."""
         return BatchDevice(shard, self.options.parts)
 
     def server(self) -> Server:
-        """Prepare a server that awaits everyone."""
+        """Prepare a server that awaits all devices."""
         return AveragingServer(self.public, counts=self._batch_sizes)
 
     def _batch_sizes(self, epoch: int) -> list[int]:
