@@ -151,7 +151,7 @@ def test_no_row_and_no_secret_reaches_the_server(name: str, tmp_path: Path, know
     received = [payload for _, payload in sites.recording.received]
     told = {"moments as <f8"} if scheme in MOMENTS_IN_CLEAR else set()
     if told:
-        assert "gradient of every single device in clear" in schemes.create(scenario, data).leakage().server
+        assert "gradient of every device in clear" in schemes.create(scenario, data).leakage().server
     assert looked_for.found_in(received) == told
     seeds = Needles()
     for text in known.granted:

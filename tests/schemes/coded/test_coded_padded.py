@@ -229,9 +229,9 @@ def test_what_the_server_is_said_to_see() -> None:
         key: schemes.create(padded(alpha, sharing=sharing), shared()).leakage()
         for key, alpha, sharing in (("relay", 3, "relay"), ("direct", 3, "direct"), ("alone", 1, "relay"))
     }
-    assert "must be encrypted end to end" in words["relay"].server
+    assert "unless the parcels that it relays are encrypted end to end" in words["relay"].server
     assert "relays" not in words["direct"].server
-    assert "every single device" in words["alone"].server
+    assert "of every device" in words["alone"].server
 
 
 def test_data_that_the_server_cannot_tell_apart() -> None:

@@ -168,7 +168,7 @@ def test_modelled_costs_protect_nothing_and_say_so() -> None:
 def test_encryption_says_what_it_hides() -> None:
     words = schemes.create(chosen("ckks"), problem([6] * 6)).leakage()
     assert "NOTHING" not in "".join(words.to_table().values())
-    assert words.devices.startswith("parcels: nothing, they are encrypted")
+    assert words.devices.startswith("nothing from parcels, which are encrypted")
 
 
 @pytest.mark.parametrize(("features", "encrypts"), [(ENCRYPTED_FEATURES, True), (ENCRYPTED_FEATURES + 1, False)])
@@ -195,7 +195,7 @@ def test_without_the_extra_nobody_is_led_to_believe_in_encryption() -> None:
 @pytest.mark.parametrize(
     ("samples", "features", "said"),
     [
-        ((6,), 4, "needs two or more"),
+        ((6,), 4, "needs at least 2 devices"),
         ((6, 6), 16385, "does not fit 16385 features"),
         ((6,) * 30, 16384, "too much noise for 16384 features on 30 devices"),
     ],

@@ -66,7 +66,7 @@ def test_the_server_of_sealed_sharing_learns_a_device_that_replies_alone() -> No
     (outcome,) = (entry for entry in attacked("sealed") if entry.attack == "server-replies" and not entry.assumption)
     assert outcome.holder == "the server"
     assert outcome.score.verdict == "falls"
-    assert "its own alone until it receives" in schemes.create(wanted("sealed"), problem([5] * 6)).leakage().server
+    assert "its own data until it receives" in schemes.create(wanted("sealed"), problem([5] * 6)).leakage().server
 
 
 @pytest.mark.parametrize("name", SEALED)
