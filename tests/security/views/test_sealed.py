@@ -83,7 +83,7 @@ def test_a_server_that_reads_what_it_relays_has_the_data() -> None:
     assert found[""].score.verdict == "holds"
     assert found["a server that reads the parcel it relays, and knows its pad"].score.verdict == "falls"
     words = schemes.create(wanted("coded-padded"), problem([5] * 6)).leakage().server
-    assert "must be encrypted end to end" in words
+    assert "unless the parcels that it relays are encrypted end to end" in words
 
 
 def test_the_server_of_sealed_coded_learns_the_sum_and_no_more() -> None:
