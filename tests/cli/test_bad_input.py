@@ -482,7 +482,7 @@ from codedfl.schemes.plain.conventional import Conventional
 schemes.register(type("Mine", (Conventional,), {"name": "minibatch"}))
 """
 PLUGINS = {
-    f"{name} for {words[0]}": Wrong((*words, "--plugin", "mine.py"), 2, ("mine.py",), files)
+    f"{name} for {' '.join(words[:2])}": Wrong((*words, "--plugin", "mine.py"), 2, ("mine.py",), files)
     for words in (
         ("run", "small.toml"),
         ("compare", "small.toml"),
@@ -490,14 +490,25 @@ PLUGINS = {
         ("sweep", "small.toml", "--over", "links.loss=0"),
         ("security", "paper-92"),
         ("settings",),
+        ("attack", "small.toml"),
+        LOCAL,
+        KIT,
+        ("deploy", "start", "kits"),
+        ("deploy", "train", "kits"),
     )
     for name, files in {
         "no plug-in": {},
         "a plug-in that is no Python": {"mine.py": "no Python"},
         "a plug-in that does not import": {"mine.py": "import nosuchmodule"},
+        "a plug-in that exits": {"mine.py": "raise SystemExit"},
         "a plug-in without schemes": {"mine.py": "x = 1"},
     }.items()
-} | {"a name that is taken": Wrong(("settings", "--plugin", "mine.py"), 2, ("'minibatch'",), {"mine.py": TAKEN})}
+} | {
+    f"a name that is taken for {' '.join(words)}": Wrong(
+        (*words, "--plugin", "mine.py"), 2, ("'minibatch'",), {"mine.py": TAKEN}
+    )
+    for words in (("settings",), LOCAL)
+}
 TABLE = [
     pytest.param(wrong, id=f"{group}: {name}")
     for group, rows in (

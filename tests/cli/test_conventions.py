@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -238,22 +237,3 @@ class TestSettings:
         page = (DOCS / "settings.md").read_text(encoding="utf-8")
         assert settings_page(every_setting()) == page, "run `make docs`"
         assert codedfl("settings", "--markdown").out == page
-
-
-@pytest.mark.parametrize(
-    "words", [("run", "--set", "scheme=mine"), ("sweep", "--over", "scheme=mine", "--workers", "1")]
-)
-def test_a_scheme_from_a_file(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """In a process of its own, and in those that a sweep starts."""
-    (tmp_path / "mine.py").write_text(
-        "from codedfl import schemes\n"
-        "from codedfl.schemes.plain.conventional import Conventional\n"
-        "schemes.register(type('Mine', (Conventional,), {'name': 'mine'}))\n"
-    )
-    command = [sys.executable, "-m", "codedfl.cli", *words, "--scenario", "paper-quick", "--plugin", "mine.py"]
-    done = subprocess.run(
-        [*command, *FEW, "--json"], cwd=tmp_path, env={**os.environ, **environment()}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    found = strict_json(done.stdout)
-    assert [row["scheme"] for row in (found if words[0] == "sweep" else [found])] == ["mine"]

@@ -474,6 +474,14 @@ def test_a_damaged_scenario_is_refused(copy: Path, text: str) -> None:
     assert tree(copy) == before
 
 
+def test_a_run_of_an_unknown_scheme_asks_for_its_plugin(copy: Path) -> None:
+    text = (copy / "scenario.toml").read_text()
+    (copy / "scenario.toml").write_text(text.replace('scheme = "minibatch"', 'scheme = "mine"'))
+    with pytest.raises(RunDirectoryError, match=r"scheme = 'mine' must be one of .* load the plug-in") as caught:
+        runs.load(copy)
+    assert is_one_sentence(str(caught.value))
+
+
 def test_load_refuses_what_is_not_finished(stopped: Path, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"summary\.json is missing"):
         runs.load(stopped)

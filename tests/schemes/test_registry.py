@@ -11,7 +11,7 @@ import pytest
 
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes import SCHEMES, Scheme, create, load_plugin, register, registry
+from codedfl.schemes import SCHEMES, Scheme, create, load_plugin, load_plugins, plugin_files, register, registry
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice
 from codedfl.schemes.registry import OPTIONS
 from codedfl.settings import setting
@@ -106,7 +106,8 @@ def _clean() -> Iterator[None]:
     yield
     for name in set(SCHEMES) - set(before):
         SCHEMES.remove(name)
-    sys.modules.pop("codedfl_plugin_quick", None)
+    for module in ("quick", "also"):
+        sys.modules.pop(f"codedfl_plugin_{module}", None)
 
 
 @pytest.mark.usefixtures("_clean")
@@ -131,6 +132,8 @@ def test_a_plugin_registers_its_schemes(kind: Callable[[Path], str | Path], tmp_
         ("x = 1", "registers no scheme"),
         (PLUGIN.format(name="minibatch"), "a scheme called 'minibatch' is registered already"),
         (PLUGIN.format(name="quick") + "1 / 0", "cannot be run .ZeroDivisionError"),
+        (PLUGIN.format(name="quick") + "raise SystemExit(0)", "cannot be run .SystemExit: 0"),
+        ("raise ValueError('two\\nlines')", "cannot be run .ValueError: two lines"),
     ],
 )
 def test_a_wrong_plugin_is_refused_and_leaves_nothing(text: str | None, said: str, tmp_path: Path) -> None:
@@ -141,7 +144,27 @@ def test_a_wrong_plugin_is_refused_and_leaves_nothing(text: str | None, said: st
         load_plugin(tmp_path / "quick.py")
     assert is_one_sentence(str(error.value))
     assert list(SCHEMES) == before
+    assert plugin_files() == []
     assert "codedfl_plugin_quick" not in sys.modules
+
+
+@pytest.mark.usefixtures("_clean")
+def test_plugins_are_known_by_absolute_paths_and_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    wanted = []
+    for name in ("quick", "also"):
+        Path(f"{name}.py").write_text(PLUGIN.format(name=name))
+        load_plugin(f"{name}.py")
+        wanted.append(tmp_path.resolve() / f"{name}.py")
+        assert plugin_files() == wanted
+    load_plugins(wanted)
+    with pytest.raises(UsageError, match="'also' is registered already"):
+        load_plugin("also.py")
+    assert plugin_files() == wanted
+    SCHEMES.remove("quick")
+    assert plugin_files() == wanted[1:]
+    load_plugins(wanted)
+    assert "quick" in SCHEMES
 
 
 @pytest.mark.usefixtures("_clean")

@@ -40,7 +40,7 @@ def sweep_command(
     common.warn_unused(grid, [chosen], used)
     place = out or Path("out") / f"sweep-{chosen.name}"
     with common.bars() as progress:
-        rows = sweep(chosen, grid, place, progress, workers, plugins or ())
+        rows = sweep(chosen, grid, place, progress, workers)
         draw_sweep(chosen, grid, rows, place, progress)
     common.warn_if_broken(chosen, used)
     if json:

@@ -213,9 +213,10 @@ def _belongs(path: Path, identity: str, *, on_sites: bool) -> bool:
 def _stored_scenario(path: Path) -> Scenario:
     try:
         return Scenario.from_toml((path / "scenario.toml").read_text(encoding="utf-8"))
-    except (errors.CodedflError, ValueError):
+    except (errors.CodedflError, ValueError) as error:
         raise errors.RunDirectoryError(
-            f"the scenario.toml of '{path}' is damaged; delete the run and run again"
+            f"the scenario.toml of '{path}' cannot be used ({error}); load the plug-in of its scheme if it has one, "
+            "or delete the run and run again"
         ) from None
 
 

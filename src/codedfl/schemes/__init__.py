@@ -6,7 +6,18 @@ Names are imported on first use, so that importing this package costs little.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from codedfl.schemes.registry import SCHEMES, build, check, create, load_plugin, nominal, register, serves
+from codedfl.schemes.registry import (
+    SCHEMES,
+    build,
+    check,
+    create,
+    load_plugin,
+    load_plugins,
+    nominal,
+    plugin_files,
+    register,
+    serves,
+)
 
 if TYPE_CHECKING:
     from codedfl.schemes.contract import (
@@ -47,8 +58,10 @@ __all__ = [
     "known_delays",
     "layout",
     "load_plugin",
+    "load_plugins",
     "message_bits",
     "nominal",
+    "plugin_files",
     "register",
     "serves",
 ]

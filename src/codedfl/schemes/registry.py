@@ -2,6 +2,7 @@
 
 A scheme is imported when it is first used. A package registers schemes in the entry point group ``codedfl.schemes``
 (name -> class). A plug-in file calls :func:`register`, and ``load_plugin`` runs the file.
+``plugin_files`` names the files that were run, for ``load_plugins`` in the processes that this one starts.
 """
 
 import importlib.util
@@ -44,6 +45,7 @@ class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
 
     def __init__(self) -> None:
         self.loaders: dict[str, Callable[[], type[Scheme[Any]]]] = {}
+        self.files: dict[str, Path] = {}  # of the schemes of plug-ins
         self._loaded: dict[str, type[Scheme[Any]]] = {}
         self._discovered = False
         for name, place in _BUILT_IN.items():
@@ -63,6 +65,7 @@ class _Schemes(Mapping[str, "type[Scheme[Any]]"]):
     def remove(self, name: str) -> None:
         del self.loaders[name]
         self._loaded.pop(name, None)
+        self.files.pop(name, None)
         OPTIONS.forget(name)
 
     def __getitem__(self, name: str) -> "type[Scheme[Any]]":
@@ -160,9 +163,23 @@ def load_plugin(path: str | Path) -> None:
         del sys.modules[name]
         for added in set(SCHEMES) - before:
             SCHEMES.remove(added)
-        if isinstance(error, UsageError) or not isinstance(error, Exception):
+        if isinstance(error, UsageError) or not isinstance(error, (Exception, SystemExit)):
             raise
-        raise UsageError(f"the plug-in '{path}' cannot be run ({type(error).__name__}: {error}); correct it") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"the plug-in '{path}' cannot be run ({reason}); correct it") from error
+    SCHEMES.files |= dict.fromkeys(set(SCHEMES) - before, file.resolve())
+
+
+def plugin_files() -> list[Path]:
+    """Return the absolute paths of the plug-ins whose schemes are registered, in the order they were loaded."""
+    return list(dict.fromkeys(SCHEMES.files.values()))
+
+
+def load_plugins(paths: Iterable[Path]) -> None:
+    """Load the plug-ins of the process that started this one, unless they are loaded already."""
+    for path in paths:
+        if path not in plugin_files():  # a spawned process runs the script that may have loaded them, too
+            load_plugin(path)
 
 
 def refuse_unknown(names: Iterable[str]) -> None:

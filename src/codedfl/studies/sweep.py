@@ -28,12 +28,8 @@ def sweep(
     out: Path,
     progress: Progress,
     workers: int | None = None,
-    plugins: Sequence[Path] = (),
 ) -> list[dict[str, Any]]:
-    """Run every combination of the values; write ``sweep.json`` and ``sweep.csv``.
-
-    Every process loads the ``plugins``, files that register schemes.
-    """
+    """Run every combination of the values; write ``sweep.json`` and ``sweep.csv``."""
     if any(len(values) == 0 for values in grid.values()):
         raise UsageError("--over needs at least one value for each key, for example --over links.loss=0,0.1")
     cells = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
@@ -41,21 +37,19 @@ def sweep(
     for entry in wanted:
         schemes.check(entry)
     refuse_file(out)
-    summaries = _run_all(wanted, out, progress, workers, plugins)
+    summaries = _run_all(wanted, out, progress, workers)
     rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
     write_rows(out, "sweep", rows)
     return rows
 
 
-def _run_all(
-    wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None, plugins: Sequence[Path]
-) -> list[dict[str, Any]]:
+def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None) -> list[dict[str, Any]]:
     """Run each experiment once, however many cells it fills; the first failure ends all."""
     places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
     distinct = dict(zip(places, wanted, strict=True))
     context = get_context("spawn")  # a forked child would inherit the locks of BLAS threads
     count = min(workers or os.cpu_count() or 1, len(distinct))
-    with ProcessPoolExecutor(count, context, _start, (plugins,)) as pool:
+    with ProcessPoolExecutor(count, context, _start, (schemes.plugin_files(),)) as pool:
         try:
             cells = {place: pool.submit(_run, entry.to_toml(), str(place)) for place, entry in distinct.items()}
             progress("sweep", 0, len(cells))
@@ -78,8 +72,7 @@ def _run_all(
 def _start(plugins: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threadpool_limits(1)
-    for path in plugins:
-        schemes.load_plugin(path)
+    schemes.load_plugins(plugins)
 
 
 _shared = SharedProblem()

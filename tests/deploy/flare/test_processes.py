@@ -16,7 +16,9 @@ psutil = pytest.importorskip("psutil", reason="the processes of a deployment nee
 
 from codedfl.deploy.flare import processes  # noqa: E402
 from codedfl.deploy.flare.processes import RECORD, launch, reviver, running, status, stop  # noqa: E402
+from codedfl.deploy.flare.sites import PLUGINS  # noqa: E402
 from codedfl.errors import EngineError  # noqa: E402
+from codedfl.schemes import SCHEMES  # noqa: E402
 
 SLEEP = "import time\ntime.sleep(600)"
 STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf', flush=True)\n" + SLEEP
@@ -139,6 +141,28 @@ def test_processors_are_shared_unless_the_user_says_otherwise(kit: Path, monkeyp
     assert {name: seen[name] for name in processes.THREADS} == dict.fromkeys(processes.THREADS, "2") | {
         "OMP_NUM_THREADS": "7"
     }
+
+
+def test_plugins_are_those_of_this_command_and_of_no_environment(
+    kit: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Started and started again, the process has the files that were loaded here."""
+    monkeypatch.setattr(processes, "start", start_dummy)
+    monkeypatch.setenv(PLUGINS, '["/somewhere/else.py"]')
+
+    def handed() -> str:
+        return str(psutil.Process(json.loads((kit / RECORD).read_text())["pid"]).environ()[PLUGINS])
+
+    with running([kit]):
+        assert handed() == "[]"
+    with monkeypatch.context() as changed:
+        changed.setitem(SCHEMES.files, "quick", tmp_path / "quick.py")
+        with running([kit]):
+            assert json.loads(handed()) == [str(tmp_path / "quick.py")]
+            os.kill(status([kit])[0].pid or 0, signal.SIGKILL)
+            wait_until(lambda: status([kit])[0].died)
+            reviver([kit])()
+            assert json.loads(handed()) == [str(tmp_path / "quick.py")]
 
 
 def test_a_prefix_becomes_the_process(kit: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,15 @@
 """A site's own configuration."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from codedfl.deploy.flare.sites import make_host, read_site
+from codedfl.deploy.flare.sites import PLUGINS, load_own_plugins, make_host, read_site
 from codedfl.deploy.protocol.carrier import Peers
-from codedfl.errors import EngineError
+from codedfl.errors import EngineError, UsageError
 from codedfl.testing.echo import EchoHost
 
 
@@ -28,6 +29,14 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, content: bytes | No
         (tmp_path / "site.toml").write_bytes(content)
     with pytest.raises(EngineError, match=r"site\.toml"):
         read_site(tmp_path)
+
+
+def test_a_site_loads_the_plugins_that_it_was_started_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(PLUGINS, raising=False)
+    load_own_plugins()
+    monkeypatch.setenv(PLUGINS, json.dumps([str(tmp_path / "gone.py")]))
+    with pytest.raises(UsageError, match=r"gone\.py' is no file"):
+        load_own_plugins()
 
 
 def test_the_host_is_the_one_that_the_site_names() -> None:

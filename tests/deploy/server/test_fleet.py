@@ -24,6 +24,7 @@ from codedfl.deploy.site.configuration import read_settings
 from codedfl.errors import EngineError, UsageError
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
+from codedfl.schemes import SCHEMES
 from rundirs import SMALL
 
 FOUR = Scenario.from_toml(SMALL).with_devices(4)
@@ -75,6 +76,16 @@ def test_data_of_owners_are_left_to_them(tmp_path: Path) -> None:
     settings = read_settings(read_site(kits.device("device-1")))
     assert (settings.data.source, settings.data.part) == ("data.csv", None)
     assert "put your data file beside `site.toml`" in kit_readme(kits, scenario, own_keys=False)
+
+
+def test_plugins_are_named_by_owners_and_in_no_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SCHEMES.files, "quick", tmp_path / "my quick.py")
+    kits = make_fleet(tmp_path / "kits", FOUR)
+    text = kit_readme(kits, FOUR, own_keys=False)
+    assert "Schemes come from `my quick.py`, which is in no kit" in text
+    for command in ("start", "train"):
+        assert f"`codedfl deploy {command} DIR --plugin 'my quick.py'`" in text
+    assert not [path for path in kits.folder.rglob("*") if path.is_file() and b"quick" in path.read_bytes()]
 
 
 def test_as_many_names_as_devices(tmp_path: Path) -> None:

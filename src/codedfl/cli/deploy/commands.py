@@ -150,6 +150,7 @@ def start_command(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, start again what dies, and end all on Ctrl-C or SIGTERM.")
     ] = False,
+    plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
     """Start the process of a kit on this machine, or of all kits in a folder."""

@@ -8,7 +8,7 @@ from typing import Any, final
 from codedfl.deploy.flare.carrier import FlareCarrier
 from codedfl.deploy.flare.cells import CellRoute
 from codedfl.deploy.flare.names import ARGUMENTS, OUTCOME, resolve
-from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.flare.sites import load_own_plugins, read_site
 from codedfl.errors import CodedflError
 from codedfl.storage import write_json
 
@@ -39,6 +39,7 @@ class CarrierController(Controller):  # type: ignore[misc]
         outcome = Path(workspace.get_run_dir(job)) / OUTCOME
         carrier = FlareCarrier(CellRoute(engine, job), lambda: bool(abort_signal.triggered))
         try:
+            load_own_plugins()
             arguments = json.loads((Path(workspace.get_app_config_dir(job)) / ARGUMENTS).read_text(encoding="utf-8"))
             site = read_site(Path(workspace.get_root_dir()))
             write_json(outcome, {"result": resolve(self._entry)(carrier, arguments | {"site": site})})

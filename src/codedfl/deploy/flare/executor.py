@@ -6,7 +6,7 @@ from typing import Any, final
 
 from codedfl.deploy.flare.carrier import PING, PRESENCE, REQUEST, FlarePeers, RouteReply
 from codedfl.deploy.flare.cells import CellRoute, answer_with
-from codedfl.deploy.flare.sites import make_host, read_site
+from codedfl.deploy.flare.sites import load_own_plugins, make_host, read_site
 from codedfl.deploy.protocol.carrier import Host
 from codedfl.errors import CodedflError
 
@@ -53,6 +53,7 @@ class HostExecutor(Executor):  # type: ignore[misc]
         exit_code.write_text(str(JobReturnCode.UNKNOWN), encoding="ascii")
         answer_with(engine, job, self._answer, from_server=(PING, REQUEST))
         try:
+            load_own_plugins()
             site = read_site(Path(workspace.get_root_dir()))
             peers = FlarePeers(CellRoute(engine, job, secure=True), float(site.get("patience", PATIENCE)))
             self._host = make_host(site, peers)

@@ -22,7 +22,7 @@ from typing import Any, final
 from codedfl.deploy.flare.kits import Kits, write_private
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.resources import write_policy
-from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.flare.sites import plugin_environment, read_site
 from codedfl.errors import EngineError
 
 RECORD = "process.json"
@@ -71,6 +71,7 @@ def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int
     """Start a command for a kit, in a session of its own, and record it."""
     chosen = {"MALLOC_ARENA_MAX": "2", "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": str(OUTCOME_WAIT)}
     environment = chosen | ({} if threads is None else dict.fromkeys(THREADS, str(threads))) | os.environ
+    environment |= plugin_environment()
     options: dict[str, Any] = {"env": environment, "cwd": kit, "start_new_session": True, "umask": 0o077}
     with os.fdopen(os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as console:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, **options)

@@ -2,8 +2,13 @@
 
 ``host`` names the function that creates this device's host (``codedfl.deploy.protocol.carrier``); ``patience`` is how
 many seconds a parcel to another site may make no progress. All other keys are for the host.
+
+Plug-ins are named by the command that starts the site, and handed to the processes of its jobs in the environment: no
+job and no server can name a file to be run.
 """
 
+import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +17,22 @@ from typing import Any
 from codedfl.deploy.flare.names import resolve
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.errors import EngineError
+from codedfl.schemes import load_plugins, plugin_files
 
 FILE = "site.toml"
+
+PLUGINS = "CODEDFL_PLUGINS"
+"""In the environment of a site's processes: the plug-ins of the command that started them, a JSON list of paths."""
+
+
+def plugin_environment() -> dict[str, str]:
+    """Return the environment that hands this process's plug-ins to those it starts."""
+    return {PLUGINS: json.dumps([str(path) for path in plugin_files()])}
+
+
+def load_own_plugins() -> None:
+    """Load the plug-ins of the command that started this site."""
+    load_plugins(map(Path, json.loads(os.environ.get(PLUGINS, "[]"))))
 
 
 def read_site(folder: Path) -> dict[str, Any]:

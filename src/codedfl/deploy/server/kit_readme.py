@@ -1,7 +1,10 @@
 """The README of a folder of start-up kits."""
 
+import shlex
+
 from codedfl.deploy.flare.kits import Kits
 from codedfl.scenario import Scenario
+from codedfl.schemes import plugin_files
 
 
 def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
@@ -15,6 +18,8 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
             "Owners of devices: put your data file beside `site.toml` and name it there under `[data]`; for a "
             "classification use the same list `classes` at all sites. The server never learns the path."
         )
+    files = [path.name for path in plugin_files()]
+    flags = "".join(f" --plugin {shlex.quote(name)}" for name in files)
     steps = [
         "On every host: Python 3.11 or newer, and `pip install 'codedfl[flare]'`, the same version everywhere.",
         f"Copy the folder `server` to the host that devices reach as `{kits.host}`, and each folder `{kits.sites[0]}`, "
@@ -24,6 +29,11 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
         "go to the server.",
         data_step,
     ]
+    if files:
+        steps.append(
+            f"Schemes come from {', '.join(f'`{name}`' for name in files)}, which is in no kit: give it to every host. "
+            "A site runs it because its owner names it below, never because the server does, so owners read it first."
+        )
     if own_keys:
         steps.append(
             "Owners of devices: the first `codedfl deploy start` creates the key of the device and prints its "
@@ -32,8 +42,9 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
             "nothing."
         )
     steps += [
-        "On each host: `codedfl deploy start DIR` with its folder (`--foreground` under a supervisor such as systemd).",
-        "Organiser: `codedfl deploy train DIR` with the folder that holds `kits.json`.",
+        f"On each host: `codedfl deploy start DIR{flags}` with its folder (`--foreground` under a supervisor such as "
+        "systemd).",
+        f"Organiser: `codedfl deploy train DIR{flags}` with the folder that holds `kits.json`.",
         "On each host: `codedfl deploy status DIR`; in the end `codedfl deploy stop DIR`.",
     ]
     numbered = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, start=1))
