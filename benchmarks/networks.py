@@ -10,13 +10,13 @@ import os
 import selectors
 import shutil
 import socket
-import subprocess
 import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import final
 
-from codedfl.deploy.flare.namespaces import remove_stale
+from codedfl.deploy.flare.namespaces import add_namespace, remove, remove_stale, run
+from codedfl.errors import EngineError
 
 __all__ = ["Forwarder", "Namespace", "Network", "network"]
 
@@ -58,13 +58,9 @@ class Namespace(Network):
 
     def __init__(self) -> None:
         remove_stale()
-        _ip("netns", "add", NAME)
         try:
-            _ip("link", "add", OUTSIDE, "type", "veth", "peer", "name", "eth0", "netns", NAME)
-            _ip("addr", "add", f"{HERE}/30", "dev", OUTSIDE)
-            _ip("-n", NAME, "addr", "add", f"{THERE}/30", "dev", "eth0")
-            _ip("-n", NAME, "link", "set", "lo", "up")
-            _ip("-n", NAME, "link", "set", "eth0", "up")
+            add_namespace(NAME, OUTSIDE, f"{THERE}/30")
+            run("ip", "addr", "add", f"{HERE}/30", "dev", OUTSIDE)
             self.mend()
         except BaseException:
             self.close()
@@ -72,18 +68,16 @@ class Namespace(Network):
 
     def cut(self) -> None:
         """Let the link go down in the namespace."""
-        _ip("-n", NAME, "link", "set", "eth0", "down")
+        run("ip", "-n", NAME, "link", "set", "eth0", "down")
 
     def mend(self) -> None:
         """Let it go up."""
-        _ip("link", "set", OUTSIDE, "up")
-        _ip("-n", NAME, "link", "set", "eth0", "up")
+        run("ip", "link", "set", OUTSIDE, "up")
+        run("ip", "-n", NAME, "link", "set", "eth0", "up")
 
     def close(self) -> None:
         """Remove its link, and then itself."""
-        with contextlib.suppress(subprocess.CalledProcessError):
-            _ip("link", "del", OUTSIDE)
-        _ip("netns", "del", NAME)
+        remove(str(os.getpid()))
 
 
 @final
@@ -146,10 +140,6 @@ class Forwarder(Network):
 def network() -> Network:
     """Make a namespace if possible, else a forwarder."""
     if os.geteuid() == 0 and shutil.which("ip"):
-        with contextlib.suppress(subprocess.CalledProcessError):
+        with contextlib.suppress(EngineError):
             return Namespace()
     return Forwarder()
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True)

@@ -76,7 +76,7 @@ def shaped(sites: Sequence[str], links: Sequence[Link]) -> Iterator[Network]:
     try:
         yield _make(own, sites, links)
     finally:
-        _remove(own)
+        remove(own)
 
 
 def remove_stale() -> None:
@@ -88,53 +88,54 @@ def remove_stale() -> None:
     for number in set(map(_owner, _namespaces() + _interfaces())) - {""}:
         if not Path(f"/proc/{number}").exists():
             with contextlib.suppress(EngineError):  # another process may be removing it
-                _remove(number)
+                remove(number)
 
 
 def _make(own: str, sites: Sequence[str], links: Sequence[Link]) -> Network:
     hosts = [str(host) for host in _free_subnet().hosts()]
     bridge = f"cf{own}b"
-    _run("ip", "link", "add", bridge, "type", "bridge")
-    _run("ip", "addr", "add", f"{hosts[-1]}/24", "dev", bridge)
-    _run("ip", "link", "set", bridge, "up")
+    run("ip", "link", "add", bridge, "type", "bridge")
+    run("ip", "addr", "add", f"{hosts[-1]}/24", "dev", bridge)
+    run("ip", "link", "set", bridge, "up")
     network = Network(hosts[0], {site: f"{PREFIX}{own}-{number}" for number, site in enumerate((SERVER, *sites))})
     for number, namespace in enumerate(network.namespaces.values()):
-        _join(bridge, namespace, f"cf{own}n{number}", hosts[number])
+        port = f"cf{own}n{number}"
+        add_namespace(namespace, port, f"{hosts[number]}/24")
+        run("ip", "link", "set", port, "master", bridge, "up")
     for number, (site, link) in enumerate(zip(sites, links, strict=True), start=1):
         _limit((*network.prefix(site), "tc"), "eth0", link.up)
         _limit(("tc",), f"cf{own}n{number}", link.down)
     return network
 
 
-def _join(bridge: str, namespace: str, port: str, address: str) -> None:
-    """Create a namespace with one interface, whose other end is a port of the bridge."""
-    _run("ip", "netns", "add", namespace)
-    _run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
-    _run("ip", "link", "set", port, "master", bridge, "up")
-    _run("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", "eth0")
+def add_namespace(namespace: str, port: str, address: str) -> None:
+    """Create a namespace with one interface, ``eth0``, whose other end is ``port`` of this machine."""
+    run("ip", "netns", "add", namespace)
+    run("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+    run("ip", "-n", namespace, "addr", "add", address, "dev", "eth0")
     for device in ("lo", "eth0"):
-        _run("ip", "-n", namespace, "link", "set", device, "up")
+        run("ip", "-n", namespace, "link", "set", device, "up")
 
 
 def _limit(command: Sequence[str], device: str, rate: float) -> None:
     bucket = ("tbf", "rate", f"{round(rate)}bit", "burst", str(BURST), "limit", str(QUEUE))
-    _run(*command, "qdisc", "add", "dev", device, "root", *bucket)
+    run(*command, "qdisc", "add", "dev", device, "root", *bucket)
 
 
-def _remove(own: str) -> None:
-    """Remove everything of a process, interfaces first: namespaces lose theirs later."""
+def remove(own: str) -> None:
+    """Remove everything of the process with this id, interfaces first: namespaces lose theirs later."""
     for listed, kind in ((_interfaces, "link"), (_namespaces, "netns")):
         for name in listed():
             if _owner(name) == own:
-                _run("ip", kind, "del", name)
+                run("ip", kind, "del", name)
 
 
 def _namespaces() -> list[str]:
-    return [line.split()[0] for line in _run("ip", "netns", "list").splitlines() if line.startswith(PREFIX)]
+    return [line.split()[0] for line in run("ip", "netns", "list").splitlines() if line.startswith(PREFIX)]
 
 
 def _interfaces() -> list[str]:
-    return [line.split(":")[1].split("@")[0].strip() for line in _run("ip", "-o", "link", "show").splitlines()]
+    return [line.split(":")[1].split("@")[0].strip() for line in run("ip", "-o", "link", "show").splitlines()]
 
 
 def _owner(name: str) -> str:
@@ -144,7 +145,7 @@ def _owner(name: str) -> str:
 
 
 def _free_subnet() -> ipaddress.IPv4Network:
-    taken = _run("ip", "-o", "-4", "addr", "show")
+    taken = run("ip", "-o", "-4", "addr", "show")
     used = [ipaddress.ip_interface(text).network for text in re.findall(r"inet (\S+)", taken)]
     for subnet in RANGE.subnets(new_prefix=24):
         if not any(subnet.overlaps(other) for other in used if isinstance(other, ipaddress.IPv4Network)):
@@ -152,7 +153,8 @@ def _free_subnet() -> ipaddress.IPv4Network:
     raise EngineError(f"all addresses of {RANGE} are in use on this machine; free some")
 
 
-def _run(*command: str) -> str:
+def run(*command: str) -> str:
+    """Run a command and return what it prints; raise if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = " ".join(done.stderr.split()) or f"code {done.returncode}"
