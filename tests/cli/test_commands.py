@@ -20,7 +20,7 @@ from codedfl.errors import ScenarioError
 from codedfl.report import figures
 from codedfl.report.pages import seconds_text
 from codedfl.scenario import load
-from codedfl.studies import sweep as sweep_study
+from codedfl.studies import processes
 from codedfl.studies.reproduce.study import Reproduction
 from rundirs import FINISHED, SCHEMES, InlinePool, environment, files, small, strict_json, summary
 
@@ -33,7 +33,7 @@ FEW = ("--set", "training.epochs=6")
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the cells of a sweep run in this process."""
-    monkeypatch.setattr(sweep_study, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", InlinePool)
 
 
 CLAIM = {

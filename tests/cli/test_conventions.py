@@ -42,7 +42,7 @@ class TestScenario:
 
     @pytest.mark.parametrize("named", [("small.toml",), ("-s", "small.toml")])
     def test_of_a_sweep(self, codedfl: Command, named: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("codedfl.studies.sweep.ProcessPoolExecutor", InlinePool)
+        monkeypatch.setattr("codedfl.studies.processes.ProcessPoolExecutor", InlinePool)
         outcome = codedfl("sweep", *named, "--over", "links.loss=0.1", *FEW, "--json")
         assert outcome.code == 0, outcome.err
         assert [row["scenario"] for row in strict_json(outcome.out)] == ["small"]

@@ -15,7 +15,7 @@ from codedfl.errors import CodedflError, ScenarioError, TrainingError
 from codedfl.progress import silent
 from codedfl.report.sweep import draw_sweep
 from codedfl.runs import directory as runs
-from codedfl.studies import sweep as sweeping
+from codedfl.studies import processes
 from codedfl.studies.sweep import sweep
 from rundirs import SMALL, InlinePool, Processes, files, small, strict_json, summary, tree
 
@@ -25,7 +25,7 @@ FEW = {"training.epochs": 6}
 @pytest.fixture
 def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let cells run in this process: most tests are not about processes."""
-    monkeypatch.setattr(sweeping, "ProcessPoolExecutor", InlinePool)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", InlinePool)
 
 
 def test_two_by_two_in_processes(tmp_path: Path) -> None:

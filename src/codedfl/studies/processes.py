@@ -1,0 +1,48 @@
+"""Work on all cores: one process a core, one BLAS thread a process."""
+
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from codedfl import schemes
+from codedfl.errors import TrainingError
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+"""A function of a module, and its arguments; both go to another process."""
+
+
+def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int, int], None]) -> list[Any]:
+    """Return what the tasks return, in their order; the first failure ends all."""
+    context = get_context("spawn")  # a forked child would inherit the locks of BLAS threads
+    count = min(workers or os.cpu_count() or 1, len(tasks))
+    with ProcessPoolExecutor(count, context, _start, (schemes.plugin_files(),)) as pool:
+        try:
+            waiting = [pool.submit(function, *arguments) for function, arguments in tasks]
+            done(0, len(waiting))
+            for number, task in enumerate(as_completed(waiting), start=1):
+                task.result()
+                done(number, len(waiting))
+            return [task.result() for task in waiting]
+        except BrokenProcessPool:
+            raise TrainingError(
+                "a process was ended from outside (perhaps for lack of memory); "
+                "rerun the same command, with fewer processes if memory is short"
+            ) from None
+        except BaseException:
+            for process in list(getattr(pool, "_processes", {}).values()):
+                process.terminate()  # the checkpoints stay, so the same command resumes from them
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _start(plugins: Sequence[Path]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threadpool_limits(1)
+    schemes.load_plugins(plugins)
