@@ -28,6 +28,35 @@ def test_a_set_up_that_weighs_everything_is_left_out() -> None:
     assert chosen(known(PAPER_FLEET, features=2000), expected_epochs=1) == 1
 
 
+@pytest.mark.parametrize("channel", ["parallel", "shared"])
+def test_a_shared_channel_weighs_all_parcels(channel: str) -> None:
+    """Without chance and without work of devices, by hand: 7 parcels of a turn side by side, or one after the other.
+
+    Words of 48 bits take 1.1 * 48 / 5e6 s to a device. An epoch is that of the (N - alpha + 1)-th fastest.
+    """
+    groups = [{"count": 1, "mac_rate": rate * 1e3, "setup_ratio": 0.0} for rate in RATES]
+    d, c, epochs = 90, 9, 1000
+    public = known(groups, features=d, outputs=c, loss=0.0, d2d_channel=channel)
+    parcel = (d * (d + 1) / 2 + c * d) * 1.1 * 48 / 5e6
+    turn = parcel * (7 if channel == "shared" else 1)
+    replies = sorted(c * d * d / (rate * 1e3) for rate in RATES)
+    times = [turn * (alpha - 1) / epochs + replies[7 - alpha] for alpha in range(1, 8)]
+    assert chosen(public, relayed=False, expected_epochs=epochs) == 1 + int(np.argmin(times))
+
+
+def test_a_shared_channel_makes_fewer_copies() -> None:
+    """Of parcels that are relayed it says nothing."""
+    counts = {
+        (channel, relayed): chosen(
+            known(PAPER_FLEET, features=2000, d2d_channel=channel), relayed=relayed, expected_epochs=100
+        )
+        for channel in ("parallel", "shared")
+        for relayed in (False, True)
+    }
+    assert counts["shared", False] < counts["parallel", False]
+    assert counts["shared", True] == counts["parallel", True]
+
+
 def test_where_nothing_is_known() -> None:
     assert chosen(Public((5,) * 25, 10, 2, np.dtype("float64"))) == UNKNOWN
     assert chosen(Public((5,) * 6, 10, 2, np.dtype("float64"))) == 6

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from codedfl import schemes
 from codedfl.cipher.seals import FIELD_48
 from codedfl.errors import LostDevicesError, ScenarioError
-from codedfl.network import DelayModel, Draws
+from codedfl.network import DelayModel, Draws, TransferCosts
 from codedfl.runs import directory as runs
-from codedfl.scenario import Fleet, Scenario
+from codedfl.scenario import Fleet, Scenario, load
 from codedfl.schemes import Public, Work
 from codedfl.schemes.sealing import Formats
 from codedfl.task import Problem
 from codedfl.training import State
 from rundirs import results, small, small_run
 from schemes.residues import decoded, is_exact, set_up, wanted
-from tiny import is_one_sentence, problem, promised_gradient, spied, trained
+from tiny import gamma, is_one_sentence, problem, promised_gradient, spied, trained
 
 DEVICES = 6
 EPOCHS = 6
@@ -142,6 +142,45 @@ class TestCosts:
         sending = 3 * bits / 2e3 + bits / 8e3 if sharing == "relay" else 3 * bits / 4e3
         padding, adding = 2 * numbers / 1e3, 3 * numbers / 1e3
         assert found == pytest.approx(1.5 * (self.SEED + self.EXPORT) / 8e3 + padding + sending + adding, rel=1e-12)
+
+
+class TestSharedChannel:
+    """The paper's remark on CodedPaddedFL at its own size: N = 25, d = 2000, c = 10, alpha = 16, 48 bits."""
+
+    N, D, C, ALPHA = 25, 2000, 10, 16
+    PARCELS = 375
+    ONE_TRY = (C * D + D * (D + 1) / 2) * 48 * 1.1 / 5e6
+
+    def seconds(self, *, loss: float, channel: str, draws: int) -> np.ndarray:
+        """Time of the real set-up's transfers with parcels of the paper's size; no work, no grants."""
+        links = {"links.loss": loss, "links.d2d_channel": channel}
+        paper = load("paper").with_settings({"scheme": "coded-padded", **links})
+        chosen = paper.with_settings({"schemes.coded-padded": {"alpha": self.ALPHA, "sharing": "direct"}})
+        server = schemes.build(chosen, Public((480,) * self.N, 2, 1, np.dtype("float32"))).server()
+        (stage,) = server.set_up()
+        bits = 48 * (self.C * self.D + self.D * (self.D + 1) // 2)
+        costs = [TransferCosts(each.sender, each.recipient, 0, 0, bits, 0, each.relayed) for each in stage.transfers]
+        assert len(costs) == self.PARCELS
+        delays = DelayModel.create(chosen.fleet, chosen.links)
+        return np.asarray(Draws(delays, seed=0, count=draws).stage(0, costs).seconds)
+
+    def test_without_losses_it_is_the_sum_of_all_parcels(self) -> None:
+        expected = self.PARCELS * self.ONE_TRY
+        (found,) = self.seconds(loss=0.0, channel="shared", draws=1)
+        assert abs(found - expected) <= 2 * gamma(self.PARCELS + 6, float) * expected
+
+    def test_its_mean_is_two_and_a_half_hours(self) -> None:
+        """Tries are geometric: mean 1/(1-p), variance p/(1-p)^2; the mean of 2000 draws within four deviations."""
+        expected, draws = self.PARCELS * self.ONE_TRY / 0.9, 2000
+        assert round(expected / 3600, 2) == 2.47
+        deviation = self.ONE_TRY * np.sqrt(self.PARCELS * 0.1) / 0.9
+        found = self.seconds(loss=0.1, channel="shared", draws=draws)
+        assert abs(found.mean() - expected) <= 4 * deviation / np.sqrt(draws)
+
+    def test_on_parallel_links_it_takes_minutes(self) -> None:
+        """No chance: the parcels of a turn go side by side, 15 turns one after the other."""
+        (found,) = self.seconds(loss=0.0, channel="parallel", draws=1)
+        assert found == pytest.approx(15 * self.ONE_TRY, rel=1e-12)
 
 
 def test_a_resumed_run_has_the_same_bits(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ FOREVER = 10**12
 """So many epochs that the set-up weighs nothing."""
 
 
-def known(fleet: list[dict[str, Any]], *, features: int = 100, outputs: int = 10, **links: float) -> Public:
+def known(fleet: list[dict[str, Any]], *, features: int = 100, outputs: int = 10, **links: Any) -> Public:
     delays = DelayModel.create(Fleet(devices=fleet), Links(**links))
     return Public((5,) * delays.devices, features, outputs, np.dtype("float32"), delays=delays)
 
@@ -52,25 +52,35 @@ def test_where_nothing_is_known_everyone_works_and_spares_are_not_awaited() -> N
 FLEETS = st.lists(st.sampled_from([1e5, 3e5, 1e6, 4e6, 2e7]), min_size=2, max_size=6)
 
 
-@given(FLEETS, st.integers(0, 3), st.integers(10, 90), st.integers(1, 12), st.sampled_from([1, 10, 100, FOREVER]))
-@example([1e5] * 6, 0, 20, 1, 1)  # the set-up decides
-@settings(max_examples=40)
+CHANNELS = st.sampled_from(["parallel", "shared"])
+
+
+@given(
+    FLEETS, st.integers(0, 3), st.integers(10, 90), st.integers(1, 12), st.sampled_from([1, 10, 100, FOREVER]), CHANNELS
+)
+@example([1e5] * 6, 0, 20, 1, 1, "parallel")  # the set-up decides
+@example([1e5] * 6, 0, 20, 1, 1, "shared")
+@settings(max_examples=60)
 def test_without_chance_the_choice_is_the_best_of_all(
-    rates: list[float], spares: int, d: int, c: int, epochs: int
+    rates: list[float], spares: int, d: int, c: int, epochs: int, channel: str
 ) -> None:
     """Every W and K tried by hand: words of 32 bits and a tenth more, the K-th fastest of the W best ends an epoch.
 
-    Coded blocks are spread once: a worker takes d rows of one, an adder sends its share of the rows of W of them.
+    Coded blocks are spread once: a worker takes d rows of one, an adder sends its share of the rows of W of them. On a
+    shared channel all go one after the other, but for the share that a worker has itself.
     """
     spares = min(spares, len(rates) - 1)
     groups = [{"count": 1, "mac_rate": rate, "setup_ratio": 0.0, "setup_seconds": 0.0} for rate in rates]
-    public = known(groups, features=d, outputs=c, loss=0.0, down_rate=10e6, up_rate=5e6, d2d_rate=1e6, overhead=0.1)
+    links: dict[str, Any] = {"loss": 0.0, "down_rate": 10e6, "up_rate": 5e6, "d2d_rate": 1e6, "overhead": 0.1}
+    public = known(groups, features=d, outputs=c, **links, d2d_channel=channel)
 
     def seconds(W: int, K: int) -> float:
         width = (d + K - 1) // K
         times = [c * d * 35.2 / 10e6 + c * d * width / rate + c * width * 35.2 / 5e6 for rate in rates]
-        spread = max(d * width, W * width * math.ceil(d / len(rates))) * 35.2 / 1e6
-        return sorted(sorted(times)[:W])[K - 1] + spread / epochs
+        words = max(d * width, W * width * math.ceil(d / len(rates)))
+        if channel == "shared":
+            words = W * width * (d - d // len(rates))
+        return sorted(sorted(times)[:W])[K - 1] + words * 35.2 / 1e6 / epochs
 
     found = chosen(public, spares=spares, expected_epochs=epochs)
     pairs = [(W, K) for W in range(1, len(rates) + 1) for K in range(1, W + 1) if K + spares <= W]
