@@ -67,6 +67,17 @@ VARIANTS += [
     ("sealed-coded", {"schemes.sealed-coded.workers": 5, "schemes.sealed-coded.threshold": 3}),
     ("conventional", {"training.first_epoch_offline": False}),
 ]
+SHARED = {"links.d2d_channel": "shared", "links.d2d_loss": 0.4, "fleet.devices.0.d2d_loss": 0.1}
+ON_A_SHARED_CHANNEL: list[Any] = [
+    ("code-based", {}),
+    ("code-based", {"schemes.code-based.parallel_reception": True}),
+    ("sealed", {}),
+    ("coded-padded", {"schemes.coded-padded.sharing": "direct", "schemes.coded-padded.alpha": 3}),
+    ("coded-padded", {"schemes.coded-padded.sharing": "relay", "schemes.coded-padded.alpha": 3}),
+    ("sealed-coded", {"schemes.sealed-coded.workers": 5, "schemes.sealed-coded.threshold": 3}),
+    ("parity", {}),
+]
+VARIANTS += [(name, changes | SHARED) for name, changes in ON_A_SHARED_CHANNEL]
 
 
 @pytest.mark.parametrize(("name", "changes"), VARIANTS)
@@ -87,9 +98,31 @@ def test_sleeps_add_up_to_virtual_time(
         assert virtual.summary["handovers"] == real.summary["handovers"] > 0
 
 
+def test_a_shared_channel_counts_on_emulated_links_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one site does not emulate its links, no site tells another that a channel is free."""
+    wanted = unlike("sealed-coded", **SHARED)
+    sent: dict[bool, int] = {}
+    for everyone in (True, False):
+
+        def slow(scenario: Scenario, device: int, everyone: bool = everyone) -> Emulation:
+            return Emulation.of_scenario(scenario, device, time_scale=SCALE, links=everyone or device > 0)
+
+        with monkeypatch.context() as patch, fleet(given(), slow=slow, clock=sleeping_clock(patch)) as sites:
+            sent[everyone] = 0
+
+            def count(sender: str, recipient: str, payload: bytes, everyone: bool = everyone) -> bytes:
+                sent[everyone] += 1
+                return payload
+
+            sites.faults.parcel = count
+            sites.deploy(wanted, tmp_path / str(everyone), time_scale=SCALE, **ENDLESS)
+    assert sent[True] > sent[False] > 0
+
+
+@pytest.mark.parametrize("channel", ["parallel", "shared"])
 @pytest.mark.parametrize("kind", ["altered", "lost"])
 def test_nobody_sleeps_for_a_parcel_that_never_comes(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others to the same recipient wait for their turn behind it; they must not wait for ever."""
     with sleepers(monkeypatch) as sites:
@@ -101,18 +134,20 @@ def test_nobody_sleeps_for_a_parcel_that_never_comes(
 
         sites.faults.parcel = alter
         with pytest.raises(LostDevicesError, match="before the set-up was over") as error:
-            sites.deploy(unlike("sealed-coded"), tmp_path / "run", **ENDLESS)
+            sites.deploy(unlike("sealed-coded", **{"links.d2d_channel": channel}), tmp_path / "run", **ENDLESS)
     assert is_one_sentence(str(error.value))
     assert "device-2 (it could not send to device-3" in str(error.value)
     assert str(error.value).count("could not send") == 1
 
 
-def test_nobody_sleeps_for_a_sender_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("channel", ["parallel", "shared"])
+def test_nobody_sleeps_for_a_sender_that_is_gone(channel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server notices while the others wait for their turn."""
     with sleepers(monkeypatch) as sites:
         vanish_before_export(sites, "device-2")
         with pytest.raises(LostDevicesError, match=r"device-2 \(no sign of life") as error:
-            sites.deploy(unlike("sealed-coded"), tmp_path / "run", patience=30.0, longest=1e9)
+            wanted = unlike("sealed-coded", **{"links.d2d_channel": channel})
+            sites.deploy(wanted, tmp_path / "run", patience=30.0, longest=1e9)
     assert is_one_sentence(str(error.value))
 
 

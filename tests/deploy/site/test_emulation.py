@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codedfl.deploy.protocol.wire import Frame, encode
+from codedfl.deploy.site import reception
 from codedfl.deploy.site.emulation import Emulation, TransferEvent
-from codedfl.deploy.site.parcels import Parcel, Transit
-from codedfl.errors import EngineError
+from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, read_peer_message
+from codedfl.errors import EngineError, ParcelError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import DeviceGroup, Links
 from contracts.test_engines import DEVICES, chosen, given
@@ -108,7 +110,8 @@ TRAVEL = Transit(TransferEvent(stage=1, parcels=2), 1, relayed=False, tries=2.0,
 
 def test_a_parcel_says_how_it_travels() -> None:
     for transit in (None, TRAVEL, dataclasses.replace(TRAVEL, turn=None, event=TransferEvent(epoch=3, parcels=1))):
-        parcel = Parcel.from_bytes(Parcel(4, 1, {"x": np.arange(3)}, transit).to_bytes())
+        parcel = read_peer_message(Parcel(4, 1, {"x": np.arange(3)}, transit).to_bytes())
+        assert isinstance(parcel, Parcel)
         assert (parcel.stage, parcel.number, parcel.transit) == (4, 1, transit)
 
 
@@ -119,6 +122,31 @@ def test_a_parcel_says_how_it_travels() -> None:
 def test_a_parcel_that_travels_strangely_is_none(change: dict[str, object]) -> None:
     with pytest.raises(EngineError, match="not a parcel"):
         Transit.from_table(TRAVEL.to_table() | change)
+
+
+def test_a_turn_on_the_channel_names_stage_and_parcel() -> None:
+    assert read_peer_message(ChannelFree(3, 7).to_bytes()) == ChannelFree(3, 7)
+    for table in ({}, {"stage": 1}, {"stage": -1, "number": 0}, {"stage": 1, "number": "0"}):
+        with pytest.raises(EngineError, match="whole number"):
+            read_peer_message(encode(Frame("free", table)))
+    with pytest.raises(EngineError, match="not a parcel"):
+        read_peer_message(encode(Frame("other", {"stage": 1, "number": 0})))
+
+
+def test_turns_that_nobody_takes_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of an abandoned stage are dropped and make room."""
+    monkeypatch.setattr(reception, "_MOST_TURNS", 2)
+    own = reception.Reception()
+    for number in range(2):
+        own.set_free(1, number)
+    with pytest.raises(ParcelError, match="not taken"):
+        own.set_free(1, 2)
+    own.release(1)
+    own.set_free(1, 3)
+    own.set_free(2, 0)
+    own.set_free(2, 1)
+    own.await_free(2, 1)
+    own.await_free(1, 9)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])

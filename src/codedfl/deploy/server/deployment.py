@@ -180,7 +180,8 @@ class DeploymentBackend(RunBackend):
             **shared,
             "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
         }
-        self._ask_all([SiteRequest("prepare", {**common, "index": device}) for device in range(len(sites))])
+        replies = self._ask_all([SiteRequest("prepare", {**common, "index": device}) for device in range(len(sites))])
+        self._emulated_links = all(reply.get("emulated_links") is True for reply in replies)
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
@@ -194,8 +195,15 @@ class DeploymentBackend(RunBackend):
                     "the run was started on other sites, with other data or another time_scale; choose another --out"
                 )
             records = {name: restored[name][restored["epoch"] <= state.epoch] for name in RECORDS}
-        scale = self._options.time_scale
-        self._engine = RemoteEngine(self._channel, now=state.now, time_scale=scale, records=records, board=self._board)
+        self._engine = RemoteEngine(
+            self._channel,
+            now=state.now,
+            time_scale=self._options.time_scale,
+            # a real network shares its links as it does; one where only some sites emulate links, too
+            one_at_a_time=self._emulated_links and self.scenario.links.d2d_channel == "shared",
+            records=records,
+            board=self._board,
+        )
         return self._engine
 
     def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:

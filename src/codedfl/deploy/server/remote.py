@@ -29,7 +29,8 @@ _BOARD_SECONDS = 1.0
 class RemoteEngine(Engine):
     """Asks sites over a channel; seconds are real ones divided by ``time_scale``.
 
-    ``now`` and ``records`` are those of a resumed run.
+    With ``one_at_a_time`` sites emulate one channel for all direct parcels. ``now`` and ``records`` are those
+    of a resumed run.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class RemoteEngine(Engine):
         *,
         now: float = 0.0,
         time_scale: float = 1.0,
+        one_at_a_time: bool = False,
         records: Mapping[str, Shaped[np.ndarray, "..."]] | None = None,
         board: Board | None = None,
     ) -> None:
@@ -46,6 +48,7 @@ class RemoteEngine(Engine):
         self._stages = 0
         """Stages so far, those that were repeated included."""
         self._scale = time_scale
+        self._one_at_a_time = one_at_a_time
         self._began = self._channel.clock() - now * time_scale
         self._epoch, self._question = 0, 0
         self._asked: dict[int, tuple[int, float]] = {}
@@ -142,7 +145,8 @@ class RemoteEngine(Engine):
     def _carry(self, stage: Stage, receive: Receive, event: TransferEvent | None) -> StageOutcome:
         """Carry out a stage and show its transfers on the board."""
         self._stages += 1
-        outcome = StageExchange(self._channel, self._stages, stage, event).carry(receive)
+        exchange = StageExchange(self._channel, self._stages, stage, event, one_at_a_time=self._one_at_a_time)
+        outcome = exchange.carry(receive)
         self._board.lost(self._channel.lost)
         note = self._board.handed_over if stage.retires else self._board.sent
         for transfer in () if outcome.lost else stage.transfers:

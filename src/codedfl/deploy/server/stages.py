@@ -1,10 +1,13 @@
 """Stages of transfers between real sites, in two steps: all senders export and send, then all recipients absorb.
 
 Recipients hold parcels until the server knows that all of the stage have arrived, and absorb them in the order of the
-transfers. So a stage with a lost device changes no recipient.
+transfers. So a stage with a lost device changes no recipient. On an emulated shared channel, direct parcels go in the
+order of the transfers, too: the server tells each sender whose parcel is next, and senders pass the turn on.
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, final
 
 from codedfl.deploy.protocol.fields import one_line
@@ -20,9 +23,20 @@ from codedfl.schemes.messages import message_bits
 
 @final
 class StageExchange:
-    """The transfers of one stage; without an ``event`` sites emulate no delays."""
+    """The transfers of one stage; without an ``event`` sites emulate no delays.
 
-    def __init__(self, channel: Channel, number: int, stage: Stage, event: TransferEvent | None) -> None:
+    With ``one_at_a_time`` direct parcels take turns on one emulated channel.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        number: int,
+        stage: Stage,
+        event: TransferEvent | None,
+        *,
+        one_at_a_time: bool = False,
+    ) -> None:
         self._channel = channel
         self._fields = {"stage": number, "occasion": None if event is None else event.to_table()}
         self._forgetting = SiteRequest("forget", {"stage": number})
@@ -35,6 +49,7 @@ class StageExchange:
             turn = None if stage.parallel else turns[transfer.recipient]
             self._parcels.append([index, site, transfer.relayed, turn])
             turns[transfer.recipient] += 1
+        self._channel_turns = _channel_turns(stage, channel.sites) if one_at_a_time and event is not None else {}
         self._exported: dict[int, tuple[int, int]] = {}
         self._absorbed: dict[int, int] = {}
         self._uploads: dict[int, dict[str, Any]] = {}
@@ -70,6 +85,9 @@ class StageExchange:
         requests = {}
         for device, numbers in work.items():
             fields = {**self._fields, "parcels": [self._parcels[number] for number in numbers]}
+            if self._channel_turns:
+                turns = self._channel_turns
+                fields["channel_turns"] = [[number, *turns[number]] for number in numbers if number in turns]
             grants = pack_messages({number: self._transfers[number].grant for number in numbers})
             requests[device] = SiteRequest("export", fields, grants)
         # in emulated time sites wait for each other's parcels: if one fails, release the others
@@ -127,3 +145,19 @@ class StageExchange:
             absorb_macs=self._absorbed.get(number, 0),
             relayed=transfer.relayed,
         )
+
+
+def _channel_turns(stage: Stage, sites: Sequence[str]) -> dict[int, tuple[bool, str | None, int | None]]:
+    """Return, by direct parcel, whether it waits for another sender, and the site and number of the one after it.
+
+    A sender sends its own parcels one after the other anyway.
+    """
+    transfers = stage.transfers
+    direct = [n for n, transfer in enumerate(transfers) if transfer.recipient != SERVER and not transfer.relayed]
+    waits = dict.fromkeys(direct, False)
+    following: dict[int, int] = {}
+    for one, other in pairwise(direct):
+        if transfers[one].sender != transfers[other].sender:
+            waits[other], following[one] = True, other
+    after = {number: (sites[transfers[other].sender], other) for number, other in following.items()}
+    return {number: (waits[number], *after.get(number, (None, None))) for number in direct}

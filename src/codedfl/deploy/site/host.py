@@ -19,7 +19,7 @@ from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.deploy.site.emulation import Emulation, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
-from codedfl.deploy.site.parcels import Parcel, Transit, deliver, receipt
+from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
 from codedfl.errors import CodedflError, EngineError, UsageError
 from codedfl.scenario import Scenario
@@ -77,7 +77,10 @@ class DeviceHost(Host):
         """Open another site's parcel and hold it until the server asks to absorb it."""
         try:
             run = self._current()
-            parcel = Parcel.from_bytes(run.envelopes.open(sender, payload))
+            parcel = read_peer_message(run.envelopes.open(sender, payload))
+            if isinstance(parcel, ChannelFree):
+                run.reception.set_free(parcel.stage, parcel.number)
+                return receipt()
             self._receive(run, parcel)
             if not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
                 run.inbox.put(sender, parcel)
@@ -158,7 +161,8 @@ class DeviceHost(Host):
         with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
             began = time.perf_counter()
             make_device()
-            return Frame("answer", {"working_seconds": time.perf_counter() - began})
+            emulated = run.slow is not None and run.slow.links
+            return Frame("answer", {"working_seconds": time.perf_counter() - began, "emulated_links": emulated})
 
     def _reply(self, run: Session, frame: Frame) -> Frame:
         """Answer the request of a round; one that is not standing cancels older ones."""
@@ -186,7 +190,7 @@ class DeviceHost(Host):
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         # number of the parcel, recipient (None is the server), whether it is relayed, turn among those to the recipient
         wanted = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
-        event, device = _event(frame), run.device
+        event, device, turns = _event(frame), run.device, _channel_turns(frame)
         delays = run.transfer_delays(event)
         recipients = {site for _, site, _, _ in wanted}
         if not run.uploads and None in recipients:
@@ -213,9 +217,15 @@ class DeviceHost(Host):
             if site is not None and envelopes is not None:
                 if delays is not None and event is not None:
                     transit = Transit(event, turn, relayed, delays.tries(parcel), delays.rate)
-                reason = deliver(self._peers, envelopes, site, Parcel(stage, parcel, contents, transit))
-                if reason is not None:
-                    return Frame("error", {"reason": f"it could not send to {site}: {reason}", "unreached": site})
+                awaits, next_site, next_parcel = turns.get(parcel, (False, None, None))
+                if awaits:
+                    run.reception.await_free(stage, parcel)
+                messages: list[tuple[str, Any]] = [(site, Parcel(stage, parcel, contents, transit))]
+                if next_site is not None and next_parcel is not None:
+                    messages.append((next_site, ChannelFree(stage, next_parcel)))
+                for peer, message in messages:
+                    if (reason := deliver(self._peers, envelopes, peer, message)) is not None:
+                        return Frame("error", {"reason": f"it could not send to {peer}: {reason}", "unreached": peer})
         bits_sent = [message_bits(parcels[parcel]) for parcel, _, _, _ in wanted]
         uploads = {parcel: parcels[parcel] for parcel, site, _, _ in wanted if site is None}
         return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, pack_messages(uploads))
@@ -270,6 +280,13 @@ def _event(frame: Frame) -> TransferEvent | None:
     """Return the event whose delays are emulated, if any."""
     table = frame.fields.get("occasion")
     return None if table is None else TransferEvent.from_table(table)
+
+
+def _channel_turns(frame: Frame) -> dict[int, list[Any]]:
+    """Return, by parcel, whether it waits for the shared channel, and the site and number of the one after it."""
+    kinds: list[tuple[type, ...]] = [(int,), (bool,), (str, type(None)), (int, type(None))]
+    rows = fields.rows(frame.fields, "channel_turns", kinds) if "channel_turns" in frame.fields else []
+    return {parcel: turn for parcel, *turn in rows}
 
 
 def _echo(frame: Frame) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _ATTEMPTS = 2
 _MOST_PARCELS = 256
 _MOST_BYTES = LARGEST_FRAME
 _NO_PARCEL = "a message of another device is not a parcel; check that versions agree"
-_PARCEL, _TAKEN, _REFUSED = "parcel", "taken", "refused"
+_PARCEL, _FREE, _TAKEN, _REFUSED = "parcel", "free", "taken", "refused"
 
 
 @final
@@ -71,9 +71,8 @@ class Parcel:
         return encode(Frame(_PARCEL, {"stage": self.stage, "number": self.number, "travel": transit}, self.contents))
 
     @classmethod
-    def from_bytes(cls, text: bytes) -> "Parcel":
-        """Decode a decrypted parcel; refuse numbers that are not finite."""
-        frame = decode(text)
+    def from_frame(cls, frame: Frame) -> "Parcel":
+        """Validate a decrypted parcel; refuse numbers that are not finite."""
         if frame.kind != _PARCEL:
             raise EngineError(_NO_PARCEL)
         for name, array in frame.arrays.items():
@@ -84,7 +83,28 @@ class Parcel:
         return cls(stage, number, frame.arrays, None if transit is None else Transit.from_table(transit))
 
 
-def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel) -> str | None:
+@final
+@dataclass(frozen=True)
+class ChannelFree:
+    """Tells a site that the emulated channel, which all share, is free for its parcel."""
+
+    stage: int
+    number: int
+
+    def to_bytes(self) -> bytes:
+        """Encode the message, before encryption."""
+        return encode(Frame(_FREE, dict(vars(self))))
+
+
+def read_peer_message(text: bytes) -> Parcel | ChannelFree:
+    """Decode a decrypted message of another site."""
+    frame = decode(text)
+    if frame.kind == _FREE:
+        return ChannelFree(fields.count(frame.fields, "stage"), fields.count(frame.fields, "number"))
+    return Parcel.from_frame(frame)
+
+
+def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel | ChannelFree) -> str | None:
     """Encrypt and send a parcel; return the reason if the recipient did not accept it."""
     reason = ""
     for _ in range(_ATTEMPTS):

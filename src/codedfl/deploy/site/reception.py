@@ -1,7 +1,8 @@
 """A device's emulated incoming link: parcels arrive one after the other, in the order of the stage.
 
 As in the delay model, an early parcel waits for its predecessors, and its sender with it; a relayed parcel waits
-without its sender.
+without its sender. Where all devices share one channel, the sender of a direct parcel tells the next sender that the
+channel is free.
 """
 
 import threading
@@ -11,6 +12,10 @@ from dataclasses import dataclass, field
 from typing import final
 
 from codedfl.deploy.site.locks import Cancelled
+from codedfl.errors import ParcelError
+
+_MOST_TURNS = 1 << 16
+"""Upper bound of turns on the channel that are not taken; protects against memory exhaustion."""
 
 
 @dataclass
@@ -42,7 +47,24 @@ class Reception:
         self._changed = threading.Condition()
         self._links: defaultdict[int, _Link] = defaultdict(_Link)
         self._released: set[int] = set()
+        self._free: set[tuple[int, int]] = set()
         self._closed = False
+
+    def set_free(self, stage: int, number: int) -> None:
+        """Note that the shared channel is free for a parcel of this device."""
+        with self._changed:
+            if len(self._free) >= _MOST_TURNS:
+                raise ParcelError(f"{_MOST_TURNS} turns on the shared channel are not taken; send no more")
+            if stage not in self._released:
+                self._free.add((stage, number))
+            self._changed.notify_all()
+
+    def await_free(self, stage: int, number: int) -> None:
+        """Wait until the shared channel is free for a parcel of this device."""
+        with self._changed:
+            while (stage, number) not in self._free and self._continues(stage):
+                self._changed.wait()
+            self._free.discard((stage, number))
 
     def alone(self, stage: int, seconds: float) -> None:
         """Receive a parcel in parallel with others, and wait until it has arrived."""
@@ -75,6 +97,7 @@ class Reception:
         with self._changed:
             self._released.add(stage)
             self._links.pop(stage, None)
+            self._free = {turn for turn in self._free if turn[0] != stage}
             self._changed.notify_all()
 
     def released(self, stage: int) -> bool:
