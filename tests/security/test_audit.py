@@ -16,6 +16,7 @@ from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.audit import attack_scenario, exposures, statement
 from codedfl.security.estimates.suite import estimates
 from codedfl.task import Problem
+from tiny import is_one_sentence
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +171,23 @@ def test_what_is_not_encrypted_claims_nothing() -> None:
 def test_a_level_needs_a_number_of_features() -> None:
     with pytest.raises(UsageError, match=r"features\.kind"):
         statement(load("paper-92").with_settings({"features.kind": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "epochs", "said"),
+    [
+        ("conventional", 1, "attack at least 2 epochs, not 1: the first one shows replies to the zero model only"),
+        ("minibatch", 5, "each of 5 parts of the data for the first time in 5 epochs; attack at least 6 epochs"),
+    ],
+)
+def test_too_few_epochs_are_refused_with_the_least_number(
+    chosen: Scenario, problem: Problem, scheme: str, epochs: int, said: str
+) -> None:
+    tapped = chosen.with_settings({"scheme": scheme})
+    with pytest.raises(UsageError, match=said) as error:
+        attack_scenario(tapped, problem, epochs=epochs)
+    assert is_one_sentence(str(error.value))
+    assert len(exposures(tapped, problem, epochs + 1)) == 1
 
 
 def test_every_scheme_gives_a_reason_for_its_verdict() -> None:

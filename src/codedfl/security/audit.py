@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
+from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
@@ -90,6 +91,8 @@ def exposures(
     scenario: Scenario, problem: Problem, epochs: int = EPOCHS, progress: Progress = silent
 ) -> Sequence[Exposure]:
     """Run a scenario for some epochs with a tap, and return the views of single parties."""
+    if epochs < 2:
+        raise UsageError(f"attack at least 2 epochs, not {epochs}: the first one shows replies to the zero model only")
     shortened = scenario.with_settings({"training.epochs": epochs, "training.stop_at_last_target": False})
     scheme = schemes.create(shortened, problem)
     transcript = Transcript()

@@ -62,6 +62,11 @@ def minibatch_exposures(scheme: Minibatch, transcript: Transcript, shards: Seque
     parts, everything = scheme.options.parts, transcript.series()[0]
     first = transcript.first(everything[0].device)
     entries = [entry for entry in everything if (entry.epoch - first.epoch) % parts == 0]
+    if not entries:
+        raise UsageError(
+            f"the server sees each of {parts} parts of the data for the first time in {parts} epochs; attack at least "
+            f"{parts + 1} epochs of scheme '{scheme.name}'"
+        )
     shard = shards[first.device]
     view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=first.reply["gradient"])
     return [Exposure(view, first.device, gram(shard.x[batch_rows(shard.samples, parts, first.epoch)]))]
