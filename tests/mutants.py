@@ -106,7 +106,8 @@ def replacements(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, ast.Attribute) and node.attr in OPPOSITE:
         yield f"{_unparsed(node.value)}.{OPPOSITE[node.attr]}"
     elif isinstance(node, ast.Return):
-        yield "pass" if node.value is None else "return None"
+        says_nothing = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
+        yield "pass" if says_nothing else "return None"
     elif isinstance(node, ast.AugAssign):
         if type(node.op) in ARITHMETIC:
             yield ast.unparse(ast.AugAssign(node.target, ARITHMETIC[type(node.op)](), node.value))
