@@ -104,6 +104,9 @@ def test_noise_is_as_derived() -> None:
     words = np.concatenate([np.zeros(4096, np.uint64), np.ones(4096, np.uint64)])  # decrypts to the key itself
     peaks = np.abs(opened(secret, words[None])[0] * SCALE) ** 2
     assert peaks.max() <= KEY_PEAK * 2 * 4096 / 3
+    assert secret.peak == pytest.approx(peaks.max() / (2 * 4096 / 3), rel=1e-9)
+    # by Parseval as many as there are coefficients that are not 0: binomial of 4096 and 2/3
+    assert abs(peaks.mean() - 2 * 4096 / 3) < 6 * np.sqrt(4096 * 2 / 9)
     deviation = np.sqrt(2048 * (2 + peaks) / 12)
     assert deviation.max() <= LATTICE.largest_noise
     data = np.arange(6 * 2048).reshape(6, 2048)
