@@ -8,6 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from codedfl.network import Allocation, DelayModel, ReplyChances, RoundCosts, allocate
+from codedfl.network.load_allocation import _HAIR, _least
 from codedfl.scenario import Fleet, Links, load
 
 EPS = float(np.finfo(np.float64).eps)
@@ -178,6 +179,20 @@ def test_more_parity_rows_make_no_later_deadline(
     assume(points.sum() >= 2)
     rows = max(1, int(share * points.sum()))
     assert allocate(chances, points, rows + more).deadline <= allocate(chances, points, rows).deadline
+
+
+@given(least=st.floats(0.1, 1e3), first=st.floats(0.01, 1.0), high=st.floats(0.01, 10.0), jump=st.booleans())
+def test_the_search_ends_where_nothing_is_short_and_hardly_later(
+    least: float, first: float, high: float, jump: bool
+) -> None:
+    """The root is known to a twentieth of a hair of ``least`` and ``first`` each, on either side; no more is added."""
+
+    def excess(t: float) -> float:
+        return (-3.0 if t < least else 0.5) if jump else t - least or math.ulp(least)
+
+    found = _least(excess, first, high)
+    assert excess(found) > 0
+    assert found - least <= 1.01 * 2 * _HAIR / 20 * (least + first)
 
 
 def test_without_parity_rows_everyone_is_awaited() -> None:
