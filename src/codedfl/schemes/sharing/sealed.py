@@ -35,8 +35,8 @@ SEALED_DEVICES = (
     "device if all others collude"
 )
 SEALED_EAVESDROPPER = (
-    "nothing on links between devices; on links to the server the seeds, which open every parcel, unless the transport "
-    "is encrypted"
+    "nothing on links between devices; on links to the server everything, because seeds are sent there, unless the "
+    "transport is encrypted"
 )
 MOMENTS, GRAM = 0, 1
 """What a pad hides (right-hand side or Gram matrix), as the block number of its domain."""
