@@ -47,7 +47,7 @@ def of(outcomes: list[Any], attack: str, assumption: str = "") -> Any:
     return next(entry for entry in outcomes if entry.attack == attack and assumption in entry.assumption)
 
 
-@pytest.mark.parametrize("attack", ["left-kernel", "subspace-matching", "single-row", "forwarding"])
+@pytest.mark.parametrize("attack", ["left-kernel", "subspace-matching", "single-row", "basis-pursuit", "forwarding"])
 def test_the_papers_scheme_falls(outcomes: list[Any], attack: str) -> None:
     score = of(outcomes, attack).score
     assert score.verdict == "falls"

@@ -7,13 +7,14 @@ import pytest
 
 import codedfl
 from codedfl.security.attacks.left_kernel import LeftKernel
+from codedfl.security.attacks.supports.basis_pursuit import BasisPursuit
 from codedfl.security.attacks.supports.column_norms import ColumnNorms, UnexplainedNorms
 from codedfl.security.attacks.supports.metzner_kapturowski import MetznerKapturowski
 from codedfl.security.attacks.supports.single_row import SingleRow
 from codedfl.security.attacks.supports.subspace_matching import SubspaceMatching
 from codedfl.security.contract import Attack
 from codedfl.security.scoring import Truth, score
-from codedfl.security.views.kinds import ParcelView
+from codedfl.security.views.kinds import ParcelView, RowView
 from codedfl.testing.weak_cipher import WeakCipher
 from security.ciphertexts import gram_matrix
 
@@ -32,11 +33,12 @@ def test_every_attack_on_parcels_brings_it_down(attack: Attack[ParcelView], seed
 
 
 @pytest.mark.parametrize("index", [0, 50, 99])
-def test_a_single_row_brings_it_down(index: int) -> None:
+@pytest.mark.parametrize("attack", [SingleRow(), BasisPursuit()], ids=lambda attack: attack.name)
+def test_a_single_row_brings_it_down(attack: Attack[RowView], index: int) -> None:
     rng = np.random.default_rng(index)
     cipher = WeakCipher.draw(240, 100, 6, rng)
     a = gram_matrix(100, 150, rng)[index]
-    result = score(SingleRow().run(cipher.row(a, rng), rng), Truth(a[None, :], cipher.positions, length=240))
+    result = score(attack.run(cipher.row(a, rng), rng), Truth(a[None, :], cipher.positions, length=240))
     assert result.support_recovered
     assert result.relative_error < 1e-9
 

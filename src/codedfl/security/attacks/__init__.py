@@ -10,6 +10,7 @@ from codedfl.security.attacks.parity_data import ParityGram, ParitySpan
 from codedfl.security.attacks.reused_pad import ReusedPad
 from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.attacks.shared_support import SharedSupport
+from codedfl.security.attacks.supports.basis_pursuit import BasisPursuit
 from codedfl.security.attacks.supports.column_norms import ColumnNorms, UnexplainedNorms
 from codedfl.security.attacks.supports.metzner_kapturowski import MetznerKapturowski
 from codedfl.security.attacks.supports.single_row import SingleRow
@@ -25,6 +26,7 @@ ATTACKS: dict[str, Attack[Any]] = {
         SubspaceMatching(),
         MetznerKapturowski(),
         SingleRow(),
+        BasisPursuit(),
         ColumnNorms(),
         UnexplainedNorms(),
         Forwarding(),
