@@ -81,7 +81,7 @@ def trials(keys: KeyPair, A: np.ndarray) -> Iterator[Trial]:
     for index in ROWS:
         row = Truth(gram=A[index : index + 1], support=support.positions, length=p.n)
         yield Trial(f"single-row {index}", SingleRow(), RowView(public.G, words[index], p.t), row)
-    yield _many_errors(keys, A)
+    yield many_errors(keys, A, MANY_ERRORS, SingleRow())
     for rank in (p.beta, p.t):
         disturbed = with_errors(keys, A, rank, 1.0)
         for attack in (MetznerKapturowski(), LeftKernel()) if rank == p.t else (MetznerKapturowski(),):
@@ -98,14 +98,14 @@ def with_errors(keys: KeyPair, A: np.ndarray, rank: int, noise: float) -> Parcel
     return ParcelView(keys.public.G, words, p.t, rank)
 
 
-def _many_errors(keys: KeyPair, A: np.ndarray) -> Trial:
+def many_errors(keys: KeyPair, A: np.ndarray, count: int, attack: Attack[RowView]) -> Trial:
     """One row with far more errors than the paper allows, each as large as a symbol."""
     rng = np.random.default_rng(0)
     word = keys.public.encode(A[:1]).words[0].copy()
-    positions = np.sort(rng.permutation(word.size)[:MANY_ERRORS])
-    word[positions] += (np.std(word) * rng.standard_normal(MANY_ERRORS)).astype(word.dtype)
+    positions = np.sort(rng.permutation(word.size)[:count])
+    word[positions] += (np.std(word) * rng.standard_normal(count)).astype(word.dtype)
     truth = Truth(gram=A[:1], support=positions, length=word.size)
-    return Trial(f"single-row, {MANY_ERRORS} errors", SingleRow(), RowView(keys.public.G, word, MANY_ERRORS), truth)
+    return Trial(f"{attack.name}, {count} errors", attack, RowView(keys.public.G, word, count), truth)
 
 
 def run(trial: Trial) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def run(trial: Trial) -> dict[str, Any]:
         show("    relative error", result.relative_error, LARGEST_ERROR)
     if result.support_found is not None:
         show("    share of the support found", result.support_found)
-    return result.to_table() | cost
+    return vars(result) | cost
 
 
 def noise_curve(keys: KeyPair, A: np.ndarray) -> dict[str, list[float]]:

@@ -51,7 +51,7 @@ def _timed(attack: Attack[Any], view: View, truth: Truth, rng: np.random.Generat
     began = time.perf_counter()
     finding = attack.run(view, rng)
     seconds = time.perf_counter() - began
-    return {**score(finding, truth).to_table(), "seconds": seconds}
+    return {**vars(score(finding, truth)), "seconds": seconds}
 
 
 def _forwarding(problem: Problem, keys: KeyPair, rng: np.random.Generator) -> dict[str, Any]:

@@ -95,6 +95,8 @@ def _chosen(
 
 def _print_statement(entry: Statement) -> None:
     claimed = "claims no level" if entry.claimed_bits is None else f"claims {entry.claimed_bits} bits"
+    if entry.bits_after_overlap is not None and entry.bits_after_overlap != entry.claimed_bits:
+        claimed += f" (at most {entry.bits_after_overlap} against a device that knows its own error support)"
     known = [estimate for estimate in entry.estimates if estimate.bits is not None]
     least = min(known, key=lambda estimate: estimate.bits or 0.0, default=None)
     estimated = "" if least is None else f", lowest estimate {least.shown} ({least.name})"

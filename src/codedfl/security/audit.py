@@ -3,6 +3,7 @@
 Attacks see views only (``codedfl.security.views.kinds``); the truth comes from the shards and goes to the scorer alone.
 """
 
+import math
 import time
 import tracemalloc
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl import schemes
+from codedfl.codes.bounds import least_overlap
 from codedfl.engines import VirtualEngine
 from codedfl.errors import UsageError
 from codedfl.network import DelayModel
@@ -27,6 +29,7 @@ from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.estimates.claimed import claimed_level
 from codedfl.security.estimates.estimate import Estimate
+from codedfl.security.estimates.known_supports import bits_with_known_positions
 from codedfl.security.estimates.parameters import problem_of
 from codedfl.security.estimates.suite import estimates
 from codedfl.security.scoring import Score, Truth, relative_error, score
@@ -45,6 +48,8 @@ class Statement:
     preset: str
     scheme: str
     claimed_bits: int | None
+    bits_after_overlap: int | None
+    """Upper bound on the claimed level against a device that knows its own support; None where none is claimed."""
     estimates: tuple[Estimate, ...]
     verdict: str
     sentence: str
@@ -59,9 +64,13 @@ def statement(scenario: Scenario) -> Statement:
     scheme, problem = schemes.nominal(scenario), problem_of(scenario)
     found = () if problem is None else estimates(problem)
     claimed: int | None = None
+    left: int | None = None
     if problem is not None and 0 < problem.w <= problem.n - problem.k:
         claimed = claimed_level(problem.n, problem.k, problem.t, problem.beta, problem.q_bits)
-    return Statement(scenario.name, scenario.scheme, claimed, found, scheme.verdict, scheme.verdict_reason)
+        options: Any = scenario.options()
+        overlap = least_overlap(options.t_tot, options.t, options.M)
+        left = math.floor(bits_with_known_positions(problem, options.t, overlap)) if options.M > 1 else claimed
+    return Statement(scenario.name, scenario.scheme, claimed, left, found, scheme.verdict, scheme.verdict_reason)
 
 
 @dataclass(frozen=True)

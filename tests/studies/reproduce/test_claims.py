@@ -2,17 +2,20 @@
 
 import math
 from dataclasses import asdict
+from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from codedfl.codes.constant_weight import family
 from codedfl.codes.frame_errors import FrameErrorRate, wilson_interval
 from codedfl.studies.reproduce.claims import (
     Claim,
     best_delta,
     frame_errors,
     gradient_error,
+    level_after_overlap,
     overlap,
     security_level,
     speedup,
@@ -159,6 +162,21 @@ def test_security_levels_of_table_one() -> None:
     assert "broken" in wrong.reason
 
 
+def test_levels_after_overlap() -> None:
+    """Least overlaps are 13 of 64 and 43 of 128; the levels by exact binomials: 2^80 <= 2000^3 C(3936, 47) / ... ."""
+    for claimed, t, count, shared, enough in ((92, 64, 16, 13, 5), (128, 128, 4, 43, 3)):
+        supports = family(256, t, count)
+        claim = level_after_overlap("l", claimed, 4000, 2000, 4, supports)
+        n, w = 4000 - t, t - shared - 4
+        work = Fraction(2000**3 * math.comb(n, w), 2 * math.comb(n - 2000, w))
+        assert 2**claim.measured <= work < 2 ** (claim.measured + 1)
+        assert (claim.claimed, claim.low, claim.verdict) == (claimed, claim.measured, "not reproduced")
+        assert claim.high >= claim.low
+        assert f"up to {shared} of {t} positions" in claim.reason
+        assert f"{enough} who collude" in claim.reason
+    assert level_after_overlap("l", 90, 4000, 2000, 4, family(256, 64, 4)).verdict == "fitted"
+
+
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
@@ -180,6 +198,7 @@ ALL = [
     frame_errors(1e-5, rate(1e-6, 1e-4)),
     gradient_error(1e-6, 1e-4),
     overlap("d", 256, 64, 16, 16, 13),
+    level_after_overlap("e", 92, 4000, 2000, 4, family(256, 64, 16)),
 ]
 
 

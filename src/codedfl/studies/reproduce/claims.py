@@ -1,10 +1,15 @@
 """Each number that the paper claims beside what is measured here, with a verdict and its reason."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from codedfl.codes.constant_weight import Family
 from codedfl.codes.frame_errors import FrameErrorRate
 from codedfl.security.estimates.claimed import claimed_level
+from codedfl.security.estimates.counting import elimination_bits
+from codedfl.security.estimates.known_supports import bits_with_known_positions, levels_after_overlap
+from codedfl.security.estimates.parameters import DecodingProblem
 from codedfl.training.timing import Band
 
 REPRODUCED, NOT_REPRODUCED, CANNOT_EXIST = "reproduced", "not reproduced", "cannot exist"
@@ -82,6 +87,24 @@ def security_level(name: str, claimed: int, n: int, k: int, t: int, beta: int) -
         "the cipher is broken by linear algebra at either level"
     )
     return Claim(name, claimed, level, level, level, verdict, reason)
+
+
+def level_after_overlap(name: str, claimed: int, n: int, k: int, beta: int, supports: Family) -> Claim:
+    """Judge a level of Table I against a device that knows its own support; low and high are over pairs of supports."""
+    t = supports.weight
+    problem = DecodingProblem(n, k, t, beta, q_bits=32)
+    levels = [math.floor(bits_with_known_positions(problem, t, shared)) for shared in supports.overlaps]
+    verdict = FITTED if min(levels) >= claimed else NOT_REPRODUCED
+    floor = math.floor(elimination_bits(n, k, "k^3"))
+    enough = next((entry.known for entry in levels_after_overlap(problem, supports) if entry.level <= floor), None)
+    collusion = "" if enough is None else f"; {enough} who collude are left with one elimination, {floor} bits"
+    variant = "with length n - t and weight t - overlap - beta" if supports.overlap else "in the shortened code"
+    reason = (
+        f"two supports share up to {supports.overlap} of {t} positions: by the formula fitted to Table I, "
+        f"{variant}, one device that knows its own support is left with {min(levels)} bits"
+        f"{collusion}; linear algebra breaks the cipher without knowing any support"
+    )
+    return Claim(name, claimed, min(levels), min(levels), max(levels), verdict, reason)
 
 
 def frame_errors(claimed: float, measured: FrameErrorRate) -> Claim:
