@@ -67,6 +67,13 @@ def test_who_is_in_is_told_as_well_by_the_recovered_matrix_as_by_the_true_one(ou
         assert abs(recovered - true) <= 1e-3
 
 
+def test_one_earlier_sender_alone_reads_a_device_that_forwards_a_sum(outcomes: list[Any]) -> None:
+    """Chains of hand-overs happen in this run: two senders to one device, which sends to one that sends on."""
+    found = [entry.score for entry in outcomes if entry.attack == "forwarding"]
+    assert {score.remark for score in found} == {"parcels taken away: 1", "parcels taken away: 2"}
+    assert {score.verdict for score in found} == {"falls"}
+
+
 def test_the_null_attacker_knows_nothing(outcomes: list[Any]) -> None:
     scores = [entry.score for entry in outcomes if entry.attack == "null"]
     assert len(scores) >= 3

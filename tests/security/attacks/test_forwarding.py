@@ -1,4 +1,4 @@
-"""Forwarding without a fresh mask falls to the two earlier senders; a fresh pad stops them."""
+"""Forwarding without a fresh mask falls to the earlier senders; a fresh pad stops them, a fresh error does not."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from codedfl.cipher.mceliece.private_key import KeyPair
 from codedfl.cipher.mceliece.public_key import encrypt
 from codedfl.security.attacks.forwarding import Forwarding
+from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.scoring import Truth, score
-from codedfl.security.views.kinds import ForwardView
+from codedfl.security.views.kinds import ForwardView, ParcelView
 from security.ciphertexts import gram_matrix, parameters, small_keys
 
 
@@ -82,6 +83,38 @@ def test_one_sender_alone_still_faces_the_other_error(keys: KeyPair) -> None:
 def test_a_fresh_mask_stops_it(keys: KeyPair) -> None:
     case = forwarded(keys, mask=True)
     assert score(Forwarding().run(case.view, np.random.default_rng(0)), Truth(gram=case.A)).verdict == "holds"
+
+
+def test_a_fresh_error_matrix_does_not_stop_one_sender(keys: KeyPair) -> None:
+    """Section IV-B: device j sent C_j, eavesdrops D_i + E_i, and "learns only t error-free positions".
+
+    What is left after its own parcel is taken away is an ordinary ciphertext of A_i, which falls whole: all n - t
+    positions without error, and A_i.
+    """
+    rng = np.random.default_rng(5)
+    p = keys.public.parameters
+    own, other = (gram_matrix(p.k, 2 * p.k, rng).astype(keys.public.dtype) for _ in range(2))
+    sent = encrypt(keys.public, other, keys.private.support(0), seed=bytes(32))
+    fresh = keys.private.support(1)
+    words = (encrypt(keys.public, own, fresh, seed=bytes([1]) * 32) + sent).words
+    subtracted = ParcelView(keys.public.G, words - sent.words, p.t, p.beta)
+    found = score(LeftKernel().run(subtracted, rng), Truth(gram=own, support=fresh.positions, length=p.n))
+    assert found.support_recovered
+    assert found.verdict == "falls"
+    assert found.relative_error is not None
+    assert found.relative_error < 1e-2, "what a Gram matrix counts as read at"
+    plain = Forwarding().run(ForwardView(keys.public.G, (sent.words,), words), rng)
+    assert score(plain, Truth(gram=own)).verdict != "falls", "subtraction alone does not do it: the error is fresh"
+
+
+def test_a_forwarded_sum_is_open_to_its_single_sender(keys: KeyPair) -> None:
+    """A sum of two parcels, sent on by one device and forwarded by the next without a fresh error."""
+    case = forwarded(keys)
+    single = ForwardView(case.view.G, (case.view.sent[0] + case.view.sent[1],), case.view.forwarded)
+    found = score(Forwarding().run(single, np.random.default_rng(0)), Truth(gram=case.A))
+    assert found.relative_error is not None
+    assert found.relative_error < case.limit
+    assert found.verdict == "falls"
 
 
 def test_sealed_residues_read_as_noise() -> None:

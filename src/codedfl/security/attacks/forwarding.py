@@ -1,9 +1,10 @@
-"""Forwarding without a fresh error: the two earlier senders subtract their own parcels.
+"""Forwarding without a fresh error: the earlier senders subtract their own parcels.
 
 A device v that holds two foreign parcels may forward without a support of its own (section IV-B): it sends
 A_v G + C_1 + C_2. The senders of C_1 and C_2 know these words to the last bit, errors included, so together they
 obtain A_v G, a codeword without error. The paper counts the foreign errors as protection; they do not protect against
-those who drew them.
+those who drew them. A device that received one forwarded sum counts as having two errors, too; its single sender knows
+that sum and needs nobody else.
 
 Expected at the paper's size (float32): relative error about 1e-6, the rounding of the sum times the condition of G.
 """
@@ -34,4 +35,4 @@ class Forwarding(Attack[ForwardView]):
         gram = geometry.messages(geometry.coordinates(rest))
         if gram.shape[0] == gram.shape[1]:
             gram = (gram + gram.T) / 2
-        return Finding(gram=gram, remark=f"{len(view.sent)} parcels taken away")
+        return Finding(gram=gram, remark=f"parcels taken away: {len(view.sent)}")

@@ -45,13 +45,18 @@ def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence
 
 
 def _forwarded(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
-    """Yield a parcel forwarded without a fresh support: its earlier senders can subtract their own parcels."""
+    """Yield parcels forwarded without a fresh support: earlier senders can subtract their own parcels.
+
+    One for each number of senders: a device that received two sums at once needs two to collude; one that received a
+    forwarded sum is open to its single sender.
+    """
+    known: set[int] = set()
     for entry in sent:
-        if "positions" not in entry.grant:
+        if "positions" not in entry.grant and len(entry.received) not in known:
+            known.add(len(entry.received))
             received = tuple(parcel.parcel["words"] for parcel in entry.received)
             view = ForwardView(public.G, received, entry.parcel["words"])
             yield Exposure(view, entry.sender, shards[entry.sender].gram)
-            return
 
 
 def _known_supports(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:

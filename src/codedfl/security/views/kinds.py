@@ -50,13 +50,13 @@ class RowView(View):
 
 @dataclass(frozen=True, eq=False)
 class ForwardView(View):
-    """A parcel forwarded by a device that received two parcels and added its own data; the two senders see it."""
+    """A parcel forwarded by a device that received parcels and added its own data; their senders see it."""
 
-    holder = "the two devices that sent to the forwarding one, together"
+    holder = "the devices that sent to the forwarding one, together"
     label = "a forwarded parcel"
     G: Float[np.ndarray, "k n"]
     sent: tuple[Float[np.ndarray, "d n"], ...]
-    """The parcels that the two sent, errors included: they made them."""
+    """The parcels that they sent, one or more, errors included: they made them."""
     forwarded: Float[np.ndarray, "d n"]
 
 
