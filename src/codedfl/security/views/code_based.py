@@ -47,13 +47,13 @@ def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence
 def _forwarded(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
     """Yield parcels forwarded without a fresh support: earlier senders can subtract their own parcels.
 
-    One for each number of senders: a device that received two sums at once needs two to collude; one that received a
-    forwarded sum is open to its single sender.
+    One with several senders, who must collude, and one with a single sender: a device that received one forwarded sum.
     """
-    known: set[int] = set()
+    known: set[bool] = set()
     for entry in sent:
-        if "positions" not in entry.grant and len(entry.received) not in known:
-            known.add(len(entry.received))
+        alone = len(entry.received) == 1
+        if "positions" not in entry.grant and alone not in known:
+            known.add(alone)
             received = tuple(parcel.parcel["words"] for parcel in entry.received)
             view = ForwardView(public.G, received, entry.parcel["words"])
             yield Exposure(view, entry.sender, shards[entry.sender].gram)
