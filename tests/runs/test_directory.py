@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,28 +35,6 @@ PROMISED = {
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> runs.Run:
     """A finished run of each scheme; tests only read it."""
     return small_run(tmp_path_factory.mktemp("run") / request.param, {"scheme": request.param})
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run to copy from."""
-    return small_run(tmp_path_factory.mktemp("finished") / "run").path
-
-
-@pytest.fixture
-def copy(finished: Path, tmp_path: Path) -> Path:
-    """A finished run of one's own."""
-    return Path(shutil.copytree(finished, tmp_path / "run"))
-
-
-@pytest.fixture
-def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run that was stopped after some epochs and left its checkpoint."""
-    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
-    with pytest.raises(Stopped):
-        small_run(tmp_path / "run", progress=stop_at(12))
-    assert (tmp_path / "run" / "checkpoint.npz").exists()
-    return tmp_path / "run"
 
 
 class TestContents:
@@ -373,113 +350,6 @@ class TestModelDifference:
         run = runs.load(finished)
         one, other = (self.stored(run, tmp_path / name, np.zeros((3, 2))) for name in "12")
         assert runs.model_difference(one, other) == 0
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def one_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-
-
-def objects(path: Path) -> None:
-    with path.open("wb") as file:
-        np.savez(file, model=np.array([{"a": 1}], dtype=object))
-
-
-def other_arrays(path: Path) -> None:
-    with path.open("wb") as file:
-        np.savez(file, unexpected=np.ones(3))
-
-
-def bare_array(path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, np.ones(3))
-
-
-def other_model(path: Path) -> None:
-    """A sound checkpoint of another problem."""
-    with np.load(path) as arrays:
-        kept = dict(arrays)
-    for name in ("model", "plain_gradient"):
-        kept[name] = kept[name][:-1]
-    with path.open("wb") as file:
-        np.savez(file, **kept)
-
-
-def without_solver(path: Path) -> None:
-    """A checkpoint that lacks what the solver remembers."""
-    with np.load(path) as arrays:
-        kept = {name: array for name, array in arrays.items() if not name.startswith("solver_")}
-    with path.open("wb") as file:
-        np.savez(file, **kept)
-
-
-DAMAGES = {
-    "empty": lambda path: path.write_bytes(b""),
-    "text": lambda path: path.write_text("this is no such file"),
-    "cut": cut,
-}
-CHECKPOINT_DAMAGES = DAMAGES | {
-    "one bit": one_bit,
-    "objects": objects,
-    "other arrays": other_arrays,
-    "bare array": bare_array,
-    "other model": other_model,
-    "no solver": without_solver,
-}
-RESULT_DAMAGES = [
-    *(
-        pytest.param(name, damage, id=f"{name} {word}")
-        for name in ("summary.json", "epochs.parquet", "timings.npy")
-        for word, damage in DAMAGES.items()
-    ),
-    *(pytest.param(name, Path.unlink, id=f"{name} missing") for name in ("epochs.parquet", "timings.npy")),
-    pytest.param("summary.json", lambda path: path.write_text("[]"), id="summary.json a list"),
-    pytest.param("summary.json", lambda path: path.write_text("{}"), id="summary.json without keys"),
-    pytest.param("summary.json", lambda path: path.write_bytes(b'{"a": "\xff"}'), id="summary.json not UTF-8"),
-]
-
-
-@pytest.mark.parametrize("damage", CHECKPOINT_DAMAGES.values(), ids=CHECKPOINT_DAMAGES)
-def test_a_damaged_checkpoint_gets_one_sentence(stopped: Path, damage: Any) -> None:
-    damage(stopped / "checkpoint.npz")
-    with pytest.raises(RunDirectoryError, match="checkpoint") as caught:
-        small_run(stopped)
-    assert is_one_sentence(str(caught.value))
-    assert str(stopped) in str(caught.value)
-    (stopped / "checkpoint.npz").unlink()  # as the sentence advises
-    assert small_run(stopped).summary["epochs"] == EPOCHS
-
-
-@pytest.mark.parametrize(("name", "damage"), RESULT_DAMAGES)
-def test_a_damaged_result_gets_one_sentence(copy: Path, name: str, damage: Any) -> None:
-    damage(copy / name)
-    with pytest.raises(RunDirectoryError) as caught:
-        small_run(copy)
-    assert is_one_sentence(str(caught.value))
-    assert str(copy) in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["", "not = = toml", "name = 5"])
-def test_a_damaged_scenario_is_refused(copy: Path, text: str) -> None:
-    (copy / "scenario.toml").write_text(text)
-    before = tree(copy)
-    with pytest.raises(RunDirectoryError) as caught:
-        small_run(copy)
-    assert is_one_sentence(str(caught.value))
-    assert tree(copy) == before
-
-
-def test_a_run_of_an_unknown_scheme_asks_for_its_plugin(copy: Path) -> None:
-    text = (copy / "scenario.toml").read_text()
-    (copy / "scenario.toml").write_text(text.replace('scheme = "minibatch"', 'scheme = "mine"'))
-    with pytest.raises(RunDirectoryError, match=r"scheme = 'mine' must be one of .* load the plug-in") as caught:
-        runs.load(copy)
-    assert is_one_sentence(str(caught.value))
 
 
 def test_load_refuses_what_is_not_finished(stopped: Path, tmp_path: Path) -> None:
