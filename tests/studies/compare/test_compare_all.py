@@ -14,12 +14,11 @@ from codedfl.progress import silent
 from codedfl.report import figures
 from codedfl.report.comparison import write_page
 from codedfl.runs import directory as runs
-from codedfl.scenario import Scenario, load
+from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
-from codedfl.studies.compare import compare_all, fleets_of, measuring
+from codedfl.studies.compare import compare_all, measuring
 from codedfl.studies.compare.fleets import label_sorted
 from codedfl.studies.compare.measuring import Percentage, stored
-from codedfl.studies.compare.rows import strongest
 from codedfl.task import Problem
 from rundirs import Stopped, files, small, small_problem, stop_at, strict_json, tree
 from tiny import is_one_sentence, known
@@ -323,63 +322,6 @@ def test_without_matplotlib_the_rest_is_there(tmp_path: Path, monkeypatch: pytes
     compared(tmp_path, [], {"training.epochs": 2}, progress=lambda stage, done, total: said.append(stage))
     assert {path.name for path in tmp_path.iterdir()} == {"compare.md", "compare.json", "compare.csv", "runs"}
     assert any("codedfl[plots]" in stage for stage in said)
-
-
-class TestFleets:
-    def test_of_the_paper(self) -> None:
-        fleets = fleets_of(load("paper"))
-        assert list(fleets) == ["paper", "homogeneous", "heavy-tailed"]
-        for name, scenario in fleets.items():
-            assert scenario.with_settings({"name": name}) == load(name)
-
-    def test_of_the_quick_scenario_keep_its_data(self) -> None:
-        quick = load("paper-quick")
-        fleets = fleets_of(quick)
-        assert list(fleets) == ["paper", "homogeneous", "heavy-tailed"]
-        for scenario in fleets.values():
-            assert (scenario.data, scenario.features, scenario.training) == (quick.data, quick.features, quick.training)
-            assert scenario.options("code-based") == quick.options("code-based")
-        assert fleets["heavy-tailed"].fleet.devices == load("heavy-tailed").fleet.devices
-
-    def test_of_another_fleet_and_what_goes_with_each(self) -> None:
-        own = fleets_of(small())
-        assert {name: scenario.fleet.size for name, scenario in own.items()} == {
-            "small": 5,
-            "homogeneous": 25,
-            "heavy-tailed": 120,
-        }
-        tail = fleets_of(load("heavy-tailed"))
-        assert {name: scenario.options("drop-slowest").to_table() for name, scenario in tail.items()} == {
-            "heavy-tailed": {"wait_for": 96},
-            "homogeneous": {"wait_for": 20},
-            "paper": {"wait_for": 20},
-        }
-
-
-def outcome(verdict: str, error: float | None, attack: str, assumption: str = "") -> dict[str, Any]:
-    known = {"verdict": verdict, "relative_error": error, "attack": attack, "assumption": assumption}
-    return {**known, "view": "a view", "holder": "somebody", "auc": None, "seconds": 1.0}
-
-
-class TestStrongest:
-    def test_the_worst_verdict_counts_then_the_smallest_error(self) -> None:
-        outcomes = [
-            outcome("holds", 1e-9, "none"),
-            outcome("leaks", None, "a"),
-            outcome("leaks", 0.2, "b"),
-            outcome("leaks", 0.1, "c"),
-        ]
-        found = strongest(outcomes)
-        assert (found["verdict"], found["attack"], found["tried"], found["assuming"]) == ("leaks", "c", 4, None)
-
-    def test_what_needs_an_assumption_stands_apart(self) -> None:
-        found = strongest([outcome("holds", 1.0, "a"), outcome("falls", 0.0, "b", "all others collude")])
-        assert (found["verdict"], found["tried"]) == ("holds", 1)
-        assert (found["assuming"]["verdict"], found["assuming"]["assumption"]) == ("falls", "all others collude")
-
-    def test_nothing_to_attack(self) -> None:
-        assert strongest([])["verdict"] is None
-        assert strongest([outcome("holds", 1.0, "null")])["tried"] == 0
 
 
 class TestPercentage:
