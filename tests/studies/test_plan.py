@@ -78,6 +78,23 @@ class TestAgainstRuns:
         assert {link: int(spent[link].sum()) for link in LINKS} == run.summary["bits_sent"]
         assert (run.summary["handovers"] > 0) == (inner == "sealed")
 
+    @pytest.mark.parametrize("name", ["code-based", "sealed", "he", "sealed-coded", "coded-padded", "secagg"])
+    def test_a_shared_channel_takes_a_run_as_long_as_predicted(self, name: str, tmp_path: Path) -> None:
+        """Every scheme with parcels between devices; recipients could take several at once, the channel does not."""
+        direct = {"schemes.coded-padded.sharing": "direct", "schemes.coded-padded.alpha": 3}
+        sealed = {**OPTIONS["sealed"], "parallel_reception": True}
+        inner = {"schemes.secagg.inner": "sealed", "schemes.sealed": sealed, "training.epochs": 12}
+        own = {f"schemes.{name}.parallel_reception": True} if shares(name) else {}
+        changes = {"coded-padded": direct, "secagg": inner}.get(name, own)
+        apart = of_scheme(name, changes | {"links.d2d_loss": 0.3})
+        shared = apart.with_settings({"links.d2d_channel": "shared"})
+        run = runs.execute(shared, tmp_path / "run", problem=small_problem)
+        costs, epochs = probed(shared), shared.training.epochs
+        seconds = predict(costs, shared, epochs=epochs, draws=50)
+        np.testing.assert_allclose(seconds, run.timings, rtol=FLOAT32)
+        parallel = predict(costs, apart, epochs=epochs, draws=50)
+        assert seconds[:, -1].mean() > parallel[:, -1].mean()
+
     @pytest.mark.parametrize("name", [name for name in SCHEMES if known(name).exact])
     def test_another_solver_costs_the_same(self, name: str, tmp_path: Path) -> None:
         wanted = of_scheme(name, {"training.solver": "conjugate-gradients", "training.epochs": 6})
