@@ -13,9 +13,11 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
 from codedfl.schemes.coded.coded_padded import CodedPadded
 from codedfl.schemes.coded.sealed_coded import SealedCoded
+from codedfl.schemes.messages import Work
 from codedfl.security.audit import exposures
 from codedfl.security.tap import tap
-from codedfl.security.transcript import Transcript
+from codedfl.security.transcript import RecordedParcel, RecordedReply, Transcript
+from codedfl.security.views.code_based import code_based_exposures
 from codedfl.security.views.kinds import (
     ForwardView,
     MaskedRepliesView,
@@ -130,3 +132,26 @@ def test_what_the_papers_scheme_exposes_is_what_its_threat_model_says() -> None:
 def test_a_support_used_once_is_not_known_to_anybody_else() -> None:
     found = exposures(wanted("code-based", supply="once"), tiny(), EPOCHS)
     assert not any(isinstance(entry.view, SharedSupportView) for entry in found)
+
+
+def test_errors_on_two_supports_are_shown_on_their_union() -> None:
+    """Device 1 hands over with two supports: its parcel differs from A G exactly there, by twice the rank."""
+    given = tiny()
+    scheme: Any = schemes.create(wanted("code-based", odd_set="two-errors"), given)
+    device, server = scheme.device(1, given.shards[1]), scheme.server()
+    (stage,) = server.restore({"moved": np.array([(2, 1, 0, 0), (2, 1, 0, 1)])}).stages
+    (transfer,) = stage.transfers
+    parcel = device.export(transfer.grant, Work())
+    entry = RecordedParcel(1, frozenset({1}), transfer.grant, parcel, ())
+    private, G = scheme.keys.private, scheme.keys.public.G
+    both = np.union1d(private.support(0).positions, private.support(1).positions)
+    reply = RecordedReply(0, 2, frozenset({0}), {"model": np.ones(given.shape)}, {"words": np.ones(given.shape).T @ G})
+    found = code_based_exposures(scheme, Transcript([reply], [entry]), given.shards)
+    shown = next(each for each in found if isinstance(each.view, ParcelView))
+    assert shown.support.tolist() == both.tolist()
+    assert (shown.view.t, shown.view.beta) == (both.size, 2 * scheme.options.beta)
+    error = shown.view.words - given.shards[1].gram @ G
+    scale = np.abs(error).max()
+    assert np.flatnonzero(np.abs(error).max(axis=0) > 1e-9 * scale).tolist() == both.tolist()
+    assert np.linalg.matrix_rank(error, tol=1e-9 * scale) == min(2 * scheme.options.beta, both.size)
+    assert np.array_equal(server.state()["moved"], [(2, 1, 0, 0), (2, 1, 0, 1)])

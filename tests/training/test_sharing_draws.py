@@ -1,5 +1,6 @@
 """Many timing draws of a sharing scheme: by hand, and against the event-driven run."""
 
+import dataclasses
 from functools import cache, partial
 from typing import Any
 
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
+from codedfl.engines import VirtualEngine
+from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts, TransferCosts
 from codedfl.scenario import Fleet, Links, Scenario
 from codedfl.schemes import Scheme
 from codedfl.schemes.sharing.policy import Handover, SharingPolicy
 from codedfl.task import Problem
-from codedfl.training import State
+from codedfl.training import State, train
 from codedfl.training.costs import SharedCosts, measure
 from codedfl.training.timing import Variant, epoch_ends
 from tiny import gamma, moved, problem, scenario, trained
@@ -195,3 +198,145 @@ def test_a_fleet_of_one_is_measured_too() -> None:
     scheme = schemes.create(chosen, alone)
     costs = measure(scheme, alone, first_offline=True)
     assert costs.other.macs.tolist() == [3 * 12 * 24]
+
+
+def test_detection_in_the_first_epoch_by_hand() -> None:
+    """The first gradient takes 8 MAC: 1 s on devices 0 and 1, 8 s on 2 and 3, beforehand; uploads 1.5 s, server 0.5.
+
+    Reported times 2.5 and 9.5: with Delta = 1, 2 and 3 hand over after epoch 1, which ends at 2; that takes 13.5 s as
+    in the test above, and then epochs take 7.5 s. With Delta = 7 nobody straggles in epoch 1, but in epoch 2 (by 14 s).
+    """
+    opening = [(COSTS.first, rounds(0, 8, 0, 0))]
+    costs = dataclasses.replace(COSTS, opening=opening)
+    ends = []
+    for delta in (1.0, 7.0):
+        policy = partial(SharingPolicy, devices=4, supports=2, delta=delta, supply="once", detect_from=1)
+        (found,) = epoch_ends([Variant(costs, policy)], DelayModel.create(FLEET, LINKS), epochs=3, seed=0, draws=2)
+        ends.append(found.tolist())
+    assert ends[0] == [[2.0, 2.0 + 13.5 + 7.5, 2.0 + 13.5 + 15.0]] * 2
+    assert ends[1] == [[2.0, 23.5, 23.5 + 13.5 + 7.5]] * 2
+
+
+READINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "code-based": ("code-based", {}),
+    "two errors": ("code-based", {"odd_set": "two-errors"}),
+    "sealed": ("sealed", {}),
+    "he": ("he", {"backend": "costs"}),
+    "masked": ("secagg", {"inner": "sealed"}),
+}
+
+
+@pytest.mark.parametrize("offline", [True, False])
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("name", READINGS)
+def test_draws_are_runs_with_either_first_epoch(name: str, first: int, offline: bool) -> None:
+    """To the last bit: a run and its draw add the same numbers in the same order.
+
+    The server is so fast that its work takes no time: in draws it takes pads away before there are any.
+    """
+    scheme, options = READINGS[name]
+    inner = "sealed" if scheme == "secagg" else scheme
+    tables = {"code-based": OPTIONS, "sealed": {"delta": 1e-4}, "he": {"delta": 1e-3}, "secagg": {}}
+    tables[scheme] = {**tables[scheme], **options}
+    tables[inner] = {**tables[inner], "detect_from": first}
+    chosen = scenario(
+        {
+            "scheme": scheme,
+            "training.epochs": EPOCHS,
+            "training.first_epoch_offline": offline,
+            "timing.draw": 2,
+            "fleet.server_mac_rate": 1e300,
+            **{f"schemes.{key}": table for key, table in tables.items()},
+        }
+    )
+    few = problem([7, 5, 9, 7, 4] * 5, features=12, dtype="float32")
+    history = trained(few, chosen).history
+    one = Variant.create(schemes.create(chosen, few), few, history, first_offline=offline)
+    assert one is not None
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    (ends,) = epoch_ends([one], delays, epochs=EPOCHS, seed=chosen.timing.seed, draws=4)
+    assert ends[2].tolist() == history.columns["time"]
+    assert min(epoch for epoch, _ in history.handovers) == first
+    counted = history.rounds[
+        history.questions()[0][-2 if scheme == "secagg" and len(history.questions()[0]) > 1 else 0]
+    ]
+    if offline:
+        assert counted.macs.sum() == counted.down_bits.sum() == 0
+    else:
+        assert counted.asked.tolist() == list(range(25))
+        assert np.all(counted.macs >= 12 * 12 * 3), "A_i Theta - B_i"
+        assert np.all(counted.down_bits >= 12 * 3 * 32), "the model"
+
+
+def test_the_first_gradient_costs_what_conventional_is_charged() -> None:
+    offline = {"training.first_epoch_offline": False}
+    found = []
+    for name in ("code-based", "conventional"):
+        history = trained(given(), wanted({"scheme": name, **offline})).history
+        found.append(history.rounds[history.round_of_epoch[0]])
+    ours, theirs = found
+    assert given().shards[0].compact
+    for name in ("asked", "down_bits", "macs", "up_bits"):
+        assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
+
+
+def test_two_supports_cost_twice_the_grant_and_the_errors() -> None:
+    """A grant has the support's number and its t = 4 positions, 32 bits each; an error d t (beta + 1) operations."""
+    costs = measure(sharing(wanted(odd_set="two-errors")), given(), first_offline=True)
+    assert costs.granted.grant_bits == 5 * 32
+    assert costs.granted.export_macs == 12 * 4 * 3
+    double = costs.of(Handover(3, 1, 0, 1))
+    assert (double.grant_bits, double.export_macs) == (2 * 5 * 32, 2 * 12 * 4 * 3)
+    assert (double.parcel_bits, double.absorb_macs) == (costs.granted.parcel_bits, costs.granted.absorb_macs)
+    with pytest.raises(ValueError, match="two supports"):
+        COSTS.of(Handover(3, 1, 0, 1))
+
+
+@pytest.mark.parametrize("options", [{"supply": "once", "M": 12, "t": 3}, {"supply": "reissued"}])
+def test_a_run_with_two_errors_is_its_draw_and_doubles(options: dict[str, Any]) -> None:
+    """The model is that of the other choice up to rounding: decoding is exact under both."""
+    chosen, plain = (wanted(odd_set=each, **options) for each in ("two-errors", "partner"))
+    state = trained(given(), chosen)
+    rows = state.server["moved"]
+    senders, counts = np.unique(rows[:, 1], return_counts=True)
+    assert counts.max() == 2
+    assert len(senders) == len(state.history.handovers)
+    assert drawn(chosen, 1)[0, 0].tolist() == state.history.columns["time"]
+    assert max(state.history.columns["gradient_error"]) < 1e-4
+    np.testing.assert_allclose(state.model, trained(given(), plain).model, atol=1e-4 * np.abs(state.model).max())
+
+
+@pytest.mark.parametrize("stop", [1, 2, 7])
+@pytest.mark.parametrize("name", ["code-based", "sealed"])
+def test_a_resumed_run_with_detection_in_the_first_epoch_ends_alike(name: str, stop: int) -> None:
+    """Also with two errors on some parcels: hand-overs are repeated from their record."""
+    table = {"code-based": {**OPTIONS, "delta": 1e-4, "odd_set": "two-errors"}, "sealed": {"delta": 1e-4}}[name]
+    changes = {"scheme": name, "training.epochs": EPOCHS, f"schemes.{name}": {**table, "detect_from": 1}}
+    chosen = scenario(changes)
+    whole = trained(given(), chosen)
+    assert whole.history.handovers_after(1)
+    begun = trained(given(), chosen.with_settings({"training.epochs": stop}))
+    scheme = sharing(chosen)
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given().shards)]
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    engine = VirtualEngine(devices, delays, seed=chosen.timing.seed, draw=chosen.timing.draw, now=begun.now)
+    resumed = train(given(), chosen, scheme, engine, State.from_arrays(begun.to_arrays()))
+    assert np.array_equal(resumed.model, whole.model)
+    assert resumed.history.columns["time"] == whole.history.columns["time"]
+    assert np.array_equal(resumed.server["moved"], whole.server["moved"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "allowed"),
+    [
+        ("code-based.detect_from", 0, "at least 1"),
+        ("sealed.detect_from", 3, "at most 2"),
+        ("he.detect_from", "first", "a whole number"),
+        ("code-based.odd_set", "three-errors", "partner, two-errors"),
+        ("sealed.odd_set", "partner", "unknown key"),
+    ],
+)
+def test_wrong_settings_are_refused_in_a_sentence(key: str, value: Any, allowed: str) -> None:
+    with pytest.raises(ScenarioError, match=allowed) as error:
+        scenario({f"schemes.{key}": value})
+    assert f"schemes.{key}" in str(error.value)

@@ -36,6 +36,14 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "hand-overs to two devices": ("code-based", {"schemes.code-based.delta": 0.1}),
     "sealed hand-overs": ("sealed", {"schemes.sealed.delta": 0.1, "fleet.server_mac_rate": 1e300}),
     "hand-overs at once": ("code-based", {"schemes.code-based.parallel_reception": True}),
+    "hand-overs after the first epoch": (
+        "code-based",
+        {"schemes.code-based.detect_from": 1, "schemes.code-based.odd_set": "two-errors"},
+    ),
+    "hand-overs after a first epoch that takes time": (
+        "code-based",
+        {"schemes.code-based.detect_from": 1, "training.first_epoch_offline": False},
+    ),
     "stages": ("sealed-coded", {}),
     "relayed parcels": ("coded-padded", {"schemes.coded-padded.sharing": "relay"}),
     "parcels from device to device": ("coded-padded", {"schemes.coded-padded.sharing": "direct"}),

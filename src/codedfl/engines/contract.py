@@ -19,6 +19,8 @@ class Reply:
     device: int
     message: Message
     seconds: float
+    offline_seconds: float = 0.0
+    """How long the device reports to have computed before the request."""
 
 
 @dataclass(frozen=True)

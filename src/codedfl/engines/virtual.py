@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import final
 
@@ -73,26 +74,29 @@ class VirtualEngine(Engine):
         if gone:
             self._clock.drop(gone)
         present = {device: request for device, request in question.requests.items() if device not in gone}
-        messages, costs = self._compute(question, present, offline=offline)
+        messages, counted = self._compute(question, present)
+        costs = counted.uploads if offline else counted
         seconds = self._clock.ask(self._epoch, self._question, costs)
         arrived = self._clock.arrived[0].tolist()
         self._keep(messages, seconds)
+        if offline:
+            took = self._clock.durations(self._epoch, self._question, counted.computing)[0].tolist()
+            for device, before in zip(messages, took, strict=True):
+                self._open[device] = replace(self._open[device], offline_seconds=before)
         replies = tuple(self._open.pop(device) for device in arrived)
         return Answer(replies, costs, tuple(device for device in question.requests if device in gone))
 
     def reopen(self, question: Round, began: float) -> None:
         """Let the asked devices compute again, and their replies arrive when they would have arrived."""
-        messages, costs = self._compute(question, question.requests, offline=False)
+        messages, costs = self._compute(question, question.requests)
         self._keep(messages, self._clock.open(question.epoch, 0, costs, np.array([began])))
 
     def _keep(self, messages: Mapping[int, Message], seconds: Float[np.ndarray, "1 asked"]) -> None:
         for (device, message), delay in zip(messages.items(), seconds[0].tolist(), strict=True):
             self._open[device] = Reply(device, message, delay)
 
-    def _compute(
-        self, question: Round, requests: Mapping[int, Message], *, offline: bool
-    ) -> tuple[dict[int, Message], RoundCosts]:
-        """Let devices reply, and count what it takes; what is computed ``offline`` costs the upload only."""
+    def _compute(self, question: Round, requests: Mapping[int, Message]) -> tuple[dict[int, Message], RoundCosts]:
+        """Let devices reply, and count what it takes."""
         messages: dict[int, Message] = {}
         macs = []
         for device, request in requests.items():
@@ -101,7 +105,7 @@ class VirtualEngine(Engine):
             macs.append(work.macs)
         bits = payloads([*requests.values(), *messages.values()])
         down, up = bits[: len(requests)], bits[len(requests) :]
-        columns = (list(requests), [0] * len(down) if offline else down, [0] * len(macs) if offline else macs, up)
+        columns = (list(requests), down, macs, up)
         deadline = math.inf if question.deadline is None else question.deadline
         asked, down_bits, counts, up_bits = np.array(columns, dtype=np.int64)
         waiting = (question.quorum, 0, question.least, deadline, question.standing)

@@ -234,6 +234,10 @@ class Clock:
         self._turn[:, columns] = turn if asked is None else np.where(asked, turn, self._turn[:, columns])
         return seconds
 
+    def durations(self, epoch: int, question: int, costs: RoundCosts) -> Float[np.ndarray, "draws asked"]:
+        """Return how long each asked device takes for a reply of these costs; no time passes."""
+        return self._draws.replies(epoch, question, costs)
+
     @property
     def idle(self) -> Bool[np.ndarray, "draws n"]:
         """Which devices have no open request."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
@@ -26,6 +26,16 @@ class RoundCosts:
     least: int = 0
     deadline: float = math.inf
     standing: bool = False
+
+    @property
+    def computing(self) -> "RoundCosts":
+        """The costs of the devices' computing alone."""
+        return replace(self, down_bits=0 * self.down_bits, up_bits=0 * self.up_bits)
+
+    @property
+    def uploads(self) -> "RoundCosts":
+        """The costs of sending replies that were computed beforehand."""
+        return replace(self, down_bits=0 * self.down_bits, macs=0 * self.macs)
 
     def key(self) -> tuple[object, ...]:
         """Return a value that is equal for equal costs."""

@@ -46,7 +46,9 @@ class Public:
     largest_target: float = 1.0
     """The same for targets."""
     delays: DelayModel | None = None
-    """Delays of the fleet and its links, declared or measured; None if they are unknown."""
+    """What is known of the fleet and its links, declared or measured; None: nothing."""
+    first_offline: bool = True
+    """Whether devices compute the first gradient beforehand (``training.first_epoch_offline``)."""
 
     @property
     def devices(self) -> int:

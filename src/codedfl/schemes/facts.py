@@ -54,6 +54,7 @@ def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
         largest_feature=max(each.largest_feature for each in facts),
         largest_target=max(each.largest_target for each in facts),
         delays=known_delays(scenario),
+        first_offline=scenario.training.first_epoch_offline,
     )
 
 

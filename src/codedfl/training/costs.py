@@ -74,6 +74,8 @@ class SharedCosts:
     """What the first epoch, any other epoch, a hand-over with a new support and a forwarding cost.
 
     Where an epoch has several questions, or costs depend on how many devices are active, ``by_active`` returns them.
+    ``doubled`` is a hand-over with two new supports. ``opening`` has the questions of the first epoch, each as it is
+    charged and what devices computed for it beforehand.
     """
 
     first: RoundCosts
@@ -81,6 +83,13 @@ class SharedCosts:
     granted: TransferCosts
     forwarded: TransferCosts
     by_active: Callable[[int], Sequence[RoundCosts]] | None = None
+    doubled: TransferCosts | None = None
+    opening: Sequence[tuple[RoundCosts, RoundCosts | None]] = ()
+
+    @property
+    def first_questions(self) -> Sequence[tuple[RoundCosts, RoundCosts | None]]:
+        """The questions of the first epoch: ``first`` alone, with nothing computed beforehand, without ``opening``."""
+        return self.opening or ((self.first, None),)
 
     def questions(self, active: int) -> Sequence[RoundCosts]:
         """Return the costs of the questions of an epoch after the first, each for all devices."""
@@ -88,41 +97,67 @@ class SharedCosts:
 
     def of(self, handover: Handover) -> TransferCosts:
         """Return the costs of a hand-over."""
-        kind = self.forwarded if handover.support is None else self.granted
+        kind = (self.forwarded, self.granted, self.doubled)[len(handover.supports)]
+        if kind is None:
+            raise ValueError(f"device {handover.sender} has two supports, and their costs were not measured")
         return dataclasses.replace(kind, sender=handover.sender, recipient=handover.recipient)
 
 
 def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> SharedCosts:
-    """Let three devices of their own reply and hand over for real, and count what it takes."""
+    """Let a few devices of their own reply and hand over for real, and count what it takes."""
     if scheme.sharing is None:
         raise TypeError(f"scheme '{scheme.name}' does not share")
     shard = problem.shards[0]
-    # a fleet of three of its own: the real one may be smaller, and must not be touched
-    probe = scheme.with_public(dataclasses.replace(scheme.public, samples=(shard.samples,) * 3))
-    devices = [probe.device(number, shard) for number in range(3)]
+    # epoch, sender, recipient, support: device 1 hands over to 0 with a new support, then 0 forwards to 2
+    moved, size = [(2, 1, 0, 0), (3, 0, 2, -1)], 3
+    if scheme.sharing.policy().may_double:
+        moved, size = [*moved, (4, 3, 2, 0), (4, 3, 2, 1)], 4
+    # a fleet of its own: the real one may be smaller, and must not be touched
+    probe = scheme.with_public(dataclasses.replace(scheme.public, samples=(shard.samples,) * size))
+    devices = [probe.device(number, shard) for number in range(size)]
     server = probe.server()
     for transfer in chain.from_iterable(stage.transfers for stage in server.set_up()):
         move(devices, transfer, server.receive)
-    first, _ = _round_costs(scheme, devices, server, server.ask(1, np.ones(problem.shape)), 0)
-    # device 1 hands over to 0 with a new support, then 0 forwards to 2: epoch, sender, recipient, support
-    handed_over = server.restore({"moved": np.array([(2, 1, 0, 0), (3, 0, 2, -1)])}).stages
-    granted, forwarded = (move(devices, stage.transfers[0], server.receive) for stage in handed_over)
+    first, first_reply = _first_costs(scheme, devices, server, problem)
+    handed_over = server.restore({"moved": np.array(moved)}).stages
+    granted, forwarded, *doubled = (move(devices, stage.transfers[0], server.receive) for stage in handed_over)
     # the server's work may grow with the first hand-over; the few operations before it are charged as after it
-    other, reply = _round_costs(scheme, devices, server, server.ask(2, np.ones(problem.shape)), 2)
+    question = server.ask(2, np.ones(problem.shape))
+    other, reply = _round_costs(devices, server, question, 2, scheme.public.devices)
     rounds = scheme.sharing.rounds
-    if first_offline:
-        first = dataclasses.replace(first, down_bits=0 * first.down_bits, macs=0 * first.macs)
-    return SharedCosts(first, other, granted, forwarded, lambda active: rounds(active, other, reply))
+    opening = rounds(len(first.asked), first, first_reply)
+    charged = [(each.uploads, each.computing) if first_offline else (each, None) for each in opening]
+    return SharedCosts(
+        charged[0][0],
+        other,
+        granted,
+        forwarded,
+        lambda active: rounds(active, other, reply),
+        doubled[0] if doubled else None,
+        charged,
+    )
+
+
+def _first_costs(
+    scheme: Scheme[Any], devices: Sequence[Device], server: Server, problem: Problem
+) -> tuple[RoundCosts, Message]:
+    """Return what the first question costs each asked device without the protocol of a wrapper, and a reply."""
+    question = server.ask(1, np.ones(problem.shape))
+    everyone = len(question.requests) == len(devices)
+    if everyone and scheme.wrapped:  # a wrapper asks a device alone as the scheme inside does
+        alone = scheme.with_public(dataclasses.replace(scheme.public, samples=scheme.public.samples[:1]))
+        devices, server = [alone.device(0, problem.shards[0])], alone.server()
+        question = server.ask(1, np.ones(problem.shape))
+    return _round_costs(devices, server, question, 0, scheme.public.devices if everyone else 1)
 
 
 def _round_costs(
-    scheme: Scheme[Any], devices: Sequence[Device], server: Server, question: Round, device: int
+    devices: Sequence[Device], server: Server, question: Round, device: int, asked: int
 ) -> tuple[RoundCosts, Message]:
     work, combining = Work(), Work()
     request = question.requests[device]
     reply = devices[device].reply(question.epoch, request, work)
     server.combine(question.epoch, {device: reply}, combining)
-    everyone = question.epoch > 1 or len(question.requests) == len(devices)
-    each = np.ones(scheme.public.devices if everyone else 1, dtype=np.int64)
+    each = np.ones(asked, dtype=np.int64)
     costs = (message_bits(request) * each, work.macs * each, message_bits(reply) * each)
     return RoundCosts(np.arange(len(each)), *costs, quorum=len(each), server_macs=combining.macs), reply

@@ -151,7 +151,7 @@ class EpochReplies:
 
     costs: list[RoundCosts] = field(default_factory=list)
     seconds: dict[int, float] = field(default_factory=dict)
-    """How long each device took for its replies."""
+    """How long each device took for its replies, with what it computed beforehand."""
     lost: set[int] = field(default_factory=set)
     messages: dict[int, Message] = field(default_factory=dict)
     """The replies to the last round."""
@@ -160,7 +160,8 @@ class EpochReplies:
         """Take in the answer to one more round."""
         self.messages = {reply.device: reply.message for reply in answer.replies}
         for reply in answer.replies:
-            self.seconds[reply.device] = self.seconds.get(reply.device, 0.0) + reply.seconds
+            took = reply.seconds + reply.offline_seconds
+            self.seconds[reply.device] = self.seconds.get(reply.device, 0.0) + took
         self.lost |= set(answer.lost)
         costs, quorum = answer.costs, len(answer.replies)
         if costs.standing:

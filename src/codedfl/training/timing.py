@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts
 from codedfl.schemes.contract import Scheme
@@ -72,11 +72,16 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class ReplayedEpoch:
-    """An epoch in all draws: when it ends, and who was asked (None: all in the costs); hand-overs of the first draw."""
+    """An epoch in all draws: when it ends, and who was asked (None: all in the costs); hand-overs of the first draw.
+
+    Where devices share data: how many are active in the epoch, and how many supports are left for its stragglers.
+    """
 
     ends: Float[np.ndarray, "draws"]
     rounds: Sequence[tuple[RoundCosts, Bool[np.ndarray, "draws asked"] | None]]
     handovers: Sequence[TransferCosts] = ()
+    active: Int[np.ndarray, "draws"] | None = None
+    supports: Float[np.ndarray, "draws"] | None = None
 
 
 def epoch_ends(
@@ -129,12 +134,18 @@ def _replay_rounds(history: History, draws: Draws) -> Iterator[ReplayedEpoch]:
 
 def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
     """Hand-overs after an epoch delay the next one."""
-    clock, fleet, first = Clock(draws), _Fleet(variant, draws), variant.costs.first
+    clock, fleet = Clock(draws), _Fleet(variant, draws)
     for stage, transfers in enumerate(variant.set_up):
         clock.stage(stage, transfers)
-    clock.ask(1, 0, first)
-    clock.charge(first.server_macs)
-    yield ReplayedEpoch(clock.now, [(first, None)])
+    seconds, rounds = np.zeros(fleet.active.shape), []
+    for question, (first, beforehand) in enumerate(variant.costs.first_questions):
+        replies = clock.ask(1, question, first)
+        clock.charge(first.server_macs)
+        if beforehand is not None:
+            replies = replies + clock.durations(1, question, beforehand)
+        seconds[:, first.asked] += replies
+        rounds.append((first, None))
+    yield fleet.share(1, seconds, clock, rounds)
     for epoch in itertools.count(2):
         seconds, rounds = np.zeros(fleet.active.shape), []
         for questions, rows in fleet.groups():
@@ -144,8 +155,7 @@ def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
                 clock.charge(costs.server_macs, rows)
                 seconds += np.where(rows[:, None], replies, 0.0)
                 rounds.append((costs, asked))
-        ends = clock.now
-        yield ReplayedEpoch(ends, rounds, fleet.share(epoch, seconds, clock))
+        yield fleet.share(epoch, seconds, clock, rounds)
 
 
 class _Fleet:
@@ -157,6 +167,7 @@ class _Fleet:
         self.active = np.ones((draws.count, draws.delays.devices), bool)
         self._forwards = np.zeros_like(self.active)
         self._grants = np.array([policy.may_grant for policy in self._policies])
+        self._supports = np.array([policy.supports_left for policy in self._policies], np.float64)
 
     def groups(self) -> list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]]:
         """Return the questions that an epoch has, and in which draws it has them."""
@@ -169,7 +180,19 @@ class _Fleet:
             found[key] = questions, before | (counts == count)
         return list(found.values())
 
-    def share(self, epoch: int, seconds: Float[np.ndarray, "draws n"], clock: Clock) -> Sequence[TransferCosts]:
+    def share(
+        self,
+        epoch: int,
+        seconds: Float[np.ndarray, "draws n"],
+        clock: Clock,
+        rounds: Sequence[tuple[RoundCosts, Bool[np.ndarray, "draws asked"] | None]],
+    ) -> ReplayedEpoch:
+        """End an epoch, and let stragglers hand over if they are looked for."""
+        ends, active, supports = clock.now, self.active.sum(axis=1), self._supports.copy()
+        handovers = self._hand_over(epoch, seconds, clock) if self._policies[0].detects(epoch) else ()
+        return ReplayedEpoch(ends, rounds, handovers, active, supports)
+
+    def _hand_over(self, epoch: int, seconds: Float[np.ndarray, "draws n"], clock: Clock) -> Sequence[TransferCosts]:
         """Let stragglers hand over, in draws where the policy can move anything; return those of the first draw."""
         fastest = np.where(self.active, seconds, np.inf).min(axis=1)
         straggling = self.active & (seconds > (fastest + self._policies[0].delta)[:, None])
@@ -187,6 +210,7 @@ class _Fleet:
         self._forwards[draw] = False
         self._forwards[draw, [device for device in policy.active if policy.may_forward(device)]] = True
         self._grants[draw] = policy.may_grant
+        self._supports[draw] = policy.supports_left
         return [self._variant.costs.of(handover) for handover in decision.handovers]
 
 

@@ -66,6 +66,9 @@ VARIANTS += [
     ("coded-padded", {"schemes.coded-padded.sharing": "direct", "schemes.coded-padded.alpha": 3}),
     ("sealed-coded", {"schemes.sealed-coded.workers": 5, "schemes.sealed-coded.threshold": 3}),
     ("conventional", {"training.first_epoch_offline": False}),
+    ("code-based", {"schemes.code-based.detect_from": 1, "schemes.code-based.odd_set": "two-errors"}),
+    ("sealed", {"schemes.sealed.detect_from": 1, "training.first_epoch_offline": False}),
+    ("sealed", {"schemes.sealed.detect_from": 1}),
 ]
 SHARED = {"links.d2d_channel": "shared", "links.d2d_loss": 0.4, "fleet.devices.0.d2d_loss": 0.1}
 ON_A_SHARED_CHANNEL: list[Any] = [

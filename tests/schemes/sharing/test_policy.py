@@ -223,3 +223,28 @@ def test_one_that_left_is_not_listened_to() -> None:
 def test_impossible_settings_are_refused(changes: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="need devices"):
         SharingPolicy(**{"devices": 2, "supports": 2, "delta": 1.0, "supply": "once", **changes})
+
+
+def test_two_errors_on_the_last_of_an_odd_set() -> None:
+    """Slowest first 4, 3, 2: the pair 4, 3 goes to 1, the slower of those that stay; 2 sends alone to 0."""
+    chosen = SharingPolicy(devices=5, supports=8, delta=1.0, supply="once", odd_set="two-errors")
+    decision = chosen.after_epoch(times(1.0, 1.5, 7.0, 8.0, 9.0))
+    assert decision.handovers == (Handover(4, 1, 0), Handover(3, 1, 1), Handover(2, 0, 2, 3))
+    assert str(decision).splitlines()[-1] == "device 2 adds supports 2 and 3 and sends to device 0 and retires"
+    assert chosen.active == (0, 1)
+    assert [chosen.foreign_supports(device) for device in (0, 1)] == [2, 2]
+    assert (chosen.issued, chosen.supports_left) == (4, 4)
+
+
+def test_two_errors_need_a_support_more_than_there_are_stragglers() -> None:
+    """L = 3 for three stragglers: two send as a pair, the third waits for want of a second support."""
+    chosen = SharingPolicy(devices=5, supports=3, delta=1.0, supply="once", odd_set="two-errors")
+    decision = chosen.after_epoch(times(1.0, 1.5, 7.0, 8.0, 9.0))
+    assert decision.handovers == (Handover(4, 1, 0), Handover(3, 1, 1))
+    assert decision.waiting == (2,)
+
+
+@pytest.mark.parametrize(("first", "epochs"), [(1, [True, True, True]), (2, [False, True, True])])
+def test_from_which_epoch_on_stragglers_are_looked_for(first: int, epochs: list[bool]) -> None:
+    chosen = SharingPolicy(devices=2, supports=2, delta=1.0, supply="once", detect_from=first)
+    assert [chosen.detects(epoch) for epoch in (1, 2, 3)] == epochs

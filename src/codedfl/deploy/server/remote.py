@@ -124,7 +124,7 @@ class RemoteEngine(Engine):
         for name, value in {**values, "up_bits": reply.bits, "macs": fields["macs"]}.items():
             self._records[name][row] = value
         self._board.replied(reply.device, int(self._records["epoch"][row]), *values.values())
-        return Reply(reply.device, reply.frame.arrays, seconds)
+        return Reply(reply.device, reply.frame.arrays, seconds, fields.get("offline_seconds", 0) / self._scale)
 
     def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
         """Carry out a stage; a device lost in a hand-over loses data, so the run stops."""

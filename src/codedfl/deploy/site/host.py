@@ -168,6 +168,7 @@ class DeviceHost(Host):
         """Answer the request of a round; one that is not standing cancels older ones."""
         epoch, question, number = (fields.count(frame.fields, name) for name in ("epoch", "question", "number"))
         offline, device, slow, work = fields.flag(frame.fields, "offline"), run.device, run.slow, Work()
+        beforehand = 0.0
         if not fields.flag(frame.fields, "standing"):
             run.queue.cancel_below(number)
         down_bits = 0 if offline else message_bits(frame.arrays)
@@ -177,13 +178,16 @@ class DeviceHost(Host):
             began = time.perf_counter()
             message = device.reply(epoch, frame.arrays, work)
             if slow is not None:
-                worked = slow.reply(epoch, question, macs=0 if offline else work.macs)[1]
+                worked = slow.reply(epoch, question, macs=work.macs)[1]
+                if offline:
+                    worked, beforehand = 0.0, worked
                 run.queue.sleep(worked - (time.perf_counter() - began), number, cancellable=True)
             working = time.perf_counter() - began
         if slow is not None:
             sending = slow.reply(epoch, question, up_bits=message_bits(message))[2]
             run.queue.sleep(sending, number, cancellable=True)
-        return Frame("answer", {"epoch": epoch, "macs": work.macs, "working_seconds": working}, message)
+        told = {"macs": work.macs, "working_seconds": working, "offline_seconds": beforehand}
+        return Frame("answer", {"epoch": epoch, **told}, message)
 
     def _export(self, run: Session, frame: Frame) -> Frame:
         """Export all parcels of a stage, then send them one by one; those for the server are in the reply."""

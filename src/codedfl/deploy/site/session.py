@@ -134,6 +134,7 @@ class Session:
             largest_feature=fields.real(description, "largest_feature"),
             largest_target=fields.real(description, "largest_target"),
             delays=schemes.known_delays(self.scenario),
+            first_offline=self.scenario.training.first_epoch_offline,
         )
 
     def transfer_delays(self, event: TransferEvent | None) -> TransferDelays | None:

@@ -13,7 +13,7 @@ from typing import cast, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 
 from codedfl.cipher.mceliece.messages import Ciphertext, Encoded, EncryptedReply
 from codedfl.cipher.mceliece.parameters import Parameters
@@ -25,8 +25,15 @@ from codedfl.errors import CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Leakage, Public, Round
 from codedfl.schemes.messages import Layout, Message, Work
-from codedfl.schemes.sharing.policy import Supply
-from codedfl.schemes.sharing.server import Codec, SharingScheme, delta_setting, parallel_setting
+from codedfl.schemes.sharing.policy import OddSet, Supply
+from codedfl.schemes.sharing.server import (
+    Codec,
+    SharingScheme,
+    count_first_gradient,
+    delta_setting,
+    detect_from_setting,
+    parallel_setting,
+)
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -48,10 +55,16 @@ class CodeBasedOptions(SchemeOptions):
     M: int = setting(default=16, low=1, help="Number of supports.")
     beta: int = setting(default=4, low=1, help="Rank of the error matrix.")
     delta: float = delta_setting(3.0)
+    detect_from: int = detect_from_setting()
     supply: str = setting(
         default="once",
         choices=("once", "reissued"),
         help="Whether each support is used once, or all M are issued again in every epoch.",
+    )
+    odd_set: str = setting(
+        default="partner",
+        choices=("partner", "two-errors"),
+        help="Of an odd number of stragglers, the last sends with a device that does not straggle, or adds two errors.",
     )
     decoder: str = setting(default="least-squares", choices=tuple(DECODERS), help="Erasure decoder of the server.")
     parallel_reception: bool = parallel_setting()
@@ -80,6 +93,14 @@ def _seed(key_seed: int, purpose: str) -> bytes:
     return hashlib.sha256(f"codedfl code-based {key_seed} {purpose}".encode()).digest()
 
 
+def granted_supports(grant: Message) -> list[tuple[int, Int64[np.ndarray, "t"]]]:
+    """Return number and positions of each support of a grant: none, one or two."""
+    if "positions" not in grant:
+        return []
+    positions = np.atleast_2d(grant["positions"]).astype(np.int64)
+    return list(zip(np.atleast_1d(grant["index"]).tolist(), positions, strict=True))
+
+
 @final
 class CodeBasedDevice(Device):
     """Holds its own encoded data plus what it received, and multiplies them by the model."""
@@ -101,18 +122,20 @@ class CodeBasedDevice(Device):
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply the gradient at the zero model in the first epoch, theta^T D_v in every other."""
         if epoch == 1:
+            count_first_gradient(request, work)
             return {"gradient": -self._moments}
         model, words = request["model"], self.held.words
         work.macs += model.size * words.shape[1]
         return {"words": np.ascontiguousarray(model.T) @ words}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Return D_v as a parcel, plus an error matrix on the granted support if there is one."""
+        """Hand over D_v, with an error matrix on each granted support."""
         parcel, self._held = self.held, None
-        if "positions" in grant:
-            support = Support(self._public.fingerprint, int(grant["index"]), grant["positions"].astype(np.int64))
-            # a device exports at most once in a run, so its number makes the seed of its errors unique
-            parcel = self._public.add_error(parcel, support, seed=_seed(self._key_seed, f"device {self._index}"))
+        for number, (index, positions) in enumerate(granted_supports(grant)):
+            support = Support(self._public.fingerprint, index, positions)
+            # a device exports once in a run, so its number makes the seeds of its errors unique
+            purpose = f"device {self._index}" + (" again" if number else "")
+            parcel = self._public.add_error(parcel, support, seed=_seed(self._key_seed, purpose))
             # E' = S G'_E takes d * beta * t multiplications, adding it d * t additions
             work.add(parcel.rows * support.size * (self._public.parameters.beta + 1))
         return {"words": parcel.words}
@@ -133,8 +156,8 @@ class CodeBasedCodec(Codec):
         self._private = keys.private
         self._decoder = decoder
 
-    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Request every device's gradient."""
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int], *, everyone: bool) -> Round:
+        """Ask every device for its gradient, in any case."""
         reply = {"gradient": self._public.model_layout}
         return Round.same(1, active, {"model": model.astype(self._public.dtype)}, reply)
 
@@ -157,12 +180,14 @@ class CodeBasedCodec(Codec):
         work.macs += rows * (erased * (n - erased) + k * k)
         return np.asarray(product.T)
 
-    def grant(self, sender: int, support: int | None) -> Message:
-        """Return the positions of the granted support."""
-        if support is None:
+    def grant(self, sender: int, supports: Sequence[int]) -> Message:
+        """Grant supports."""
+        if not supports:
             return {}
-        positions = self._private.support(support).positions
-        return {"index": np.array(support, dtype=np.int32), "positions": positions.astype(np.int32)}
+        positions = np.stack([self._private.support(support).positions for support in supports])
+        both = np.array(supports, dtype=np.int32), positions.astype(np.int32)
+        index, places = both if len(supports) > 1 else (part[0] for part in both)
+        return {"index": np.asarray(index), "positions": places}
 
 
 @final
@@ -205,6 +230,11 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     def supports(self) -> tuple[int, Supply]:
         """M supports, each granted once in a run or once in an epoch."""
         return self.options.M, cast(Supply, self.options.supply)
+
+    @property
+    def odd_set(self) -> OddSet:
+        """As the option says."""
+        return cast(OddSet, self.options.odd_set)
 
     def leakage(self) -> Leakage:
         """Return what each party sees."""

@@ -31,7 +31,14 @@ from codedfl.schemes.contract import Device, Leakage, Public, Round, Stage, Tran
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds
 from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener, ClearBackend, ClearOpener
-from codedfl.schemes.sharing.server import Codec, SharingScheme, delta_setting, parallel_setting
+from codedfl.schemes.sharing.server import (
+    Codec,
+    SharingScheme,
+    count_first_gradient,
+    delta_setting,
+    detect_from_setting,
+    parallel_setting,
+)
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -55,6 +62,7 @@ class EncryptedOptions(SchemeOptions):
         help="ckks encrypts; costs computes in clear and models the costs only; auto encrypts where the task is small.",
     )
     delta: float = delta_setting(2.0)
+    detect_from: int = detect_from_setting()
     parallel_reception: bool = parallel_setting()
 
 
@@ -82,6 +90,7 @@ class EncryptedDevice(Device):
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply the summed right-hand side in the first epoch, theta^T D_v in every other."""
         if epoch == 1:
+            count_first_gradient(request, work)
             return {"moments": self._backend.to_bytes(self._all_moments(work))}
         model = request["model"]
         work.add(self._backend.lattice.product_macs(*model.shape))
@@ -132,15 +141,18 @@ class EncryptedCodec(Codec):
         others = [Transfer(sender, 0, grant) for sender in range(1, self._public.devices)]
         return [Stage([Transfer(0, 1, grant)]), Stage(others)]
 
-    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Request the summed right-hand side from the first device."""
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int], *, everyone: bool) -> Round:
+        """Ask the first device for the summed right-hand side; the others, who gave theirs away, encrypt zeros."""
         expected = {"moments": self._ciphertexts(self._lattice.count(self._public.outputs))}
-        return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
+        asked, request = (active, {"model": np.zeros(model.shape, self._public.dtype)}) if everyone else ((0,), {})
+        return Round.same(1, asked, request, expected, point=np.zeros_like(model))
 
     def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Decrypt and decode."""
         outputs = self._public.outputs
-        rows = self._opener.open_sum([replies[0]["moments"]]).reshape(-1, self._public.features)
+        rows = self._opener.open_sum([reply["moments"] for reply in replies.values()]).reshape(
+            -1, self._public.features
+        )
         work.add(self._lattice.decryption_macs(self._lattice.count(outputs)))
         return self._formats.moments.decode_sum(rows[:outputs]).T
 

@@ -6,26 +6,37 @@ more than Delta seconds after the fastest. Stragglers hand over all data that th
 - a straggler whose data carry at least two error supports of other devices (set S^r) forwards them without a new one;
 - any other straggler (set S^nr) needs a support of its own. The server grants supports to the slowest ones while it
   has some. They send in pairs: both devices of a pair send to the same recipient, whose data then carry two supports.
+  ``odd_set`` says what happens when their number is odd.
 
 Recipients are the slowest of the other devices that have never received a parcel; when there are none, the fastest
 device is the recipient. ``docs/sharing.md`` lists what the paper leaves open and which choice is made here.
 """
 
+import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
 
 Supply = Literal["once", "reissued", "unlimited"]
 """How often a support is granted: once in a run, once in every epoch, or without limit."""
+OddSet = Literal["partner", "two-errors"]
+"""What completes an odd set: a device that is no straggler, or a second support for the last straggler."""
 
 
 @dataclass(frozen=True)
 class Handover:
-    """A device sends all its data to another and retires; ``support`` is the number of its new support, if any."""
+    """A device sends all its data to another and retires; its new supports by number, at most two."""
 
     sender: int
     recipient: int
     support: int | None
+    second: int | None = None
+
+    @property
+    def supports(self) -> tuple[int, ...]:
+        """The numbers of its new supports."""
+        return tuple(number for number in (self.support, self.second) if number is not None)
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,9 @@ class Decision:
             return "no stragglers"
         lines = [f"stragglers, slowest first: {', '.join(map(str, self.stragglers))}"]
         for handover in self.handovers:
-            sends = "forwards" if handover.support is None else f"adds support {handover.support} and sends"
+            added = " and ".join(map(str, handover.supports))
+            several = "supports" if len(handover.supports) > 1 else "support"
+            sends = f"adds {several} {added} and sends" if added else "forwards"
             lines.append(f"device {handover.sender} {sends} to device {handover.recipient} and retires")
         if self.waiting:
             lines.append(f"no support left, so these stay: {', '.join(map(str, self.waiting))}")
@@ -76,10 +89,21 @@ class SharingPolicy:
     (0, 1)
     """
 
-    def __init__(self, *, devices: int, supports: int, delta: float, supply: Supply) -> None:
+    def __init__(
+        self,
+        *,
+        devices: int,
+        supports: int,
+        delta: float,
+        supply: Supply,
+        odd_set: OddSet = "partner",
+        detect_from: int = 2,
+    ) -> None:
         if devices < 1 or supports < 0 or not delta >= 0:
             raise ValueError(f"need devices >= 1, supports >= 0, delta >= 0; got {devices}, {supports}, {delta}")
         self._delta = delta
+        self._odd_set = odd_set
+        self._detect_from = detect_from
         self._supply = supply
         self._supports = supports
         self._issued = 0
@@ -114,6 +138,20 @@ class SharingPolicy:
         """Whether there are enough supports left for a pair of devices."""
         return self._available() >= 2
 
+    @property
+    def may_double(self) -> bool:
+        """Whether a device may be granted two supports."""
+        return self._odd_set == "two-errors" and self.may_grant
+
+    @property
+    def supports_left(self) -> float:
+        """L, the number of supports available after the next epoch; infinite if there is no limit."""
+        return math.inf if self._supply == "unlimited" else self._available()
+
+    def detects(self, epoch: int) -> bool:
+        """Tell whether stragglers are looked for after an epoch."""
+        return epoch >= self._detect_from
+
     def after_epoch(self, reply_seconds: Mapping[int, float]) -> Decision:
         """Decide on hand-overs, given when each active device replied."""
         if set(reply_seconds) != set(self._held):
@@ -131,9 +169,12 @@ class SharingPolicy:
         return Decision(tuple(stragglers), tuple(handovers), waiting)
 
     def resume(self, moved: Iterable[tuple[int, int, int | None]]) -> None:
-        """Repeat the hand-overs (sender, recipient, support) of earlier epochs."""
+        """Repeat the hand-overs (sender, recipient, support) of earlier epochs; two supports are two entries."""
         for sender, recipient, support in moved:
-            self._move(Handover(sender, recipient, support))
+            if sender in self._held:
+                self._move(Handover(sender, recipient, support))
+            else:
+                self._held[recipient] += 1
             self._issued += support is not None
 
     def _available(self) -> int:
@@ -147,11 +188,14 @@ class SharingPolicy:
         return [self._move(Handover(sender, recipient, None)) for sender, recipient in pairs]
 
     def _grant(self, unsupported: Sequence[int], others: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the devices that get a support, an even number if possible, and the remaining recipients."""
+        """Return the devices that get a support, an even number if possible, and the remaining recipients.
+
+        Their number is odd only if all unsupported stragglers get one, and then at least one more support is left.
+        """
         available = self._available()
         remaining = list(others)
         chosen = list(unsupported[: available - available % 2])
-        if len(chosen) % 2 and available > len(chosen):
+        if len(chosen) % 2 and self._odd_set == "partner":
             # the slowest other device that has never received completes the pair, if a recipient remains
             partner = next((device for device in others if device not in self._received), None)
             if partner is not None and len(others) > 1:
@@ -163,11 +207,14 @@ class SharingPolicy:
         pairs = [granted[start : start + 2] for start in range(0, len(granted), 2)]
         recipients = self._recipients(len(pairs), others)
         first = 0 if self._supply == "reissued" else self._issued
+        numbers = itertools.count(first)
         handovers: list[Handover] = []
         for pair, recipient in zip(pairs, recipients, strict=True):
+            alone = len(pair) == 1 and self._odd_set == "two-errors"
             for sender in pair:
-                handovers.append(self._move(Handover(sender, recipient, first + len(handovers))))
-        self._issued += len(granted)
+                supports = itertools.islice(numbers, 2 if alone else 1)
+                handovers.append(self._move(Handover(sender, recipient, *supports)))
+        self._issued += sum(len(handover.supports) for handover in handovers)
         return handovers
 
     def _recipients(self, count: int, others: Sequence[int]) -> list[int]:
@@ -178,7 +225,7 @@ class SharingPolicy:
         return [order[number % len(order)] for number in range(count)]
 
     def _move(self, handover: Handover) -> Handover:
-        carried = self._held.pop(handover.sender) + (handover.support is not None)
+        carried = self._held.pop(handover.sender) + len(handover.supports)
         self._held[handover.recipient] += carried
         self._received.discard(handover.sender)
         self._received.add(handover.recipient)

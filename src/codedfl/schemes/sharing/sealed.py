@@ -22,7 +22,14 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, summed
-from codedfl.schemes.sharing.server import Codec, SharingScheme, delta_setting, parallel_setting
+from codedfl.schemes.sharing.server import (
+    Codec,
+    SharingScheme,
+    count_first_gradient,
+    delta_setting,
+    detect_from_setting,
+    parallel_setting,
+)
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -51,6 +58,7 @@ class SealedOptions(SchemeOptions):
 
     ring: str = setting(default="Z_2^32", choices=("Z_2^32", "Z_2^64"), help="Ring of the sealed residues.")
     delta: float = delta_setting(1.0)
+    detect_from: int = detect_from_setting()
     parallel_reception: bool = parallel_setting()
 
 
@@ -85,6 +93,7 @@ class SealedDevice(Device):
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply the summed right-hand side in the first epoch, theta^T D_v in every other."""
         if epoch == 1:
+            count_first_gradient(request, work)
             return {"moments": self._moments}
         model, held = request["model"], self.held
         work.macs += model.size * held.shape[1]
@@ -95,7 +104,8 @@ class SealedDevice(Device):
         if "moments" in grant:
             pad = pad_of(self._ring, self._index, grant, MOMENTS)
             work.add(self._moments.size)
-            return {"moments": seal(self._moments.copy(), pad, self._ledger)}
+            moments, self._moments = self._moments, np.zeros_like(self._moments)
+            return {"moments": seal(moments, pad, self._ledger)}
         packed, self._held = pack_upper(self.held), None
         work.add(packed.size)
         return {"gram": seal(packed, pad_of(self._ring, self._index, grant, GRAM), self._ledger)}
@@ -132,15 +142,16 @@ class SealedCodec(Codec):
             transfers.append(Transfer(sender, 0, grant))
         return [Stage(transfers)]
 
-    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Request the summed right-hand side from the first device."""
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int], *, everyone: bool) -> Round:
+        """Ask the first device for the summed right-hand side; the others, who gave theirs away, reply zeros."""
         expected = {"moments": (self._ring.dtype, model.shape)}
-        return Round(1, {0: {}}, np.zeros_like(model), expected={0: expected})
+        asked, request = (active, {"model": np.zeros(model.shape, self._ring.dtype)}) if everyone else ((0,), {})
+        return Round.same(1, asked, request, expected, point=np.zeros_like(model))
 
     def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
-        """Subtract the pads, and decode."""
-        total = self._ring.subtract(replies[0]["moments"], self._moment_pads)
-        return self._formats.moments.decode_sum(total)
+        """Take the pads away, and decode."""
+        total = summed(self._ring, [reply["moments"] for reply in replies.values()])
+        return self._formats.moments.decode_sum(self._ring.subtract(total, self._moment_pads))
 
     def encode(self, model: Float[np.ndarray, "d c"]) -> tuple[Message, Layout, Float[np.ndarray, "d c"]]:
         """Return the model as residues, and the point that they represent."""
@@ -155,8 +166,8 @@ class SealedCodec(Codec):
             total = self._ring.subtract(total, self._ring.product(asked, self._pads))
         return self._products.take(total)
 
-    def grant(self, sender: int, support: int | None) -> Message:
-        """Return a grant with a new seed, and add its pad to the sum of pads."""
+    def grant(self, sender: int, supports: Sequence[int]) -> Message:
+        """Grant a fresh seed, and add its pad to those in the sum."""
         grant, d = self._fresh_grant(), self._public.features
         packed = unpack_upper(pad_of(self._ring, sender, grant, GRAM).residues(d * (d + 1) // 2))
         self._pads = packed if self._pads is None else self._ring.add(self._pads, packed, out=self._pads)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from codedfl.schemes.contract import Options, Public, Restored, Round, Scheme, Server, Sharing, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import PointedProducts
-from codedfl.schemes.sharing.policy import SharingPolicy, Supply
+from codedfl.schemes.sharing.policy import Handover, OddSet, SharingPolicy, Supply
 from codedfl.settings import setting
 
 
@@ -31,6 +31,21 @@ def parallel_setting() -> Any:
     return setting(default=False, help=words)
 
 
+def detect_from_setting() -> Any:
+    """Return the option from which epoch on stragglers are looked for."""
+    words = "First epoch after which stragglers are looked for; in epoch 1 by the time their computing takes."
+    return setting(default=2, low=1, high=2, help=words)
+
+
+def count_first_gradient(request: Message, work: Work) -> None:
+    """Count the first gradient A_i Theta - B_i in clear, d^2 c as in ``conventional``, where the request asks for it.
+
+    At the zero model the product is zero, and is not computed.
+    """
+    if "model" in request:
+        work.add(request["model"].size * len(request["model"]))
+
+
 class Codec(ABC):
     """Makes grants, encodes requests and decodes replies."""
 
@@ -42,8 +57,8 @@ class Codec(ABC):
         return ()
 
     @abstractmethod
-    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int]) -> Round:
-        """Return the round of the first epoch, at the zero model."""
+    def first_round(self, model: Float[np.ndarray, "d c"], active: Sequence[int], *, everyone: bool) -> Round:
+        """Return the round of the first epoch, at the zero model; ``everyone`` must be asked where times count."""
 
     @abstractmethod
     def decode_first(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
@@ -57,8 +72,8 @@ class Codec(ABC):
     def decode(self, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Return the product of all data with the last encoded model."""
 
-    def grant(self, sender: int, support: int | None) -> Message:
-        """Return what a device needs to make its parcel."""
+    def grant(self, sender: int, supports: Sequence[int]) -> Message:
+        """Return what a device needs to hand over, given the numbers of its fresh supports."""
         return {}
 
 
@@ -70,10 +85,11 @@ class SharingServer(Server):
         self._policy = policy
         self._codec = codec
         self._parallel = parallel
+        self._everyone = policy.detects(1) or not public.first_offline
         self._samples = sum(public.samples)
         self._first = np.zeros((public.features, public.outputs))
         self._moved: list[tuple[int, int, int, int]] = []
-        """Epoch, sender, recipient and support (-1: none) of every hand-over."""
+        """Epoch, sender, recipient and support (-1: none) of every hand-over; one with two supports has two rows."""
 
     def set_up(self) -> Sequence[Stage]:
         """Return the stages that the codec needs."""
@@ -83,7 +99,7 @@ class SharingServer(Server):
         """Request the product of every active device."""
         active = self._policy.active
         if epoch == 1:
-            return self._codec.first_round(model, active)
+            return self._codec.first_round(model, active, everyone=self._everyone)
         request, reply, point = self._codec.encode(model)
         return Round.same(epoch, active, request, reply, point=point)
 
@@ -95,15 +111,17 @@ class SharingServer(Server):
         return np.asarray((self._first + self._codec.decode(replies, work)) / self._samples)
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
-        """Apply the policy from the second epoch on: first replies are precomputed, so they do not show speed."""
-        if epoch == 1 or not reply_seconds:
+        """Apply the policy from the epoch on in which stragglers are first determined."""
+        if not reply_seconds or not self._policy.detects(epoch):
             return None
-        handovers = self._policy.after_epoch(reply_seconds).handovers
-        return self._stage(epoch, [(each.sender, each.recipient, each.support) for each in handovers])
+        return self._stage(epoch, self._policy.after_epoch(reply_seconds).handovers)
 
-    def _stage(self, epoch: int, moved: Sequence[tuple[int, int, int | None]]) -> Stage | None:
-        self._moved += [(epoch, sender, to, -1 if support is None else support) for sender, to, support in moved]
-        transfers = [Transfer(sender, to, self._codec.grant(sender, support)) for sender, to, support in moved]
+    def _stage(self, epoch: int, handovers: Sequence[Handover]) -> Stage | None:
+        transfers = []
+        for each in handovers:
+            self._moved += [(epoch, each.sender, each.recipient, support) for support in each.supports or (-1,)]
+            grant = self._codec.grant(each.sender, each.supports)
+            transfers.append(Transfer(each.sender, each.recipient, grant))
         return Stage(transfers, retires=True, parallel=self._parallel) if transfers else None
 
     def state(self) -> Message:
@@ -117,15 +135,20 @@ class SharingServer(Server):
         self._first = state.get("first", self._first)
         if self._codec.products is not None:
             self._codec.products.restore(state)
-        rows = [(row[0], (*row[1:3], None if row[3] < 0 else row[3])) for row in state["moved"].tolist()]
-        self._policy.resume(move for _, move in rows)
-        by_epoch = groupby(rows, key=lambda row: row[0])
-        found = [self._stage(epoch, [move for _, move in each]) for epoch, each in by_epoch]
+        rows = [(*row[:3], None if row[3] < 0 else row[3]) for row in state["moved"].tolist()]
+        self._policy.resume(row[1:] for row in rows)
+        found = []
+        for epoch, moved in groupby(rows, key=lambda row: row[0]):
+            by_sender = groupby(moved, key=lambda row: row[1:3])  # two rows of one sender are its two supports
+            found.append(self._stage(epoch, [Handover(*who, *(row[3] for row in each)) for who, each in by_sender]))
         return Restored([stage for stage in found if stage is not None])
 
 
 class SharingScheme(Scheme[Options]):
-    """Abstract: hand-overs by the sharing policy, with the options ``delta`` and ``parallel_reception``."""
+    """Abstract: stragglers hand over by the sharing policy.
+
+    It has the options ``delta``, ``detect_from`` and ``parallel_reception``.
+    """
 
     @abstractmethod
     def codec(self) -> Codec:
@@ -135,6 +158,11 @@ class SharingScheme(Scheme[Options]):
     def supports(self) -> tuple[int, Supply]:
         """The number of supports, and how often each is granted; by default without limit."""
         return 0, "unlimited"
+
+    @property
+    def odd_set(self) -> OddSet:
+        """What is done about an odd number of stragglers without supports."""
+        return "partner"
 
     @final
     def server(self) -> Server:
@@ -148,7 +176,14 @@ class SharingScheme(Scheme[Options]):
 
     def _policy(self) -> SharingPolicy:
         number, supply = self.supports
-        return SharingPolicy(devices=self.public.devices, supports=number, delta=self._options.delta, supply=supply)
+        return SharingPolicy(
+            devices=self.public.devices,
+            supports=number,
+            delta=self._options.delta,
+            supply=supply,
+            odd_set=self.odd_set,
+            detect_from=self._options.detect_from,
+        )
 
     @property
     def _options(self) -> Any:

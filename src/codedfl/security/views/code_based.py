@@ -5,13 +5,13 @@ import hashlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 
 from codedfl.cipher.mceliece.messages import EncryptedReply
 from codedfl.cipher.mceliece.private_key import KeyPair
 from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.cipher.mceliece.supports import Support
-from codedfl.schemes.sharing.code_based import CodeBased
+from codedfl.schemes.sharing.code_based import CodeBased, granted_supports
 from codedfl.security.transcript import Exposure, RecordedParcel, RecordedReply, Transcript
 from codedfl.security.views.kinds import ForwardView, ParcelView, RowView, SharedSupportView
 from codedfl.security.views.replies import reply_series
@@ -30,9 +30,12 @@ def code_based_exposures(scheme: CodeBased, transcript: Transcript, shards: Sequ
 def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
     """Yield one device's own data under a fresh error, one row of it, and the same under errors of full rank."""
     for entry in sent:
-        if len(entry.contents) == 1 and "positions" in entry.grant:
-            G, size, words = public.G, public.parameters, entry.parcel["words"]
-            positions = entry.grant["positions"].astype(np.int64)
+        supports = granted_supports(entry.grant)
+        if len(entry.contents) == 1 and supports:
+            G, words, positions = public.G, entry.parcel["words"], _union(supports)
+            # errors on two supports are errors on their union, of twice the rank
+            rank = min(len(supports) * public.parameters.beta, positions.size)
+            size = dataclasses.replace(public.parameters, t=positions.size, beta=rank)
             gram = shards[entry.sender].gram
             yield Exposure(ParcelView(G, words, size.t, size.beta), entry.sender, gram, positions)
             yield Exposure(RowView(G, words[0], size.t), entry.sender, gram[:1], positions)
@@ -63,15 +66,20 @@ def _known_supports(public: PublicKey, sent: Iterable[RecordedParcel], shards: S
     """Yield a parcel under a support that was issued before, and is known to the device that had it."""
     known: set[int] = set()
     for entry in sent:
-        if "positions" not in entry.grant:
-            continue
-        if int(entry.grant["index"]) in known:
-            positions = entry.grant["positions"].astype(np.int64)
+        supports = granted_supports(entry.grant)
+        numbers = {number for number, _ in supports}
+        if supports and numbers <= known:
+            positions = _union(supports)
             total = np.sum([shards[device].gram for device in entry.contents], axis=0)
             view = SharedSupportView(public.G, entry.parcel["words"], positions)
             yield Exposure(view, entry.sender, total, positions)
             return
-        known.add(int(entry.grant["index"]))
+        known |= numbers
+
+
+def _union(supports: Sequence[tuple[int, Int64[np.ndarray, "t"]]]) -> Int64[np.ndarray, "positions"]:
+    """Return the positions of all supports of a grant."""
+    return np.unique(np.concatenate([positions for _, positions in supports]))
 
 
 def _replies(keys: KeyPair, transcript: Transcript, shards: Sequence[Shard]) -> Exposure:

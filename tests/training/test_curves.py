@@ -1,0 +1,73 @@
+"""Curves K(e) and L(e): by hand, and of replays against runs."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl.network import DelayModel
+from codedfl.training.curves import SharingCurves, active_devices, bands, curves_of, sharing_curves, supports_left
+from tiny import trained
+from training.test_sharing_draws import EPOCHS, FLEET, LINKS, by_hand, given, sharing, variant, wanted
+
+
+def test_curves_by_hand() -> None:
+    """Devices 2 and 3 straggle in epoch 2 and take two of the four supports; from epoch 3 on two are active."""
+    delays = DelayModel.create(FLEET, LINKS)
+    asked: dict[str, Any] = {"epochs": 4, "seed": 0, "draws": 2}
+    assert active_devices(by_hand(4), delays, **asked).tolist() == [[4, 4, 2, 2]] * 2
+    assert supports_left(by_hand(4), delays, **asked).tolist() == [[4, 4, 2, 2]] * 2
+    assert active_devices(by_hand(0), delays, **asked).tolist() == [[4] * 4] * 2
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"supply": "once"},
+    {"supply": "reissued"},
+    {"supply": "once", "odd_set": "two-errors", "detect_from": 1, "M": 11, "t": 3},
+    {"supply": "reissued", "odd_set": "two-errors"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_run_is_one_of_the_draws(options: dict[str, Any]) -> None:
+    draw = 3
+    chosen = wanted({"timing.draw": draw}, **options)
+    state, shared = trained(given(), chosen), sharing(chosen).sharing
+    assert shared is not None
+    found = curves_of(state, shared.policy())
+    delays, seed = DelayModel.create(chosen.fleet, chosen.links), chosen.timing.seed
+    drawn = sharing_curves(variant(chosen), delays, epochs=EPOCHS, seed=seed, draws=5)
+    assert np.array_equal(found.active[0], drawn.active[draw])
+    assert np.array_equal(found.supports[0], drawn.supports[draw])
+    own = sharing_curves(variant(chosen), delays, epochs=EPOCHS, seed=seed, draws=1, first=draw)
+    assert np.array_equal(own.active, found.active)
+    # every active device of this scheme is asked and awaited, so its replies are counted independently
+    assert found.active[0].tolist() == state.history.columns["replies"]
+    assert found.active[0, 0] == 25
+    assert found.active[0, -1] < 25
+    issued = np.bincount(state.server["moved"][:, 0][state.server["moved"][:, 3] >= 0], minlength=EPOCHS + 1)
+    if options["supply"] == "once":
+        assert found.supports[0].tolist() == [chosen.options().M - issued[:e].sum() for e in range(1, EPOCHS + 1)]
+        assert found.supports[0, -1] < found.supports[0, 0]
+    else:
+        assert set(found.supports[0].tolist()) == {chosen.options().M}
+
+
+def test_without_limit_supports_are_infinite() -> None:
+    chosen = wanted({"scheme": "sealed", "schemes.sealed": {"delta": 1e-3}})
+    state, shared = trained(given(), chosen), sharing(chosen).sharing
+    assert shared is not None
+    found = curves_of(state, shared.policy())
+    assert set(found.supports[0].tolist()) == {math.inf}
+    assert found.active[0, -1] < 25
+
+
+def test_share_of_draws_that_end_with_one_device_and_bands() -> None:
+    active = np.array([[4, 2], [4, 1], [4, 1], [4, 1]])
+    curves = SharingCurves(active, active.astype(float))
+    assert curves.alone == 0.75
+    first, second = bands(active)
+    assert (first.mean, first.low, first.high) == (4.0, 4.0, 4.0)
+    assert second.mean == 1.25
+    assert second.low < 1 < 2 < second.high
