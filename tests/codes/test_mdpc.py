@@ -47,6 +47,10 @@ def test_weights():
     assert uniform.min() >= 0.5 and uniform.max() <= 1.5
     signs = MdpcCode.build(40, 20, 5, seed=1, weights="signs").H.data
     assert set(signs) == {-1.0, 1.0}
+    ones = MdpcCode.build(40, 20, 5, seed=1, weights="ones")
+    assert set(ones.H.data) == {1.0}
+    # the checks of a column-regular 0/1 matrix add up to the vector of all ones: every word sums to zero
+    assert np.abs(ones.G.sum(axis=1)).max() <= 1e-12 < np.abs(MdpcCode.build(40, 20, 5, seed=1).G.sum(axis=1)).max()
     custom = MdpcCode.build(40, 20, 4, seed=1, weights=lambda rng, size: rng.uniform(2, 3, size)).H.data
     assert custom.min() >= 2 and custom.max() <= 3
 
@@ -86,7 +90,7 @@ def test_syndrome_tells_codewords():
         ({"n": 10, "k": 12, "degree": 2}, "dimension 12"),
         ({"n": 10, "k": 0, "degree": 2}, "dimension 0"),
         ({"n": 10, "k": 5, "degree": 6}, "degree 6 does not fit 5 checks"),
-        ({"n": 10, "k": 5, "degree": 2, "weights": "gauss"}, "'gauss' are unknown: use uniform, signs"),
+        ({"n": 10, "k": 5, "degree": 2, "weights": "gauss"}, "'gauss' are unknown: use signed-uniform, ones, signs"),
         (
             {"n": 10, "k": 5, "degree": 2, "construction": "qc"},
             "'qc' is unknown: use one of peg, configuration",

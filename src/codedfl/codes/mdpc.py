@@ -16,10 +16,11 @@ from codedfl.errors import CodeError
 Weights = Callable[[np.random.Generator, int], np.ndarray]
 
 WEIGHTS: dict[str, Weights] = {
-    "uniform": lambda rng, size: rng.uniform(0.5, 1.5, size) * rng.choice([-1.0, 1.0], size),
+    "signed-uniform": lambda rng, size: rng.uniform(0.5, 1.5, size) * rng.choice([-1.0, 1.0], size),
+    "ones": lambda rng, size: np.ones(size),
     "signs": lambda rng, size: rng.choice([-1.0, 1.0], size),
 }
-"""Distributions of the edge weights: a random sign times uniform(0.5, 1.5), or the sign alone."""
+"""Distributions of the edge weights: a random sign times uniform(0.5, 1.5), all 1, or the sign alone."""
 
 CONSTRUCTIONS = {"peg": progressive_edge_growth, "configuration": configuration_model}
 """Named constructions of the Tanner graph."""
@@ -90,7 +91,14 @@ class MdpcCode:
 
     @classmethod
     def build(
-        cls, n: int, k: int, degree: int, *, seed: int, weights: str | Weights = "uniform", construction: str = "peg"
+        cls,
+        n: int,
+        k: int,
+        degree: int,
+        *,
+        seed: int,
+        weights: str | Weights = "signed-uniform",
+        construction: str = "peg",
     ) -> "MdpcCode":
         """Draw a code; the same arguments give the same code, and no code is drawn from global state."""
         if not 0 < k < n:
@@ -216,7 +224,7 @@ def _systematic(H: scipy.sparse.csr_matrix) -> tuple[Int[np.ndarray, "k"], Float
     if rank < m:
         raise CodeError(
             f"The {m} rows of H have rank {rank} over the reals, so it is no code of dimension {n - m}: "
-            "use weights='uniform' or another seed."
+            "use weights='signed-uniform' or another seed."
         )
     pivots = pivots.astype(np.int64)
     parity, information = np.sort(pivots[:m]), np.sort(pivots[m:])

@@ -68,7 +68,7 @@ def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, run
         "bits_per_device": {link: mean_and_largest(spent[link]) for link in LINKS},
         "macs_per_device": mean_and_largest(spent["macs"]),
         "server_macs": int(sum(columns["server_macs"])),
-        "decode_failures": 0,  # keys are redrawn until the decoder restores their erasures
+        "decode_failures": scheme.decode_failures,
         "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
         "handovers": len(state.history.handovers),
         "survives_losses": scheme.survives_losses,

@@ -324,6 +324,12 @@ class Scheme(ABC, Generic[Options]):
         return 0
 
     @property
+    def decode_failures(self) -> int:
+        """How many times its decoder failed: on sets of erasures that were drawn again, for a run needs one that it
+        restores."""
+        return sum(each.decode_failures for each in self.wrapped)
+
+    @property
     def sums(self) -> bool:
         """Whether its server knows :meth:`Server.totals` after the first epoch."""
         return False

@@ -130,6 +130,10 @@ USAGE = {
     "devices in words": usage("run", "small.toml", "--devices", "many", says=("--devices",)),
     "devices beyond all memory": usage("run", "small.toml", "--devices", str(10**13), says=("--devices", "100000")),
     "no such data command": usage("data", "nosuch", says=("nosuch",)),
+    "unknown edge weights": setting("schemes.code-based.weights=uniform", "weights", "signed-uniform, ones, signs"),
+    "unknown construction of a code": setting("schemes.code-based.construction=ace", "construction", "peg"),
+    "unknown family of supports": setting("schemes.code-based.family=fano", "family", "partition"),
+    "no noise": setting("schemes.code-based.noise=0", "noise", "above 0"),
     "error with --json": usage("run", "nosuch", "--json", says=("nosuch",)),
 }
 SETTINGS = {

@@ -32,7 +32,7 @@ class Parameters:
     t: int
     M: int
     beta: int
-    weights: str = "uniform"
+    weights: str = "signed-uniform"
     construction: str = "peg"
     family: str = "auto"
     noise: float = 1.0

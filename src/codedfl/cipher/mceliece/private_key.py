@@ -29,7 +29,8 @@ class PrivateKey:
     """The code with its sparse parity checks, t_tot erasure positions, and M supports of size t among them.
 
     ``erasures`` is kept in random order, so that the regular layout of ``family`` (indices into it) says
-    nothing about where the positions of another support lie. ``key`` is the fingerprint of the public key.
+    nothing about where the positions of another support lie. ``key`` is the fingerprint of the public key, and
+    ``redrawn`` the number of erasure sets that were drawn before this one and that the decoder did not restore.
     """
 
     parameters: Parameters
@@ -37,6 +38,7 @@ class PrivateKey:
     code: MdpcCode
     erasures: Int64[np.ndarray, "t_tot"]
     family: Int64[np.ndarray, "M t"]
+    redrawn: int = 0
     _plans: dict[tuple[str, str], ErasurePlan] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -120,10 +122,10 @@ def generate_keys(
         raise CipherError(f"Messages in {dtype!r} are not offered: choose {' or '.join(PRECISIONS)}.")
     secret = fresh_seed(seed)
     code = _draw_code(parameters, secret)
-    erasures = _draw_erasures(parameters, code, _decoder(decoder), secret)
+    erasures, redrawn = _draw_erasures(parameters, code, _decoder(decoder), secret)
     supports = _family(parameters, Stream(secret, "family").integer()).sets
     public = PublicKey(parameters, code.generator(dtype))
-    return KeyPair(public, PrivateKey(parameters, public.fingerprint, code, erasures, supports))
+    return KeyPair(public, PrivateKey(parameters, public.fingerprint, code, erasures, supports, redrawn))
 
 
 def _draw_code(parameters: Parameters, secret: bytes) -> MdpcCode:
@@ -143,15 +145,15 @@ def _draw_code(parameters: Parameters, secret: bytes) -> MdpcCode:
 
 def _draw_erasures(
     parameters: Parameters, code: MdpcCode, decoder: ErasureDecoder, secret: bytes
-) -> Int64[np.ndarray, "t_tot"]:
-    """Random positions in random order, drawn again until the decoder restores them."""
+) -> tuple[Int64[np.ndarray, "t_tot"], int]:
+    """Random positions in random order, drawn again until the decoder restores them, and how often again."""
     for attempt in range(ATTEMPTS):
         drawn = Stream(secret, f"erasures {attempt}").permutation(code.n)[: parameters.t_tot]
         try:
             decoder.prepare(code, np.sort(drawn))
         except UndecodableError:
             continue
-        return drawn
+        return drawn, attempt
     raise CipherError(
         f"None of {ATTEMPTS} random sets of {parameters.t_tot} positions can be restored by {decoder.name}: "
         "choose a smaller t_tot or the least-squares decoder."

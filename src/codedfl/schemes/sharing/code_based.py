@@ -8,19 +8,21 @@ replies. Errors are in t_tot known positions only, so erasure decoding of the su
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import lru_cache
-from typing import cast, final
+from typing import Any, cast, final
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float, Int64
 
 from codedfl.cipher.mceliece.messages import Ciphertext, Encoded, EncryptedReply
-from codedfl.cipher.mceliece.parameters import Parameters
+from codedfl.cipher.mceliece.parameters import FAMILIES, Parameters
 from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
 from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.cipher.mceliece.supports import Support
 from codedfl.codes.erasure import DECODERS
+from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
 from codedfl.errors import CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Leakage, Public, Round
@@ -54,6 +56,24 @@ class CodeBasedOptions(SchemeOptions):
     t: int = setting(default=64, low=1, help="Number of positions in one support.")
     M: int = setting(default=16, low=1, help="Number of supports.")
     beta: int = setting(default=4, low=1, help="Rank of the error matrix.")
+    weights: str = setting(
+        default="signed-uniform",
+        choices=tuple(WEIGHTS),
+        help="Nonzeros of the parity-check matrix: random sign times uniform(0.5, 1.5), all 1, or random signs.",
+    )
+    construction: str = setting(
+        default="peg",
+        choices=tuple(CONSTRUCTIONS),
+        help="Tanner graph of the code: progressive edge growth, or random edges (configuration model).",
+    )
+    family: str = setting(
+        default="auto",
+        choices=FAMILIES,
+        help="Layout of the supports: smallest overlap found, disjoint blocks, hyperplanes of AG(m, q), or random.",
+    )
+    noise: float = setting(
+        default=1.0, above=0, help="Root mean square of an error column against that of the data column it hides."
+    )
     delta: float = delta_setting(3.0)
     detect_from: int = detect_from_setting()
     supply: str = setting(
@@ -78,12 +98,13 @@ def _keys(parameters: Parameters, dtype: str, decoder: str, key_seed: int) -> Ke
     return generate_keys(parameters, dtype=dtype, decoder=decoder, seed=_seed(key_seed, "keys"))
 
 
-_products: WeakKeyDictionary[Shard, tuple[tuple[int, ...], Float[np.ndarray, "d n"]]] = WeakKeyDictionary()
+_products: WeakKeyDictionary[Shard, tuple[tuple[Any, ...], Float[np.ndarray, "d n"]]] = WeakKeyDictionary()
 
 
 def _encoded(shard: Shard, public: PublicKey, key_seed: int) -> Encoded:
     """Return A G; parameters with the same code share this product, which is the whole cost of encoding."""
-    code = (public.parameters.n, public.parameters.k, public.parameters.degree, key_seed)
+    p = public.parameters  # t_tot, t, M, beta, family, noise and the decoder change errors and supports, but not G
+    code = (p.n, p.k, p.degree, p.weights, p.construction, public.dtype.name, key_seed)
     if shard not in _products or _products[shard][0] != code:
         _products[shard] = code, public.encode(shard.gram).words
     return Encoded(public.fingerprint, _products[shard][1])
@@ -214,8 +235,8 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     @property
     def keys(self) -> KeyPair:
         """The server's key pair, drawn once."""
-        sizes = {name: getattr(self.options, name) for name in ("n", "degree", "t_tot", "t", "M", "beta")}
-        parameters = Parameters(k=self.public.features, **sizes)
+        names = (field.name for field in fields(Parameters) if field.name != "k")
+        parameters = Parameters(k=self.public.features, **{name: getattr(self.options, name) for name in names})
         return _keys(parameters, self.public.dtype.name, self.options.decoder, self.options.key_seed)
 
     def device(self, index: int, shard: Shard) -> Device:
@@ -225,6 +246,11 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     def codec(self) -> Codec:
         """Prepare decoding with the private key."""
         return CodeBasedCodec(self.public, self.keys, self.options.decoder)
+
+    @property
+    def decode_failures(self) -> int:
+        """How many sets of erasures were drawn before one that the decoder restores."""
+        return self.keys.private.redrawn
 
     @property
     def supports(self) -> tuple[int, Supply]:
