@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from jaxtyping import Int
 
 from codedfl.errors import CodeError
+
+if TYPE_CHECKING:
+    import scipy.sparse
 
 SWAPS_PER_EDGE = 20
 """Proposed exchanges per edge of the random graph; its 4-cycle count settles after about two."""
@@ -34,6 +37,18 @@ class TannerGraph:
             raise CodeError("A variable's checks are unsorted or repeated: sort each row and drop double edges.")
         checks.flags.writeable = False
         object.__setattr__(self, "checks", checks)
+
+    @classmethod
+    def of(cls, H: "scipy.sparse.spmatrix") -> "TannerGraph":
+        """The graph of a parity-check matrix whose columns have equally many nonzeros."""
+        columns = H.tocsc()
+        columns.sort_indices()
+        degrees = np.diff(columns.indptr)
+        if degrees.min() != degrees.max():
+            raise CodeError(
+                f"Column weights of H run from {degrees.min()} to {degrees.max()}: graphs need one variable degree."
+            )
+        return cls(H.shape[1], H.shape[0], columns.indices.reshape(H.shape[1], -1))
 
     @property
     def degree(self) -> int:

@@ -212,8 +212,10 @@ def bounded(draw: np.uint64, bound: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _peels(edges: NDArray[Any], tally: NDArray[np.uint64], ready: NDArray[np.int64], erasures: int) -> bool:
-    """Whether peeling restores all erasures that are counted in ``tally``, which is used up."""
+def _peel(
+    edges: NDArray[Any], tally: NDArray[np.uint64], ready: NDArray[np.int64], left: NDArray[np.bool_], erasures: int
+) -> int:
+    """Peel the erasures that are counted in ``tally`` and marked in ``left``; return how many stay marked."""
     size = 0
     for c in range(tally.size):
         if tally[c] >> HALF == ONE:
@@ -227,6 +229,7 @@ def _peels(edges: NDArray[Any], tally: NDArray[np.uint64], ready: NDArray[np.int
             continue
         v = np.int64(known & LOW)
         unresolved -= 1
+        left[v] = False
         for e in range(edges.shape[1]):
             c = edges[v, e]
             rest = (tally[c] - UNIT) ^ np.uint64(v)
@@ -234,12 +237,12 @@ def _peels(edges: NDArray[Any], tally: NDArray[np.uint64], ready: NDArray[np.int
             if rest >> HALF == ONE:
                 ready[size] = c
                 size += 1
-    return unresolved == 0
+    return unresolved
 
 
 @njit(cache=True, nogil=True)
-def peeling_failures(edges: NDArray[Any], m: int, erasures: int, trials: int, seed: np.uint64) -> int:
-    """How many of ``trials`` random sets of ``erasures`` variables stop the peeling decoder.
+def stalled_sets(edges: NDArray[Any], m: int, erasures: int, trials: int, seed: np.uint64) -> NDArray[np.int32]:
+    """Erase ``trials`` random sets of variables; return what peeling leaves of each that stops it, filled up with -1.
 
     Each check keeps the number of its erased neighbours (high half of a word) and the exclusive or of their
     indices (low half), so the last erased neighbour is read off without a search.
@@ -249,6 +252,8 @@ def peeling_failures(edges: NDArray[Any], m: int, erasures: int, trials: int, se
     tally = np.zeros(m, dtype=np.uint64)
     # a count only falls, so a check becomes ready at most once
     ready = np.empty(m, dtype=np.int64)
+    left = np.zeros(n, dtype=np.bool_)
+    found = np.empty((trials, erasures), dtype=np.int32)
     state = seed
     failures = 0
     for _ in range(trials):
@@ -259,9 +264,17 @@ def peeling_failures(edges: NDArray[Any], m: int, erasures: int, trials: int, se
             v = order[j]
             order[j] = order[i]
             order[i] = v
+            left[v] = True
             for e in range(degree):
                 c = edges[v, e]
                 tally[c] = (tally[c] + UNIT) ^ np.uint64(v)
-        if not _peels(edges, tally, ready, erasures):
+        if _peel(edges, tally, ready, left, erasures) > 0:
+            size = 0
+            for i in range(erasures):
+                if left[order[i]]:
+                    found[failures, size] = order[i]
+                    left[order[i]] = False
+                    size += 1
+            found[failures, size:] = -1
             failures += 1
-    return failures
+    return found[:failures].copy()

@@ -101,16 +101,10 @@ class MdpcCode:
         construction: str = "peg",
     ) -> "MdpcCode":
         """Draw a code; the same arguments give the same code, and no code is drawn from global state."""
-        if not 0 < k < n:
-            raise CodeError(f"A code of length {n} cannot have dimension {k}: choose k between 1 and {n - 1}.")
-        if construction not in CONSTRUCTIONS:
-            raise CodeError(f"Construction {construction!r} is unknown: use one of {', '.join(CONSTRUCTIONS)}.")
-        if not callable(weights) and weights not in WEIGHTS:
-            raise CodeError(f"Edge weights {weights!r} are unknown: use {', '.join(WEIGHTS)} or a function.")
-        graph = CONSTRUCTIONS[construction](n, n - k, degree, seed=seed)
         # the graph consumes the seed itself; weights and scrambler come from a stream of their own
         rng = np.random.default_rng([seed, 1])
-        return cls.from_parity_check(_weighted(graph, weights if callable(weights) else WEIGHTS[weights], rng), rng=rng)
+        H = draw_parity_check(n, k, degree, seed=seed, weights=weights, construction=construction, rng=rng)
+        return cls.from_parity_check(H, rng=rng)
 
     @classmethod
     def from_parity_check(cls, H: scipy.sparse.csr_matrix, *, rng: np.random.Generator) -> "MdpcCode":
@@ -137,14 +131,7 @@ class MdpcCode:
     @cached_property
     def graph(self) -> TannerGraph:
         """The Tanner graph of H."""
-        columns = self.H.tocsc()
-        columns.sort_indices()
-        degrees = np.diff(columns.indptr)
-        if degrees.min() != degrees.max():
-            raise CodeError(
-                f"Column weights of H run from {degrees.min()} to {degrees.max()}: graphs need one variable degree."
-            )
-        return TannerGraph(self.n, self.m, columns.indices.reshape(self.n, -1))
+        return TannerGraph.of(self.H)
 
     def _cast(self, name: str, dtype: DTypeLike, make: Callable[[], np.ndarray]) -> np.ndarray:
         key = (name, np.dtype(dtype))
@@ -195,6 +182,28 @@ class MdpcCode:
             condition_generator=float(np.sqrt((1 + P.max() ** 2) / (1 + P.min() ** 2))),
             residual=float(np.linalg.norm(self.H @ self.G.T) / scale),
         )
+
+
+def draw_parity_check(
+    n: int,
+    k: int,
+    degree: int,
+    *,
+    seed: int,
+    weights: str | Weights = "signed-uniform",
+    construction: str = "peg",
+    rng: np.random.Generator | None = None,
+) -> scipy.sparse.csr_matrix:
+    """Draw the parity-check matrix that :meth:`MdpcCode.build` draws, without its costly generator."""
+    if not 0 < k < n:
+        raise CodeError(f"A code of length {n} cannot have dimension {k}: choose k between 1 and {n - 1}.")
+    if construction not in CONSTRUCTIONS:
+        raise CodeError(f"Construction {construction!r} is unknown: use one of {', '.join(CONSTRUCTIONS)}.")
+    if not callable(weights) and weights not in WEIGHTS:
+        raise CodeError(f"Edge weights {weights!r} are unknown: use {', '.join(WEIGHTS)} or a function.")
+    graph = CONSTRUCTIONS[construction](n, n - k, degree, seed=seed)
+    law = weights if callable(weights) else WEIGHTS[weights]
+    return _weighted(graph, law, np.random.default_rng([seed, 1]) if rng is None else rng)
 
 
 def _weighted(graph: TannerGraph, law: Weights, rng: np.random.Generator) -> scipy.sparse.csr_matrix:

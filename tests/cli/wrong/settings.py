@@ -53,6 +53,10 @@ USAGE = {
         "security", "paper-92", "--set", "features.kind=none", says=("paper-92", "features.kind")
     ),
     "no trials": usage("fer", "--trials", "0", says=("--trials",)),
+    "unknown decoder": usage("fer", "--decoder", "turbo", says=("turbo", "inactivation")),
+    "precision of inactivation": usage(
+        "fer", "--decoder", "inactivation", "--precision", "0.1", says=("--precision", "peeling")
+    ),
     "unknown construction": usage("fer", "--construction", "nosuch", says=("nosuch", "peg")),
     "more erasures than positions": Wrong(
         ("fer", "--n", "60", "--k", "30", "--degree", "3", "--erasures", "61"), 1, ("61", "60")
