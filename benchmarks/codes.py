@@ -1,13 +1,13 @@
 """The codes at the paper's size: ratios measured in one run, errors, frame error rates, other packages.
 
-``python -m benchmarks.codes [--trials N] [--out FILE]``; a million trials by default.
+``python -m benchmarks.codes [--trials N] [--only PART] [--out FILE]``; a million trials by default.
 """
 
 import argparse
 import importlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,11 @@ import scipy.sparse
 from codedfl.codes.bounds import johnson_bound, least_overlap
 from codedfl.codes.constant_weight import affine_hyperplanes, affine_lines, family, partition_family
 from codedfl.codes.erasure import DECODERS
-from codedfl.codes.erasure.diagnosis import draw_support
+from codedfl.codes.erasure.diagnosis import decodable, draw_support
+from codedfl.codes.erasure.inactivation import InactivationPlan
 from codedfl.codes.frame_errors import frame_error_rate
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
-from codedfl.codes.mdpc import MdpcCode
+from codedfl.codes.mdpc import WEIGHTS, MdpcCode
 
 N, K, DEGREE, ERASURES, WORDS = 4000, 2000, 45, 256, 10
 TRIALS = 1_000_000
@@ -105,6 +106,51 @@ def decoding(code: MdpcCode, erased: np.ndarray, words: int) -> Table:
 def relative(found: np.ndarray, truth: np.ndarray) -> float:
     """Relative error in the Frobenius norm."""
     return float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
+
+
+def edge_weights(seeds: Sequence[int] = (1, 2, 3)) -> Table:
+    """Each kind of edge weights, over several seeds: conditions, and errors of every decoder in both precisions."""
+    table = []
+    for weights in WEIGHTS:
+        for seed in seeds:
+            code = MdpcCode.build(N, K, DEGREE, seed=seed, weights=weights)
+            erased = draw_support(code, ERASURES, np.random.default_rng(seed), DECODERS["peeling"])
+            row = {
+                "weights": weights,
+                "seed": seed,
+                "condition H": code.report().condition_parity,
+                "condition square part": float(np.linalg.cond(code.H[:, code.parity].toarray())),
+                "condition erased": decodable(code, erased).condition,
+            }
+            messages = np.random.default_rng(seed).standard_normal((WORDS, K))
+            for dtype in (np.float32, np.float64):
+                words = code.encode(messages).astype(dtype)
+                words[:, erased] = 1e3
+                for name, decoder in DECODERS.items():
+                    found = decoder.prepare(code, erased, dtype).message(words)
+                    row[f"{name} {np.dtype(dtype).name}"] = relative(found, messages)
+            table.append(row)
+    return table
+
+
+def larger_erasure_sets(sizes: Sequence[int] = (256, 384, 512)) -> Table:
+    """Errors of the decoders on larger sets of erasures, which peeling does not restore."""
+    code = MdpcCode.build(N, K, DEGREE, seed=SEED)
+    messages = np.random.default_rng(SEED).standard_normal((WORDS, K))
+    table = []
+    for size in sizes:
+        erased = draw_support(code, size, np.random.default_rng(SEED), DECODERS["least-squares"])
+        row: dict[str, Any] = {"erasures": size, "condition erased": decodable(code, erased).condition}
+        for dtype in (np.float32, np.float64):
+            words = code.encode(messages).astype(dtype)
+            words[:, erased] = 1e3
+            for name in ("inactivation", "least-squares"):
+                plan = DECODERS[name].prepare(code, erased, dtype)
+                row[f"{name} {np.dtype(dtype).name}"] = relative(plan.message(words), messages)
+                if isinstance(plan, InactivationPlan):
+                    row["inactive"] = plan.inactive.size
+        table.append(row)
+    return table
 
 
 def frame_errors(graphs: dict[str, TannerGraph], trials: int) -> Table:
@@ -214,8 +260,9 @@ def main(trials: int = TRIALS) -> dict[str, Any]:
     erased = draw_support(code, ERASURES, np.random.default_rng(SEED), DECODERS["peeling"])
     decoders = decoding(code, erased, WORDS)
     show("decoding", decoders)
-    signs = decoding(MdpcCode.build(N, K, DEGREE, seed=SEED, weights="signs"), erased, WORDS)
-    show("decoding with weights +-1", signs)
+    kinds, larger = edge_weights(), larger_erasure_sets()
+    show("edge weights", kinds)
+    show("larger sets of erasures", larger)
     others = peers(code.graph, erased, WORDS)
     show("other packages, over the bits", others)
     families = supports()
@@ -235,7 +282,8 @@ def main(trials: int = TRIALS) -> dict[str, Any]:
         "construction": construction,
         "code": report,
         "decoding": decoders,
-        "decoding_signs": signs,
+        "edge_weights": kinds,
+        "larger_erasure_sets": larger,
         "peers": others,
         "supports": families,
         "frame_errors": rates,
@@ -265,7 +313,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=TRIALS, help="erasure patterns per frame error rate")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parts = {"edge-weights": edge_weights, "larger-erasure-sets": larger_erasure_sets}
+    parser.add_argument("--only", choices=list(parts), help="measure this part alone")
     options = parser.parse_args()
-    results = main(options.trials)
+    results: Any = parts[options.only]() if options.only else main(options.trials)
+    if options.only:
+        show(options.only, results)
     if options.out:
         options.out.write_text(json.dumps(results, indent=2) + "\n")

@@ -81,10 +81,11 @@ def _text(path: str) -> str:
 
 
 def _resolve_paths(table: dict[str, Any], folder: Path) -> None:
-    data = table["data"] if isinstance(table.get("data"), dict) else {}
-    for key, value in data.items():
-        if key in ("source", "test_source") and isinstance(value, str) and Path(value).suffix:
-            data[key] = str((folder / value).resolve())
+    for section, keys in (("data", ("source", "test_source")), ("training", ("start",))):
+        found = table[section] if isinstance(table.get(section), dict) else {}
+        for key, value in found.items():
+            if key in keys and isinstance(value, str) and Path(value).suffix:
+                found[key] = str((folder / value).resolve())
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -152,8 +152,8 @@ class Scenario(Settings):
     def id(self) -> str:
         """Return the hash of everything that defines the experiment.
 
-        Neither the name nor the options of schemes that are not used are part of it; a data file counts by its
-        contents, not by its path.
+        Neither the name nor the options of schemes that are not used are part of it; a data or model file counts by
+        its contents, not by its path.
         """
         table = self.to_table()
         del table["name"]
@@ -162,6 +162,8 @@ class Scenario(Settings):
         if not self.data.named:
             for key in ("test_source",) if self.data.elsewhere else ("source", "test_source"):
                 table["data"][key] = _digest(table["data"][key])
+        if self.training.start is not None:
+            table["training"]["start"] = _digest(self.training.start, "model file", "training.start")
         text = json.dumps([_FORMAT, table], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -186,14 +188,14 @@ def _set(table: dict[str, Any], key: str, value: Any) -> None:
         raise ScenarioError(f"'{key}' (value {value!r}) must name one of the {len(place)} entries, counted from 0")
 
 
-def _digest(path: str) -> str:
+def _digest(path: str, what: str = "data file", key: str = "[data]") -> str:
     if not path:
         return ""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read the data file '{path}' ({error.strerror}); check the path in [data]") from None
+        raise DataError(f"cannot read the {what} '{path}' ({error.strerror}); check the path in {key}") from None
 
 
 def parsed(text: str, origin: str) -> dict[str, Any]:

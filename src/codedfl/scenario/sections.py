@@ -103,14 +103,19 @@ class Training(Settings, table="training"):
     )
     stop_at_last_target: bool = setting(default=False, help="Whether to stop when the last target is reached.")
     tolerance: float = setting(
-        default=0.0, low=0, below=1, help="Stop at this gradient norm relative to that of the zero model; 0 is never."
+        default=0.0, low=0, below=1, help="Stop at this gradient norm relative to that of the first model; 0 is never."
     )
     first_epoch_offline: bool = setting(
         default=True, help="Whether devices compute the first epoch in advance, so that only its upload takes time."
     )
+    start: str | None = setting(
+        default=None, help="First model: a .npz file with an array theta, as a run's model.npz; unset: zero."
+    )
 
     def check(self) -> None:
-        """Refuse milestones or targets that are out of order."""
+        """Refuse milestones or targets that are out of order, and a first model that is no file of arrays."""
+        if self.start is not None and Path(self.start).suffix != ".npz":
+            raise ScenarioError(f"training.start = '{self.start}' must be a .npz file, such as the model.npz of a run")
         for name, values in (("decay_epochs", self.decay_epochs), ("targets", self.targets)):
             if list(values) != sorted(set(values)):
                 raise ScenarioError(f"training.{name} = {list(values)} must increase")

@@ -30,12 +30,15 @@ class Facts:
     """The same for targets."""
 
 
-def describe(scenario: Scenario, shard: Shard) -> Facts:
-    """Return what a device publishes about its shard."""
+def describe(scenario: Scenario, shard: Shard, start: Float[np.ndarray, "d c"] | None = None) -> Facts:
+    """Return what a device publishes about its shard, whose targets are residuals of the first model ``start``."""
     features, outputs = shard.x.shape[1], shard.y.shape[1]
     # up to rounding, sqrt(2/d) bounds random Fourier features of any data
     known = math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
-    bounds = _bound("features", shard.x, known), _bound("targets", shard.y, 1.0)
+    largest = _bound("features", shard.x, known)
+    # |x theta| is at most largest * ||theta||_1 for every output; a relative 2^-20 covers the rounding of x theta
+    moved = 0.0 if start is None else largest * float(np.abs(start).sum(axis=0).max()) * (1 + 2**-20)
+    bounds = largest, _bound("targets", shard.y, 1.0 + moved)
     return Facts(shard.samples, features, outputs, shard.x.dtype, *bounds)
 
 

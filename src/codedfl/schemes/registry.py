@@ -241,7 +241,7 @@ def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
     """Make and check the scheme of a scenario for the shards of a problem."""
     from codedfl.schemes.facts import agree, describe
 
-    return build(scenario, agree(scenario, [describe(scenario, shard) for shard in problem.shards]))
+    return build(scenario, agree(scenario, [describe(scenario, shard, problem.start) for shard in problem.shards]))
 
 
 def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":

@@ -23,7 +23,7 @@ class Conditions:
     rate: Callable[[int], float]
     """Learning rate of an epoch (counted from 1)."""
     tolerance: float
-    """Gradient norm at which to stop, relative to that of the zero model; 0: never."""
+    """Gradient norm at which to stop, relative to that of the first model; 0: never."""
     epsilon: float
     """Relative spacing of the numbers that devices compute with."""
 
@@ -32,7 +32,8 @@ class Solver(ABC):
     """Queries one gradient per epoch and improves a model with it.
 
     The first query is the zero model: schemes may compute that gradient in advance, and its norm scales errors and the
-    stopping rule. A solver restored from its arrays continues bit for bit.
+    stopping rule. A training that begins elsewhere gives the solver differences to its first model, and gradients that
+    include that of the ridge term there. A solver restored from its arrays continues bit for bit.
     """
 
     name: ClassVar[str]

@@ -44,7 +44,10 @@ ASSUMED: Mapping[str, Epochs] = {
 """Epochs by solver where nothing better is known. Gradients of parts of the data are taken to need as many."""
 
 
-_TASK = ("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge")
+_TASK = (
+    *("data.source", "data.target", "features.kind", "features.dimension", "features.gamma", "task.ridge"),
+    "training.start",
+)
 """What makes two scenarios the same task; seeds, fleets and schemes may differ."""
 _RATE = ("training.learning_rate", "training.decay", "training.decay_epochs")
 

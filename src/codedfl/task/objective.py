@@ -31,6 +31,8 @@ class Objective(ABC):
     """``classification`` or ``regression``."""
     ridge: float
     """The weight lambda of the ridge term."""
+    start: Float[np.ndarray, "d c"] | None = None
+    """The first model; None: zero. All other models here, and what devices are sent, are differences to it."""
 
     samples: int
     """Number of training points m over all devices."""
@@ -40,14 +42,25 @@ class Objective(ABC):
     """Format of the numbers that devices compute with and send."""
 
     @property
+    @final
+    def pull(self) -> Float[np.ndarray, "d c"] | None:
+        """The gradient of the ridge term at the first model; None where that is zero."""
+        return None if self.start is None else self.ridge * self.start
+
+    @final
+    def whole(self, models: Float[np.ndarray, "*b d c"]) -> Float[np.ndarray, "*b d c"]:
+        """Add the first model to differences to it."""
+        return models if self.start is None else np.asarray(models + self.start, dtype=models.dtype)
+
+    @property
     @abstractmethod
     def zero_gradient(self) -> Float[np.ndarray, "d c"]:
-        """The plaintext gradient of the data term at the zero model."""
+        """The plaintext gradient of the data term at the first model."""
 
     @property
     @abstractmethod
     def zero_loss(self) -> float:
-        """The loss of the zero model."""
+        """The loss of the first model."""
 
     @abstractmethod
     def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:

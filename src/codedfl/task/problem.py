@@ -2,9 +2,13 @@
 
 The model is Theta (d x c); the loss is f(Theta) = 1/(2m) * sum ||x Theta - y||^2 + lambda/2 * ||Theta||^2, so that
 with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta.
+
+A training may begin at a model Theta^(1) other than zero. All parties then learn theta = Theta - Theta^(1), as the
+paper's devices do: on targets Y_i - X_i Theta^(1), with the ridge term lambda/2 * ||Theta^(1) + theta||^2.
 """
 
 import warnings
+import zipfile
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +18,7 @@ import scipy
 from jaxtyping import Float, Int, Shaped
 
 from codedfl import data
+from codedfl.errors import ScenarioError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
@@ -82,11 +87,33 @@ class Shard:
 
 
 def load_shard(
-    scenario: Scenario, loaded: data.Dataset, rows: Int[np.ndarray, "rows"], features: data.FeatureMap
+    scenario: Scenario,
+    loaded: data.Dataset,
+    rows: Int[np.ndarray, "rows"],
+    features: data.FeatureMap,
+    start: Float[np.ndarray, "d c"] | None = None,
 ) -> Shard:
-    """Return the shard of a device: features and targets of its rows."""
-    y = loaded.targets(loaded.y_train[rows]).astype(np.dtype(scenario.task.precision))
-    return Shard(features.transform(loaded.x_train[rows]), y)
+    """Return the shard of a device: features and targets of its rows, less what the first model predicts."""
+    x, y = features.transform(loaded.x_train[rows]), loaded.targets(loaded.y_train[rows])
+    return Shard(x, (y if start is None else y - x @ start).astype(np.dtype(scenario.task.precision)))
+
+
+def load_start(scenario: Scenario, shape: tuple[int, int]) -> Float[np.ndarray, "d c"] | None:
+    """Read the first model of a training; None: zero."""
+    path = scenario.training.start
+    if path is None:
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            model = np.asarray(arrays["theta"], dtype=np.float64)
+    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
+        raise ScenarioError(
+            f"training.start = '{path}' holds no array theta; give the model.npz of a finished run"
+        ) from None
+    if model.shape != shape or not np.isfinite(model).all():
+        found = f"has shape {model.shape}" if model.shape != shape else "holds numbers that are not finite"
+        raise ScenarioError(f"the model of training.start = '{path}' {found}; this task needs finite {shape}")
+    return model
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +125,7 @@ class Problem(Objective):
     y_test: Shaped[np.ndarray, "q ..."]
     kind: str
     ridge: float
+    start: Float[np.ndarray, "d c"] | None = None
     samples: int = field(init=False)
     shape: tuple[int, int] = field(init=False)
     dtype: "np.dtype[Any]" = field(init=False)
@@ -109,12 +137,14 @@ class Problem(Objective):
         loaded = load_data(scenario, progress)
         features = feature_map(scenario, loaded.inputs)
         rows = partition_rows(scenario, loaded.y_train, loaded.samples)
+        start = load_start(scenario, (features.dimension, loaded.targets(loaded.y_train[:1]).shape[1]))
         shards = []
         for done, index in enumerate(rows):
             progress("preparing data", done, len(rows))
-            shards.append(load_shard(scenario, loaded, index, features))
+            shards.append(load_shard(scenario, loaded, index, features, start))
         progress("preparing data", len(rows), len(rows))
-        return cls(tuple(shards), features.transform(loaded.x_test), loaded.y_test, loaded.kind, scenario.task.ridge)
+        x_test, ridge = features.transform(loaded.x_test), scenario.task.ridge
+        return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start)
 
     def __post_init__(self) -> None:
         x, y = self.shards[0].x, self.shards[0].y
@@ -136,43 +166,48 @@ class Problem(Objective):
 
     @cached_property
     def target_energy(self) -> float:
-        """Sum of ||y||^2 over all training points."""
+        """Sum of ||y||^2 over all training points; with a first model, of what it does not explain."""
         return float(sum(np.sum(shard.y.astype(np.float64) ** 2) for shard in self.shards))
 
     @property
     def zero_gradient(self) -> Float[np.ndarray, "d c"]:
-        """The gradient of the data term at the zero model."""
+        """The gradient of the data term at the first model."""
         return np.asarray(-self.total_moments / self.samples)
 
     @property
     def zero_loss(self) -> float:
-        """The loss of the zero model."""
-        return self.target_energy / (2 * self.samples)
+        """The loss of the first model."""
+        start = 0.0 if self.start is None else float(np.sum(self.start**2))
+        return self.target_energy / (2 * self.samples) + self.ridge * start / 2
 
     def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
         """Score models together, so that the test set and the Gram matrix are read once for many epochs."""
         b, d, c = models.shape
         both = models if points is None else np.concatenate([models, points])
         columns = side_by_side(both)
-        scores = self.test.score(columns[:, : b * c], b)
+        scores = self.test.score(columns[:, : b * c] if self.start is None else side_by_side(self.whole(models)), b)
         products = (self.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c).transpose(1, 0, 2)
         gradients = np.asarray((products - self.total_moments) / self.samples)
         return Scores(scores, self._loss(models.astype(np.float64), products[:b]), gradients)
 
     def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
         squares = np.einsum("bdc,bdc->b", models, products - 2 * self.total_moments) + self.target_energy
-        ridge = self.ridge * np.einsum("bdc,bdc->b", models, models)
+        whole = self.whole(models)
+        ridge = self.ridge * np.einsum("bdc,bdc->b", whole, whole)
         return np.asarray(squares / (2 * self.samples) + ridge / 2)
 
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
-        """Return the minimiser of the loss, the limit of full-batch training."""
+        """Return the minimiser of the loss, the limit of full-batch training, less the first model."""
         system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
+        right = self.total_moments / self.samples
+        if self.pull is not None:
+            right = right - self.pull
         try:
             with warnings.catch_warnings(action="error", category=scipy.linalg.LinAlgWarning):
-                return np.asarray(scipy.linalg.solve(system, self.total_moments / self.samples, assume_a="pos"))
+                return np.asarray(scipy.linalg.solve(system, right, assume_a="pos"))
         except (np.linalg.LinAlgError, scipy.linalg.LinAlgWarning):
             # without a ridge term the minimiser may not be unique: take that of smallest norm
-            return np.asarray(np.linalg.lstsq(system, self.total_moments / self.samples, rcond=None)[0])
+            return np.asarray(np.linalg.lstsq(system, right, rcond=None)[0])
 
     def largest_stable_rate(self) -> float:
         """Return 2/L, the learning rate above which full-batch gradient descent diverges."""

@@ -18,7 +18,8 @@ class SharedProblem:
 
     def get(self, scenario: Scenario) -> Callable[[], Problem]:
         """Return a function that builds the problem of a scenario, or returns it if it is built already."""
-        key = (scenario.data, scenario.partition, scenario.features, scenario.task, scenario.fleet.size)
+        sections = (scenario.data, scenario.partition, scenario.features, scenario.task)
+        key = (*sections, scenario.fleet.size, scenario.training.start)
 
         def prepare() -> Problem:
             if self._problem is None or key != self._key:

@@ -138,11 +138,13 @@ def _carry(server: Server, stage: Stage, epoch: int, engine: Engine, state: Stat
 
 
 def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Objective) -> None:
-    solver.update(gradient)
+    pull = problem.pull
+    solver.update(gradient if pull is None else gradient + pull)
     totals = server.totals() if solver.needs_sums else None
     if totals is not None:
         gram, moments = totals
-        solver.solve(gram / problem.samples, moments / problem.samples)
+        right = moments / problem.samples
+        solver.solve(gram / problem.samples, right if pull is None else right - pull)
 
 
 @dataclass
@@ -233,7 +235,8 @@ def _reached(state: State, scenario: Scenario) -> bool:
 
 def _check_divergence(state: State, solver: Solver, problem: Objective, scenario: Scenario) -> None:
     columns = state.history.columns
-    what, whose, at_zero, values = "loss", "that of the zero model", problem.zero_loss, columns["loss"]
+    first = "zero" if problem.start is None else "first"
+    what, whose, at_zero, values = "loss", f"that of the {first} model", problem.zero_loss, columns["loss"]
     if math.isnan(at_zero):  # nobody here has the data
         values = columns["gradient_norm"]
         what, whose, at_zero = "norm of the gradient", "that of the first epoch", values[0]

@@ -151,6 +151,7 @@ class State:
     """Where a training stands; everything it needs to go on."""
 
     model: Float[np.ndarray, "d c"]
+    """The newest model, less the first one."""
     plain_gradient: Float[np.ndarray, "d c"]
     now: float = 0.0
     history: History = field(default_factory=History)
@@ -164,7 +165,7 @@ class State:
 
     @classmethod
     def fresh(cls, problem: Objective) -> "State":
-        """Begin with the zero model."""
+        """Begin with the first model."""
         return cls(np.zeros(problem.shape), problem.zero_gradient)
 
     @property

@@ -84,6 +84,11 @@ def deploy(
     ``check`` holds all data, so that loss and gradient errors are recorded; for tests only. ``show`` receives the state
     of every device from time to time.
     """
+    if scenario.training.start is not None:
+        raise UsageError(
+            f"training.start = '{scenario.training.start}' is for virtual time alone, because sites do not have that "
+            "model; leave it out"
+        )
     if len(sites) != scenario.fleet.size or len(set(sites)) != len(sites):
         raise UsageError(f"{len(set(sites))} sites were given for the {scenario.fleet.size} devices; name one for each")
     terms = options or DeploymentOptions()
