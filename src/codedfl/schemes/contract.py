@@ -49,6 +49,10 @@ class Public:
     """What is known of the fleet and its links, declared or measured; None: nothing."""
     first_offline: bool = True
     """Whether devices compute the first gradient beforehand (``training.first_epoch_offline``)."""
+    fresh_keys: bool = False
+    """Whether the server draws keys from the operating system, as on real sites; else from seeds of the scenario."""
+    announced: Message | None = field(default=None, repr=False, compare=False)
+    """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
 
     @property
     def devices(self) -> int:
@@ -299,6 +303,18 @@ class Scheme(ABC, Generic[Options]):
 
     def check(self) -> None:
         """Refuse options that do not fit the fleet or the data."""
+
+    def announcement(self) -> Message:
+        """Return what the server tells every real site before its device is made, such as a public key.
+
+        A site's scheme finds it in :attr:`Public.announced`, and must need nothing else of the server.
+        """
+        return {}
+
+    @property
+    def announcement_layout(self) -> Layout:
+        """Layout of the announcement; sites refuse any other."""
+        return {}
 
     @abstractmethod
     def device(self, index: int, shard: Shard) -> Device:

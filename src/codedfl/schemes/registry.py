@@ -13,12 +13,13 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from codedfl.errors import ScenarioError, UsageError
+from codedfl.errors import EngineError, ScenarioError, UsageError
 from codedfl.scenario import Scenario, SchemeOptions, use_options
 from codedfl.settings import did_you_mean
 
 if TYPE_CHECKING:
     from codedfl.schemes.contract import Public, Scheme
+    from codedfl.schemes.messages import Layout, Message
     from codedfl.task import Problem
 
 _BUILT_IN = {
@@ -248,8 +249,32 @@ def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":
     """Make and check the scheme of a scenario from what is public."""
     check(scenario)
     scheme = _assembled(scenario, public, scenario.scheme)
+    if public.announced is not None:
+        _check_announced(public.announced, scheme)
     scheme.check()
     return scheme
+
+
+def _check_announced(announced: "Message", scheme: "Scheme[Any]") -> None:
+    """Refuse what does not have the layout that the scheme names, and numbers that are not finite."""
+    import numpy as np
+
+    from codedfl.schemes.messages import layout
+
+    found, expected = layout(announced), dict(scheme.announcement_layout)
+    if found != expected:
+        raise EngineError(
+            f"the server announces {_layout_words(found)}, but scheme = '{scheme.name}' needs "
+            f"{_layout_words(expected)}; check that versions agree"
+        )
+    for name, array in announced.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise EngineError(f"the server announces '{name}' with numbers that are not finite; check the server")
+
+
+def _layout_words(found: "Layout") -> str:
+    words = (f"{name} ({dtype.name}, {' x '.join(map(str, shape))})" for name, (dtype, shape) in found.items())
+    return ", ".join(words) or "nothing"
 
 
 def _assembled(scenario: Scenario, public: "Public", name: str) -> "Scheme[Any]":

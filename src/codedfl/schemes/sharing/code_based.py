@@ -9,7 +9,7 @@ replies. Errors are in t_tot known positions only, so erasure decoding of the su
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, cast, final
 from weakref import WeakKeyDictionary
 
@@ -23,7 +23,7 @@ from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.cipher.mceliece.supports import Support
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
-from codedfl.errors import CodedflError, ScenarioError
+from codedfl.errors import CipherError, CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Leakage, Public, Round
 from codedfl.schemes.messages import Layout, Message, Work
@@ -44,7 +44,8 @@ class CodeBasedOptions(SchemeOptions):
     """Parameters of the cipher, in the paper's symbols (n, t_tot, t, M, beta), and of the sharing policy.
 
     ``supply = "once"`` follows the paper's text; ``"reissued"`` fits the paper's numbers. ``key_seed`` makes a study in
-    virtual time repeatable; keys from a seed protect nothing.
+    virtual time repeatable; keys from a seed protect nothing. The server of real sites draws fresh keys, keeps the
+    private one, and announces the public one.
 
     >>> CodeBasedOptions(t=128, M=4).t_tot
     256
@@ -89,7 +90,7 @@ class CodeBasedOptions(SchemeOptions):
     decoder: str = setting(default="least-squares", choices=tuple(DECODERS), help="Erasure decoder of the server.")
     parallel_reception: bool = parallel_setting()
     key_seed: int = setting(
-        default=0, low=0, help="Seed of the keys, which makes a study repeatable; it protects nothing."
+        default=0, low=0, help="Seed of the keys in virtual time, for studies; the server of real sites draws its own."
     )
 
 
@@ -101,8 +102,10 @@ def _keys(parameters: Parameters, dtype: str, decoder: str, key_seed: int) -> Ke
 _products: WeakKeyDictionary[Shard, tuple[tuple[Any, ...], Float[np.ndarray, "d n"]]] = WeakKeyDictionary()
 
 
-def _encoded(shard: Shard, public: PublicKey, key_seed: int) -> Encoded:
-    """Return A G; parameters with the same code share this product, which is the whole cost of encoding."""
+def _encoded(shard: Shard, public: PublicKey, key_seed: int | None) -> Encoded:
+    """Return A G; in a study, parameters with the same code share this product, the whole cost of encoding."""
+    if key_seed is None:
+        return public.encode(shard.gram)
     p = public.parameters  # t_tot, t, M, beta, family, noise and the decoder change errors and supports, but not G
     code = (p.n, p.k, p.degree, p.weights, p.construction, public.dtype.name, key_seed)
     if shard not in _products or _products[shard][0] != code:
@@ -124,9 +127,12 @@ def granted_supports(grant: Message) -> list[tuple[int, Int64[np.ndarray, "t"]]]
 
 @final
 class CodeBasedDevice(Device):
-    """Holds its own encoded data plus what it received, and multiplies them by the model."""
+    """Holds its own encoded data plus what it received, and multiplies them by the model.
 
-    def __init__(self, index: int, shard: Shard, public: PublicKey, key_seed: int) -> None:
+    It needs the public key only. Without ``key_seed`` the operating system draws its errors.
+    """
+
+    def __init__(self, index: int, shard: Shard, public: PublicKey, key_seed: int | None) -> None:
         self._index = index
         self._public = public
         self._key_seed = key_seed
@@ -156,7 +162,8 @@ class CodeBasedDevice(Device):
             support = Support(self._public.fingerprint, index, positions)
             # a device exports once in a run, so its number makes the seeds of its errors unique
             purpose = f"device {self._index}" + (" again" if number else "")
-            parcel = self._public.add_error(parcel, support, seed=_seed(self._key_seed, purpose))
+            seed = None if self._key_seed is None else _seed(self._key_seed, purpose)
+            parcel = self._public.add_error(parcel, support, seed=seed)
             # E' = S G'_E takes d * beta * t multiplications, adding it d * t additions
             work.add(parcel.rows * support.size * (self._public.parameters.beta + 1))
         return {"words": parcel.words}
@@ -228,20 +235,45 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     def check(self) -> None:
         """Refuse parameters for which there is no cipher."""
         try:
-            _ = self.keys  # only drawing shows whether supports and a decodable erasure set exist
+            _ = self.public_key  # only drawing shows whether supports and a decodable erasure set exist
         except CodedflError as error:
             raise ScenarioError(f"schemes.code-based does not fit {self.public.features} features: {error}") from None
 
     @property
-    def keys(self) -> KeyPair:
-        """The server's key pair, drawn once."""
+    def parameters(self) -> Parameters:
+        """The parameters of the cipher, which everybody knows."""
         names = (field.name for field in fields(Parameters) if field.name != "k")
-        parameters = Parameters(k=self.public.features, **{name: getattr(self.options, name) for name in names})
-        return _keys(parameters, self.public.dtype.name, self.options.decoder, self.options.key_seed)
+        return Parameters(k=self.public.features, **{name: getattr(self.options, name) for name in names})
+
+    @cached_property
+    def keys(self) -> KeyPair:
+        """The server's key pair, drawn once; a resumed run on real sites has another."""
+        if self.public.announced is not None:
+            raise CipherError("A site has no private key: it takes the public one that the server announces.")
+        dtype, decoder = self.public.dtype.name, self.options.decoder
+        if self.public.fresh_keys:
+            return generate_keys(self.parameters, dtype=dtype, decoder=decoder)
+        return _keys(self.parameters, dtype, decoder, self.options.key_seed)
+
+    @cached_property
+    def public_key(self) -> PublicKey:
+        """The announced public key at a site, else that of the pair."""
+        announced = self.public.announced
+        return self.keys.public if announced is None else PublicKey(self.parameters, announced["generator"])
+
+    def announcement(self) -> Message:
+        """Publish G."""
+        return {"generator": self.public_key.G}
+
+    @property
+    def announcement_layout(self) -> Layout:
+        """G is k x n in the precision of the messages."""
+        return {"generator": (self.public.dtype, (self.public.features, self.options.n))}
 
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix under the public key."""
-        return CodeBasedDevice(index, shard, self.keys.public, self.options.key_seed)
+        key_seed = self.options.key_seed if self.public.announced is None else None
+        return CodeBasedDevice(index, shard, self.public_key, key_seed)
 
     def codec(self) -> Codec:
         """Prepare decoding with the private key."""
