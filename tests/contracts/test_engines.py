@@ -54,11 +54,11 @@ def everyone_replies(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("everyone_replies")
 @pytest.mark.parametrize("name", NAMES)
 def test_sites_behind_bytes_train_the_model_of_virtual_time(name: str, tmp_path: Path) -> None:
-    """To the last bit: rings are exact, and floats are added in the order of the devices."""
+    """To the last bit: rings are exact, floats are added in the order of the devices, and keys have the same seed."""
     made = given()
     virtual = runs.execute(chosen(name), tmp_path / "virtual", problem=lambda: made)
     with fleet(made) as sites:
-        real = sites.deploy(chosen(name), tmp_path / "real")
+        real = sites.deploy(chosen(name), tmp_path / "real", seeded_keys=True)
     assert np.array_equal(*(np.load(run.path / "model.npz")["theta"] for run in (virtual, real)))
     for column in ("accuracy", "loss", "gradient_norm", "gradient_error", "replies", "d2d_bits"):
         assert np.array_equal(virtual.epochs[column], real.epochs[column], equal_nan=True), column

@@ -129,14 +129,14 @@ class Killed(BaseException):
     """The server is gone."""
 
 
-def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int) -> None:
+def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int, **options: Any) -> None:
     """Run until the server dies when it has saved so many epochs."""
 
     def kill(stage: str, done: int, total: int) -> None:
         if stage.startswith("training") and done == after + 1:
             raise Killed
 
-    conditions = DeploymentOptions(test=False, clock=sites.clock)
+    conditions = DeploymentOptions(test=False, clock=sites.clock, **options)
     with pytest.raises(Killed):
         deploy(scenario, sites.carrier, sites.sites, path, options=conditions, check=sites.given, progress=kill)
     with np.load(path / "checkpoint.npz") as arrays:
@@ -159,9 +159,9 @@ def test_a_killed_server_goes_on_and_ends_with_the_same_model(
     monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
     scenario, made = chosen(name), given()
     with fleet(made) as sites:
-        whole = sites.deploy(scenario, tmp_path / "whole")
-        killed(sites, scenario, tmp_path / "run", after=stop)
-        run = sites.deploy(scenario, tmp_path / "run")
+        whole = sites.deploy(scenario, tmp_path / "whole", seeded_keys=True)
+        killed(sites, scenario, tmp_path / "run", after=stop, seeded_keys=True)
+        run = sites.deploy(scenario, tmp_path / "run", seeded_keys=True)
     assert np.array_equal(model(run), model(whole))
     for column in ("epoch", "accuracy", "loss", "gradient_norm", "gradient_error", "up_bits", "d2d_bits"):
         assert np.array_equal(run.epochs[column], whole.epochs[column], equal_nan=True), column

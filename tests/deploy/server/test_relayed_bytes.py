@@ -21,6 +21,8 @@ from codedfl import schemes
 from codedfl.cipher.seals import pads
 from codedfl.deploy.protocol.envelopes import Envelopes
 from codedfl.deploy.protocol.wire import decode
+from codedfl.deploy.server import deployment
+from codedfl.deploy.site import session
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
@@ -99,8 +101,11 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 
 @contextmanager
 def switched_off(*parts: str) -> Iterator[None]:
-    """Without envelopes, or without pads as well."""
+    """Without envelopes, pads, or the encryption of grants."""
     with pytest.MonkeyPatch.context() as patch:
+        if "grants" in parts:
+            patch.setattr(deployment, "close_grants", lambda site, member, run, request, grants: grants)
+            patch.setattr(session, "open_grants", lambda site, key, own, run, request, closed: closed)
         if "envelopes" in parts:
             patch.setattr(Envelopes, "close", lambda self, recipient, contents: contents)
             patch.setattr(Envelopes, "open", lambda self, sender, envelope: envelope)
@@ -153,10 +158,20 @@ def test_no_row_and_no_secret_reaches_the_server(name: str, tmp_path: Path, know
     if told:
         assert "gradient of every device in clear" in schemes.create(scenario, data).leakage().server
     assert looked_for.found_in(received) == told
-    seeds = Needles()
-    for text in known.granted:
-        seeds.add("seeds", text)
-    assert bool(seeds.found_in(payload for _, payload in sites.recording.sent)) == bool(known.granted), "a control"
+
+
+@pytest.mark.parametrize("name", ["sealed", "sealed-coded", "secagg"])
+def test_seeds_are_granted_under_the_key_of_the_device(name: str, tmp_path: Path, known: Drawn) -> None:
+    """Whoever sees the server's requests without their transport encryption finds no seed of a pad in them."""
+    for sealed in (True, False):
+        known.granted.clear()
+        with switched_off(*(() if sealed else ("grants",))):
+            sites = recorded(chosen(name), made(), tmp_path / f"run {sealed}")
+        seeds = Needles()
+        for text in known.granted:
+            seeds.add("seeds", text)
+        found = seeds.found_in(payload for _, payload in sites.recording.sent)
+        assert found == (set() if sealed else {"seeds"}), "the second is a control"
 
 
 def _bits(sites: InProcessFleet) -> set[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Peers
-from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.envelopes import DeviceKey, Member, close_grants
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
@@ -65,12 +65,22 @@ class Asker:
         }
         return self.ask("prepare", **(fields | changes))
 
+    def export(self, told: Frame, grants: Message, **fields: Any) -> Frame:
+        return self.ask("export", sealed(told, grants, fields), **fields)
+
     def begin(self) -> None:
         assert self.prepare(self.describe()).kind == "answer"
 
     def round(self, epoch: int, *, standing: bool = False) -> bytes:
         fields = {"epoch": epoch, "question": 0, "standing": standing, "offline": False}
         return self.payload("reply", {"model": np.full(GIVEN.shape, epoch, float)}, **fields)
+
+
+def sealed(told: Frame, grants: Message, request: dict[str, Any], run: str = "r") -> Message:
+    """The grants of a request as the server encrypts them for a site that describes itself so."""
+    member = Member(*(bytes.fromhex(told.fields[name]) for name in ("public", "nonce")))
+    closed = close_grants("device-1", member, run, request, encode(Frame("grants", {}, grants)))
+    return {"sealed": np.frombuffer(closed, np.uint8)}
 
 
 def site(**changes: Any) -> Site:
@@ -213,7 +223,7 @@ def test_a_recipient_that_does_not_answer_is_named() -> None:
     members = {"device-1": [told.fields["public"], told.fields["nonce"]], "device-2": [other.public.hex(), "00" * 16]}
     asker.prepare(told, members=members)
     grant = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
-    answer = asker.ask("export", grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
+    answer = asker.export(told, grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
     assert "could not send to device-2" in reason(answer)
     assert answer.fields["unreached"] == "device-2"
 

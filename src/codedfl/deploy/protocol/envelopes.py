@@ -1,13 +1,17 @@
-"""End-to-end encryption of parcels between devices.
+"""End-to-end encryption of parcels between devices, and of what the server grants a device.
 
 Every device has a long-term X25519 key, which the others know by its fingerprint. A parcel's key is derived with
 HKDF-SHA256 from two agreements with the recipient's key: of an ephemeral key, and of the sender's key. So only
 the named sender can have made a parcel and only the named recipient can open it. AES-256-GCM encrypts it and
 authenticates protocol, run, both parties, their nonces of this run, and a sequence number that must grow: altered,
 misaddressed, repeated and old parcels are refused and logged.
+
+Grants (supports, seeds of pads) are encrypted in the same way under the device's key, with an ephemeral key of the
+server alone: only the device can read them. That they come from the server, the transport says.
 """
 
 import hashlib
+import json
 import logging
 import os
 import secrets
@@ -16,7 +20,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -26,8 +30,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from codedfl.errors import KeyFileError, ParcelError
+from codedfl.schemes.messages import Message
 
 _PROTOCOL = b"codedfl parcel 1"
+_GRANTS = b"codedfl grants 1"
 _MAGIC = b"CFLP"
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
@@ -111,6 +117,46 @@ class Member:
     def of(cls, key: DeviceKey) -> "Member":
         """Draw the nonce of a new run."""
         return cls(key.public, secrets.token_bytes(_NONCE_BYTES))
+
+
+def run_name(run: str, announced: Message) -> str:
+    """Return the name that parcels and grants are bound to: that of the run, and what the server announced.
+
+    So sites to which the server announces different keys cannot read each other's parcels.
+    """
+    if not announced:
+        return run
+    digest = hashlib.sha256()
+    for name, array in sorted(announced.items()):
+        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
+        digest.update(array.tobytes())
+    return f"{run} {digest.hexdigest()}"
+
+
+def close_grants(site: str, member: Member, run: str, request: Mapping[str, Any], grants: bytes) -> bytes:
+    """Encrypt the grants of a request under a site's key; they open with the same request in the same run only."""
+    fresh = DeviceKey()
+    data = _grant_data(site, member, run, request, fresh.public)
+    try:
+        shared = fresh.agree(member.public)
+    except ValueError:
+        raise ParcelError(f"the key of {site} is invalid; ask for another") from None
+    return fresh.public + AESGCM(_derived(shared, data)).encrypt(_GCM_NONCE, grants, data)
+
+
+def open_grants(site: str, key: DeviceKey, own: Member, run: str, request: Mapping[str, Any], closed: bytes) -> bytes:
+    """Decrypt the grants of a request. Law: open_grants(..., close_grants(..., x)) = x, and all else is refused."""
+    fresh = closed[:_KEY_BYTES]
+    data = _grant_data(site, own, run, request, fresh)
+    try:
+        return AESGCM(_derived(key.agree(fresh), data)).decrypt(_GCM_NONCE, closed[_KEY_BYTES:], data)
+    except (InvalidTag, ValueError):
+        raise ParcelError(f"grants were altered, or not made for {site} and this request; check the server") from None
+
+
+def _grant_data(site: str, member: Member, run: str, request: Mapping[str, Any], fresh: bytes) -> bytes:
+    text = json.dumps(dict(request), sort_keys=True).encode()
+    return _joined(_GRANTS, run.encode(), site.encode(), member.public, member.nonce, text, fresh)
 
 
 @final
@@ -208,11 +254,14 @@ class Envelopes:
     def _associated_data(
         self, sender: str, sending: Member, recipient: str, receiving: Member, number: int, fresh: bytes
     ) -> bytes:
-        """Return the associated data of a parcel, each part with its length."""
+        """Return the associated data of a parcel."""
         source = (sender.encode(), sending.public, sending.nonce)
         target = (recipient.encode(), receiving.public, receiving.nonce)
-        parts = (_PROTOCOL, self._run.encode(), *source, *target, _SEQUENCE.pack(number), fresh)
-        return b"".join(_SEQUENCE.pack(len(part)) + part for part in parts)
+        return _joined(_PROTOCOL, self._run.encode(), *source, *target, _SEQUENCE.pack(number), fresh)
+
+
+def _joined(*parts: bytes) -> bytes:
+    return b"".join(_SEQUENCE.pack(len(part)) + part for part in parts)
 
 
 def _derived(shared: bytes, data: bytes) -> bytes:

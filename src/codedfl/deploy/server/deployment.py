@@ -1,14 +1,15 @@
 """Runs on real sites: the scheme, training loop and run directory of simulations, with real seconds.
 
 ``deploy`` resumes from a checkpoint: it prepares the sites again and repeats the transfers made so far, so the model
-is the same as without the interruption.
+is the same as without the interruption. The server's keys are never stored: a resumed run draws others, and sites
+encode under them; with ``code-based`` the model then differs by rounding.
 """
 
 import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
@@ -19,8 +20,9 @@ from jaxtyping import Float, Shaped
 from codedfl import schemes
 from codedfl.data import load_rows
 from codedfl.deploy.protocol.carrier import Carrier
-from codedfl.deploy.protocol.envelopes import Member, fingerprint
+from codedfl.deploy.protocol.envelopes import Member, close_grants, fingerprint, run_name
 from codedfl.deploy.protocol.fields import count, names, one_line, real, text
+from codedfl.deploy.protocol.wire import Frame, encode
 from codedfl.deploy.server.board import Board, Show
 from codedfl.deploy.server.channel import Channel, Clock, SiteRequest
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
@@ -30,7 +32,7 @@ from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
 from codedfl.scenario import Scenario
-from codedfl.schemes import Facts, Public
+from codedfl.schemes import Facts, Message, Public
 from codedfl.storage import write_json
 from codedfl.task import Problem, feature_map, load_data
 from codedfl.task.objective import PublicObjective, TestSet
@@ -40,6 +42,8 @@ STATUS = "status.json"
 """In the server's folder: the state of every device (``codedfl.deploy.server.board``)."""
 
 _MOST_REFUSALS = 100
+_MOST_ANNOUNCED = 1 << 28
+"""Bytes of announcements that are sent at the same time; bounds the server's memory."""
 
 
 @final
@@ -49,7 +53,8 @@ class DeploymentOptions:
 
     ``pins``: expected key fingerprints of the sites, None without a check. ``ready_seconds``: how long to wait for
     sites to connect. ``patience`` and ``longest``: timeouts of the channel. ``time_scale``: that of sites which emulate
-    slow devices. ``test``: evaluate on the scenario's test set.
+    slow devices. ``test``: evaluate on the scenario's test set. ``seeded_keys``: keys of the scenario's seed instead of
+    fresh ones, so that models equal those of virtual time to the last bit; for studies and tests, never for data.
     """
 
     pins: Mapping[str, str] | None = None
@@ -58,6 +63,7 @@ class DeploymentOptions:
     longest: float = 3600.0
     time_scale: float = 1.0
     test: bool = True
+    seeded_keys: bool = False
     clock: Clock = time.monotonic
 
     def __post_init__(self) -> None:
@@ -133,7 +139,7 @@ class DeploymentBackend(RunBackend):
         self._engine: RemoteEngine
         progress("describing sites", 0, 0)
         describe = SiteRequest("describe", {"scenario": scenario.to_toml()})
-        replies = self._ask_all([describe] * len(channel.sites))
+        replies = self._ask_all(dict.fromkeys(range(len(channel.sites)), describe))
         descriptions = [SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)]
         _check_alike(channel.sites, descriptions, options.pins)
         facts = [each.facts for each in descriptions]
@@ -142,7 +148,7 @@ class DeploymentBackend(RunBackend):
         self._held = np.array(
             [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in facts], np.float64
         )
-        public = schemes.agree(scenario, facts)
+        public = replace(schemes.agree(scenario, facts), fresh_keys=not options.seeded_keys)
         self.scheme = schemes.build(scenario, public)
         if self.scheme.unfit_for_sites is not None:
             raise UsageError(self.scheme.unfit_for_sites)
@@ -164,29 +170,45 @@ class DeploymentBackend(RunBackend):
         progress("preparing sites", 0, 0)
         self._prepare(public, descriptions)
 
-    def _ask_all(self, requests: Sequence[SiteRequest]) -> list[Mapping[str, Any]]:
+    def _ask_all(self, requests: Mapping[int, SiteRequest]) -> list[Mapping[str, Any]]:
         """Return the fields of all replies."""
-        replies = self._channel.ask_all(dict(enumerate(requests)))
+        replies = self._channel.ask_all(requests)
         if len(replies) < len(requests):
             lost = self._channel.lost
             reasons = "; ".join(f"{self._channel.sites[device]}: {lost[device]}" for device in sorted(lost))
             raise EngineError(f"the run cannot start ({reasons}); fix it and rerun the same command")
-        return [replies[device].frame.fields for device in range(len(requests))]
+        return [replies[device].frame.fields for device in requests]
 
     def _prepare(self, public: Public, descriptions: Sequence["SiteDescription"]) -> None:
-        sites = self._channel.sites
+        sites, announced = self._channel.sites, self.scheme.announcement()
+        run = f"{self.scenario.id()} {secrets.token_hex(8)}"
         members = {site: each.member for site, each in zip(sites, descriptions, strict=True) if each.member is not None}
         shared = {name: getattr(public, name) for name in ("features", "outputs", "largest_feature", "largest_target")}
         common = {
-            "run": f"{self.scenario.id()} {secrets.token_hex(8)}",
+            "run": run,
             "sites": list(sites),
             "samples": list(public.samples),
             "dtype": public.dtype.name,
             **shared,
             "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
         }
-        replies = self._ask_all([SiteRequest("prepare", {**common, "index": device}) for device in range(len(sites))])
+        self._run_name, self._members = run_name(run, announced), members
+        self._announced_bytes = sum(array.nbytes for array in announced.values())
+        step, replies = max(1, _MOST_ANNOUNCED // max(1, self._announced_bytes)), []
+        for first in range(0, len(sites), step):
+            described = {device: {**common, "index": device} for device in range(len(sites))[first : first + step]}
+            replies += self._ask_all(
+                {device: SiteRequest("prepare", each, announced) for device, each in described.items()}
+            )
         self._emulated_links = all(reply.get("emulated_links") is True for reply in replies)
+
+    def _seal(self, device: int, fields: Mapping[str, Any], grants: Message) -> Message:
+        """Encrypt grants under the device's key; one without a key gets them as they are."""
+        site = self._channel.sites[device]
+        if site not in self._members:
+            return grants
+        closed = close_grants(site, self._members[site], self._run_name, fields, encode(Frame("grants", {}, grants)))
+        return {"sealed": np.frombuffer(closed, np.uint8)}
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
@@ -208,6 +230,7 @@ class DeploymentBackend(RunBackend):
             one_at_a_time=self._emulated_links and self.scenario.links.d2d_channel == "shared",
             records=records,
             board=self._board,
+            seal=self._seal,
         )
         return self._engine
 
@@ -239,6 +262,7 @@ class DeploymentBackend(RunBackend):
                 "lost": {channel.sites[device]: reason for device, reason in sorted(channel.lost.items())},
                 "refused": len(channel.refused),
                 "refusals": channel.refused[:_MOST_REFUSALS],
+                "announced_bytes": self._announced_bytes,
                 "time_scale": self._options.time_scale,
                 "last_seconds": self._last("seconds"),
                 "last_working_seconds": self._last("working_seconds"),

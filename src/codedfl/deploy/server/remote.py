@@ -9,7 +9,7 @@ from jaxtyping import Shaped
 
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
-from codedfl.deploy.server.stages import StageExchange
+from codedfl.deploy.server.stages import Seal, StageExchange
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError
@@ -30,7 +30,7 @@ class RemoteEngine(Engine):
     """Asks sites over a channel; seconds are real ones divided by ``time_scale``.
 
     With ``one_at_a_time`` sites emulate one channel for all direct parcels. ``now`` and ``records`` are those
-    of a resumed run.
+    of a resumed run. ``seal`` encrypts grants; without it they are sent as they are.
     """
 
     def __init__(
@@ -42,8 +42,10 @@ class RemoteEngine(Engine):
         one_at_a_time: bool = False,
         records: Mapping[str, Shaped[np.ndarray, "..."]] | None = None,
         board: Board | None = None,
+        seal: Seal = lambda device, fields, grants: grants,
     ) -> None:
         self._channel = channel
+        self._seal = seal
         self._board = board or Board(channel.sites)
         self._stages = 0
         """Stages so far, those that were repeated included."""
@@ -145,7 +147,9 @@ class RemoteEngine(Engine):
     def _carry(self, stage: Stage, receive: Receive, event: TransferEvent | None) -> StageOutcome:
         """Carry out a stage and show its transfers on the board."""
         self._stages += 1
-        exchange = StageExchange(self._channel, self._stages, stage, event, one_at_a_time=self._one_at_a_time)
+        exchange = StageExchange(
+            self._channel, self._stages, stage, event, self._seal, one_at_a_time=self._one_at_a_time
+        )
         outcome = exchange.carry(receive)
         self._board.lost(self._channel.lost)
         note = self._board.handed_over if stage.retires else self._board.sent

@@ -6,7 +6,7 @@ order of the transfers, too: the server tells each sender whose parcel is next, 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, final
 
@@ -18,7 +18,10 @@ from codedfl.engines.contract import Receive, StageOutcome
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.network import TransferCosts
 from codedfl.schemes.contract import SERVER, Stage
-from codedfl.schemes.messages import message_bits
+from codedfl.schemes.messages import Message, message_bits
+
+Seal = Callable[[int, Mapping[str, Any], Message], Message]
+"""Takes a device, the fields of a request and its grants; returns the grants as they are sent."""
 
 
 @final
@@ -34,10 +37,12 @@ class StageExchange:
         number: int,
         stage: Stage,
         event: TransferEvent | None,
+        seal: Seal,
         *,
         one_at_a_time: bool = False,
     ) -> None:
         self._channel = channel
+        self._seal = seal
         self._fields = {"stage": number, "occasion": None if event is None else event.to_table()}
         self._forgetting = SiteRequest("forget", {"stage": number})
         self._transfers = stage.transfers
@@ -89,7 +94,7 @@ class StageExchange:
                 turns = self._channel_turns
                 fields["channel_turns"] = [[number, *turns[number]] for number in numbers if number in turns]
             grants = pack_messages({number: self._transfers[number].grant for number in numbers})
-            requests[device] = SiteRequest("export", fields, grants)
+            requests[device] = SiteRequest("export", fields, self._seal(device, fields, grants))
         # in emulated time sites wait for each other's parcels: if one fails, release the others
         answers = self._channel.ask_all(requests, if_one_fails=dict.fromkeys(self._parties, self._forgetting))
         failed: dict[int, str] = {}

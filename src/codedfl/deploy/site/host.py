@@ -157,7 +157,7 @@ class DeviceHost(Host):
 
     def _prepare(self, run: Session, frame: Frame) -> Frame:
         """Create the device of the scheme from public facts and local data."""
-        make_device = run.announce(frame.fields, self._emulate)
+        make_device = run.announce(frame.fields, frame.arrays, self._emulate)
         with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
             began = time.perf_counter()
             make_device()
@@ -199,7 +199,7 @@ class DeviceHost(Host):
         recipients = {site for _, site, _, _ in wanted}
         if not run.uploads and None in recipients:
             raise EngineError("devices of this scheme send parcels to each other only; check the server")
-        grants = unpack_messages(frame.arrays, [parcel for parcel, _, _, _ in wanted])
+        grants = unpack_messages(run.grants(frame), [parcel for parcel, _, _, _ in wanted])
         envelopes = run.envelopes if recipients - {None} else None
         parcels: dict[int, Any] = {}
         macs: list[int] = []

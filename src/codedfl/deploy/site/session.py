@@ -1,5 +1,6 @@
 """A site's session with a server: its data, device, parcels and queue of requests."""
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,15 +10,18 @@ import numpy as np
 
 from codedfl import schemes
 from codedfl.deploy.protocol import fields
-from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member
+from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, open_grants, run_name
+from codedfl.deploy.protocol.wire import Frame, decode
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import RequestQueue
 from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
 from codedfl.errors import DataError, EngineError, UsageError
 from codedfl.scenario import Scenario
-from codedfl.schemes import Device, Public
+from codedfl.schemes import Device, Message, Public
 from codedfl.task import Shard
+
+_log = logging.getLogger(__name__)
 
 Emulate = Callable[[Scenario, int], Emulation]
 """Returns the emulation of a device of a scenario."""
@@ -74,6 +78,9 @@ class Session:
         self._begun = False
         self._device: Device | None = None
         self._envelopes: Envelopes | None = None
+        self._run = ""
+        self._granted = 0
+        """The last stage with grants; later ones have larger numbers."""
 
     @property
     def device(self) -> Device:
@@ -89,8 +96,10 @@ class Session:
             raise EngineError("this site has no key and can exchange no parcels; name one in its site.toml")
         return self._envelopes
 
-    def announce(self, description: Mapping[str, Any], emulate: Emulate | None) -> Callable[[], None]:
-        """Read the server's description of the run; return a function that creates the device.
+    def announce(
+        self, description: Mapping[str, Any], announced: Message, emulate: Emulate | None
+    ) -> Callable[[], None]:
+        """Read the server's description of the run and what it announces; return a function that creates the device.
 
         Only once per session: a second time would restart the sequence numbers of parcels.
         """
@@ -98,15 +107,15 @@ class Session:
             if self._begun:
                 raise EngineError("this site has already been prepared for this session; start another one")
             self._begun = True
-        index, public = fields.count(description, "index"), self._public(description)
+        index, public = fields.count(description, "index"), self._public(description, announced)
         scheme = schemes.build(self.scenario, public)
         if scheme.unfit_for_sites is not None:
             raise UsageError(scheme.unfit_for_sites)
-        site = self._site
+        site, self._run = self._site, run_name(fields.text(description, "run"), announced)
+        if announced:
+            _log.info("%s takes part in run %s under the announced %s", site.name, self._run, ", ".join(announced))
         if self.own is not None and site.key is not None:
-            self._envelopes = Envelopes(
-                site.name, site.key, self.own, _members(description), fields.text(description, "run"), site.pins
-            )
+            self._envelopes = Envelopes(site.name, site.key, self.own, _members(description), self._run, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
 
@@ -115,7 +124,22 @@ class Session:
 
         return make_device
 
-    def _public(self, description: Mapping[str, Any]) -> Public:
+    def grants(self, frame: Frame) -> Message:
+        """Return the grants of a request, which only a site without a key takes as they are."""
+        if self.own is None or self._site.key is None:
+            return frame.arrays
+        if set(frame.arrays) != {"sealed"}:
+            raise EngineError(f"grants for {self._site.name} are not encrypted under its key; check the server")
+        request = {name: value for name, value in frame.fields.items() if name not in ("session", "number")}
+        closed, stage = frame.arrays["sealed"].tobytes(), fields.count(frame.fields, "stage")
+        grants = decode(open_grants(self._site.name, self._site.key, self.own, self._run, request, closed)).arrays
+        with self._lock:
+            if stage <= self._granted:
+                raise EngineError(f"the grants of stage {stage} are a repetition; refused")
+            self._granted = stage
+        return grants
+
+    def _public(self, description: Mapping[str, Any], announced: Message) -> Public:
         """Read the public facts of the run and check those of this site."""
         own, index = self.local_data.shard, fields.count(description, "index")
         sites, samples = fields.names(description, "sites"), fields.counts(description, "samples")
@@ -135,6 +159,7 @@ class Session:
             largest_target=fields.real(description, "largest_target"),
             delays=schemes.known_delays(self.scenario),
             first_offline=self.scenario.training.first_epoch_offline,
+            announced=announced,
         )
 
     def transfer_delays(self, event: TransferEvent | None) -> TransferDelays | None:
