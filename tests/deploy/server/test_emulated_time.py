@@ -32,7 +32,7 @@ ENDLESS = {"patience": 1e9, "longest": 1e9}
 def emulated(scenario: Scenario, path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a scenario on sites that sleep; the server's own computing takes no time here."""
     with sleepers(monkeypatch) as sites:
-        return sites.deploy(scenario, path, time_scale=SCALE, **ENDLESS)
+        return sites.deploy(scenario, path, time_scale=SCALE, seeded_keys=True, **ENDLESS)
 
 
 def sleepers(monkeypatch: pytest.MonkeyPatch) -> Any:
