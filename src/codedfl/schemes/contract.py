@@ -305,10 +305,7 @@ class Scheme(ABC, Generic[Options]):
         """Refuse options that do not fit the fleet or the data."""
 
     def announcement(self) -> Message:
-        """Return what the server tells every real site before its device is made, such as a public key.
-
-        A site's scheme finds it in :attr:`Public.announced`, and must need nothing else of the server.
-        """
+        """Return what every real site is told before its device is made, such as the server's public key."""
         return {}
 
     @property
