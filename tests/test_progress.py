@@ -48,3 +48,12 @@ def test_a_sentence_is_a_stage_of_its_own() -> None:
     assert log.at(11, "waiting for sites", 0, 0) == ["waiting for sites"]
     assert log.at(12, "waiting for sites", 0, 0) == []
     assert log.at(13, "sites are there", 0, 0) == ["sites are there"]
+
+
+def test_a_long_stage_has_a_line_a_minute() -> None:
+    log = Log()
+    assert log.at(20, "training", 1, 9) == ["training: 1 of 9"]
+    assert log.at(79.9, "training", 2, 9) == []
+    assert log.at(80, "training", 3, 9) == ["training: 3 of 9"]
+    assert log.at(139, "training", 4, 9) == []
+    assert log.at(150, "training", 9, 9) == ["training: done in 130 s"]

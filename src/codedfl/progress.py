@@ -1,5 +1,6 @@
 """Progress callbacks."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -12,14 +13,19 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 def dated_lines(
-    write: Callable[[str], object], *, after: float = 10.0, clock: Callable[[], float] = time.monotonic
+    write: Callable[[str], object],
+    *,
+    after: float = 10.0,
+    every: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Progress:
-    """Return a callback for logs: one dated line for each stage, and one at the end of a long stage.
+    """Return a callback for logs: a dated line for each stage, one a minute while it lasts, and one at its end.
 
-    Nothing is written in the first ``after`` seconds, so that short work stays silent.
+    Nothing is written in the first ``after`` seconds, so that short work stays silent; stages that are shorter than
+    that have no line at their end.
     """
     began = clock()
-    stage, since, written, ended = "", began, False, True
+    stage, since, written, ended = "", began, -math.inf, True
 
     def line(text: str) -> None:
         write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
@@ -28,13 +34,14 @@ def dated_lines(
         nonlocal stage, since, written, ended
         now = clock()
         if name != stage or (ended and done < total):
-            stage, since, written, ended = name, now, False, False
+            stage, since, written, ended = name, now, -math.inf, False
         if now - began < after:
             return
-        if not written:
+        over = bool(total) and done >= total
+        if written < since or (now - written >= every and not over):
             line(f"{name}: {done:,} of {total:,}" if total else name)
-            written = True
-        if total and done >= total and not ended:
+            written = now
+        if over and not ended:
             ended = True
             if now - since >= after:
                 line(f"{name}: done in {now - since:.0f} s")

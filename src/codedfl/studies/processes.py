@@ -2,10 +2,11 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from codedfl.errors import TrainingError
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module, and its arguments; both go to another process."""
+_NEWS = 5.0
+"""Seconds after which progress is reported again."""
 
 
 def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int, int], None]) -> list[Any]:
@@ -25,10 +28,13 @@ def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int
     with ProcessPoolExecutor(count, context, _start, (schemes.plugin_files(),)) as pool:
         try:
             waiting = [pool.submit(function, *arguments) for function, arguments in tasks]
+            left: set[Future[Any]] = set(waiting)
             done(0, len(waiting))
-            for number, task in enumerate(as_completed(waiting), start=1):
-                task.result()
-                done(number, len(waiting))
+            while left:
+                finished, left = wait(left, _NEWS, FIRST_COMPLETED)
+                for task in finished:
+                    task.result()
+                done(len(waiting) - len(left), len(waiting))  # also without news: a log shows that work goes on
             return [task.result() for task in waiting]
         except BrokenProcessPool:
             raise TrainingError(
@@ -44,5 +50,14 @@ def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int
 
 def _start(plugins: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     threadpool_limits(1)
     schemes.load_plugins(plugins)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, however that ended; checkpoints stay."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,90 @@
+"""Processes that work side by side: order of results, failures, and a parent that is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from codedfl.errors import TrainingError, UsageError
+from codedfl.studies.processes import in_processes
+
+SCRIPT = """
+from studies.test_processes import note_and_sleep
+from codedfl.studies.processes import in_processes
+
+if __name__ == "__main__":
+    in_processes([(note_and_sleep, (FOLDER,))] * 2, 2, lambda done, total: None)
+"""
+
+
+def note_and_sleep(folder: str) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+def refuse(words: str) -> None:
+    raise UsageError(words)
+
+
+def vanish() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_results_are_in_the_order_of_the_tasks() -> None:
+    seen: list[tuple[int, int]] = []
+    tasks = [(doubled, (number,)) for number in (3, 1, 2)]
+    assert in_processes(tasks, 2, lambda done, total: seen.append((done, total))) == [6, 2, 4]
+    counts = [done for done, _ in seen]
+    assert (counts[0], counts[-1]) == (0, 3)
+    assert counts == sorted(counts)
+    assert {total for _, total in seen} == {3}
+
+
+def test_a_failure_is_told_as_it_is() -> None:
+    with pytest.raises(UsageError, match="not like this"):
+        in_processes([(refuse, ("not like this",)), (doubled, (1,))], 2, lambda done, total: None)
+
+
+def test_a_process_that_is_killed_is_told_in_words() -> None:
+    with pytest.raises(TrainingError, match="ended from outside"):
+        in_processes([(vanish, ())], 1, lambda done, total: None)
+
+
+def alive(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: object, what: str) -> None:
+    for _ in range(1200):
+        if condition():  # type: ignore[operator]
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{what} did not happen within two minutes")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks processes up in /proc")
+def test_nobody_works_on_for_a_parent_that_is_gone(tmp_path: Path) -> None:
+    script = tmp_path / "work.py"
+    script.write_text(SCRIPT.replace("FOLDER", repr(str(tmp_path / "pids"))))
+    (tmp_path / "pids").mkdir()
+    tests = str(Path(__file__).resolve().parent.parent)
+    paths = os.pathsep.join([tests, *(path for path in sys.path if path)])
+    parent = subprocess.Popen([sys.executable, str(script)], env=os.environ | {"PYTHONPATH": paths})
+    try:
+        wait_until(lambda: len(list((tmp_path / "pids").iterdir())) == 2, "the start of both processes")
+    finally:
+        parent.kill()
+        parent.wait()
+    children = [int(path.name) for path in (tmp_path / "pids").iterdir()]
+    wait_until(lambda: not any(map(alive, children)), "the end of both processes")
