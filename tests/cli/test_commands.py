@@ -49,6 +49,11 @@ SUMMARY = {
     "target": 0.95,
     "ridge_accuracy": [0.95, 0.96],
     "claims": [CLAIM, UNKNOWN],
+    "delta_sweep": [{"level": 92}, {"level": 92}, {"level": 128}, {"level": 128}],
+    "readings": [
+        {"channel": "shared", "detect_from": 1, "supply": "reissued", "odd_set": "partner", "distance": 0.125}
+        | {"92": 4.25, "128": None}
+    ],
     "schemes": {
         "minibatch": {
             "epochs_to_accuracy": {"0.95": [700, None]},
@@ -68,8 +73,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The paper's experiment is another test's; here it is what it was asked for, and a made-up answer."""
     seen: list[Any] = []
 
-    def reproduce(out: Path, *, quick: bool, seeds: Any, progress: Any) -> Reproduction:
-        seen.append((out, quick, list(seeds)))
+    def reproduce(out: Path, *, quick: bool, seeds: Any, progress: Any, workers: int | None) -> Reproduction:
+        seen.append((out, quick, list(seeds), workers))
         return Reproduction(SUMMARY, {}, {})
 
     monkeypatch.setattr(reproducing, "reproduce", reproduce)
@@ -210,7 +215,7 @@ class TestJson:
         outcome = codedfl("reproduce", "--quick", "--out", "here", "--seeds", "2", "--json")
         assert outcome.code == 0
         assert strict_json(outcome.out) == SUMMARY
-        assert asked == [(Path("here"), True, [0, 1])]
+        assert asked == [(Path("here"), True, [0, 1], None)]
 
     def test_frame_error_rate(self, codedfl: Command) -> None:
         size = ("--n", "60", "--k", "30", "--degree", "3", "--erasures", "20", "--trials", "200")
@@ -285,8 +290,8 @@ class TestForPeople:
     def test_reproduce(self, codedfl: Command, asked: list[Any]) -> None:
         outcome = codedfl("reproduce", "--out", "here")
         assert outcome.code == 0
-        assert asked == [(Path("here"), False, [0, 1, 2, 3, 4])]
-        for word in ("speedup-92", "4.7", "4.6", "reproduced", "minibatch", "700", "here"):
+        assert asked == [(Path("here"), False, [0, 1, 2, 3, 4], None)]
+        for word in ("speedup-92", "4.7", "4.6", "reproduced", "minibatch", "700", "here", "shared", "4.25", "0.125"):
             assert word in outcome.out
 
     def test_tables_can_be_read_on_eighty_columns(

@@ -16,17 +16,19 @@ def reproduce_command(
     quick: Annotated[bool, typer.Option("--quick", help="Small data, in seconds.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go.")] = Path("out/reproduce"),
     seeds: Annotated[int, typer.Option(min=1, help="How many feature seeds.")] = 5,
+    workers: Annotated[int | None, typer.Option(min=1, help="How many processes; all cores if not given.")] = None,
     json: common.Json = False,
 ) -> None:
     """Run the paper's experiment and compare its claims with what is measured."""
     with common.bars() as progress:
-        found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress)
+        found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress, workers=workers)
         write_reproduction(found, out, progress)
     summary = found.summary
     if json:
         common.print_json(summary)
         return
     common.console.print(_claims(summary["claims"]))
+    common.console.print(_readings(summary))
     common.console.print(_epochs(summary))
     common.console.print(f"figures, claims, summary, and all on one page: {out / 'index.html'}", soft_wrap=True)
 
@@ -37,6 +39,17 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
     for claim in claims:
         spread = f"{number(claim['low'])} to {number(claim['high'])}"
         table.add_row(claim["name"], number(claim["claimed"]), number(claim["measured"]), spread, claim["verdict"])
+    return table
+
+
+def _readings(summary: dict[str, Any]) -> Table:
+    levels = [row["level"] for row in summary["delta_sweep"][::2]]
+    title = "speed-ups by reading, at the paper's Deltas; nearest to the paper's numbers first"
+    columns = ("links", "detection", "supports", "odd set", *(f"{level} bit" for level in levels), "distance")
+    table = Table(*columns, title=title)
+    for row in summary["readings"]:
+        chosen = (row["channel"], f"from epoch {row['detect_from']}", row["supply"], row["odd_set"])
+        table.add_row(*chosen, *(number(row[str(level)]) for level in levels), number(row["distance"]))
     return table
 
 

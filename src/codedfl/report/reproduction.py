@@ -1,6 +1,7 @@
 """The paper's experiment as figures, a table of claims and a page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, curve_style, new_figure, plain_ticks, save_if_possible
 from codedfl.report.pages import figure_html, page, table_html, table_markdown
+from codedfl.report.sharing import active_figure, handover_figure, read_timeline, timeline_figure
 from codedfl.storage import write_text
 from codedfl.studies.reproduce.study import Reproduction
 
@@ -20,33 +22,61 @@ _TICKS = (0.03, 0.1, 0.3, 1, 2, 3, 4, 5, 6, 10, 30, 100)
 
 
 def write_reproduction(found: Reproduction, out: Path, progress: Progress = silent) -> None:
-    """Write ``claims.md``, ``index.html`` and the figures ``figure1``, ``delta`` and ``beyond`` as PNG and SVG."""
-    summary, targets = found.summary, found.runs["minibatch"][0].scenario.training.targets
-    drawings = {
-        "figure1": lambda: accuracy_against_time(found.runs, targets=targets),
-        "delta": lambda: speedup_against_delta(summary["delta_sweep"], targets[-1]),
-        "beyond": lambda: accuracy_against_time({**found.runs, **found.sealed}, targets=targets),
-    }
-    drawn = [save_if_possible(draw, out / f"{name}.png", progress) for name, draw in drawings.items()]
+    """Write ``claims.md``, ``readings.md``, ``index.html`` and all figures, as PNG and SVG."""
+    summary = found.summary
+    drawings = _drawings(found)
+    drawn = [save_if_possible(draw, out / f"{name}.png", progress) for name, (_, draw) in drawings.items()]
     claims = [list(claim.values()) for claim in summary["claims"]]
     write_text(out / "claims.md", table_markdown(_HEADER, claims))
-    write_text(out / "index.html", _page(out, summary, claims, figures=all(drawn)))
+    readings = summary["readings"]
+    write_text(out / "readings.md", table_markdown(list(readings[0]), [list(row.values()) for row in readings]))
+    headings = {name: heading for name, (heading, _) in drawings.items()} if all(drawn) else {}
+    write_text(out / "index.html", _page(out, summary, claims, headings))
 
 
-def _page(out: Path, summary: Mapping[str, Any], claims: Sequence[Sequence[Any]], *, figures: bool) -> str:
+def _drawings(found: Reproduction) -> dict[str, tuple[str, Callable[[], "Figure"]]]:
+    """Return the heading of each figure and how it is drawn, by file name."""
+    summary, targets = found.summary, found.runs["minibatch"][0].scenario.training.targets
+    drawings: dict[str, tuple[str, Callable[[], Figure]]] = {
+        "figure1": (
+            "Figure 1: accuracy against training time",
+            lambda: accuracy_against_time(found.runs, targets=targets),
+        ),
+        "delta": ("Which Delta is best", lambda: speedup_against_delta(summary["delta_sweep"], targets[-1])),
+        "beyond": (
+            "Beyond the paper: sealed sharing on the same fleet and links",
+            lambda: accuracy_against_time({**found.runs, **found.sealed}, targets=targets),
+        ),
+        "active": ("Active devices and supports left", lambda: active_figure(summary["active_devices"])),
+    }
+    for label, runs in list(found.runs.items())[1:]:
+        columns, devices = read_timeline(runs[0]), runs[0].scenario.fleet.size
+        level = "".join(filter(str.isdigit, label))
+        title = f"{label}, first feature seed, own timing draw"
+        draw = partial(timeline_figure, columns, devices, title)
+        drawings[f"timeline-{level}"] = f"Until the last hand-over: {label}", draw
+        draw = partial(handover_figure, columns, devices, title)
+        drawings[f"handovers-{level}"] = f"Who hands over to whom: {label}", draw
+    return drawings
+
+
+def _page(out: Path, summary: Mapping[str, Any], claims: Sequence[Sequence[Any]], headings: Mapping[str, str]) -> str:
     seeds, table = len(summary["feature_seeds"]), summary["table1"]
     caption = f"Mean and 95% band over {seeds} feature seeds and {summary['timing_draws']} timing draws."
     heading = "Table I in small; claimed: the levels of the paper's own parameters" if summary["quick"] else "Table I"
-    sections = [
-        ("Every claim", table_html(_HEADER, claims)),
-        (heading, table_html(list(table[0]), [list(row.values()) for row in table])),
-    ]
-    if figures:
-        sections[1:1] = [
-            ("Figure 1: accuracy against training time", figure_html(out / "figure1.svg", caption)),
-            ("Which Delta is best", figure_html(out / "delta.svg", caption)),
-            ("Beyond the paper: sealed sharing on the same fleet and links", figure_html(out / "beyond.svg", caption)),
-        ]
+    sections = [("Every claim", table_html(_HEADER, claims))]
+    for name, each in headings.items():
+        single = name.startswith(("timeline", "handovers"))
+        sections.append(
+            (each, figure_html(out / f"{name}.svg", "One run, its own timing draw." if single else caption))
+        )
+    for each, rows in (
+        ("Every reading of what the paper leaves open, nearest to the paper's numbers first", summary["readings"]),
+        ("CodedPaddedFL on both kinds of links", summary["coded_padded"]),
+        ("Larger erasure sets by inactivation", summary["larger_supports"]),
+        (heading, table),
+    ):
+        sections.append((each, table_html(list(rows[0]), [list(row.values()) for row in rows])))
     return page("Computational Code-Based Privacy in Coded Federated Learning: claimed and measured", sections)
 
 

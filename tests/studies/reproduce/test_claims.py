@@ -13,14 +13,21 @@ from codedfl.codes.frame_errors import FrameErrorRate, wilson_interval
 from codedfl.studies.reproduce.claims import (
     Claim,
     best_delta,
+    first_epoch_detection,
     frame_errors,
+    gain_above,
     gradient_error,
+    inactivation,
     level_after_overlap,
+    ordering,
     overlap,
+    public_key,
     security_level,
+    single_device,
     speedup,
+    transfer_hours,
+    without_verdict,
 )
-from codedfl.studies.reproduce.study import without_verdict
 from codedfl.training.timing import Band
 from tiny import is_one_sentence
 
@@ -221,3 +228,74 @@ def test_a_claim_as_a_table(claim: Claim) -> None:
     assert list(table) == ["name", "claimed", "measured", "low", "high", "verdict", "reason"]
     assert Claim(**table) == claim
     assert is_one_sentence(table["reason"])
+
+
+def test_transfer_takes_longer_than_claimed_only_if_nearly_every_draw_does() -> None:
+    parallel = Band(0.1, 0.09, 0.11)
+    found = transfer_hours(2.0, Band(2.5, 2.01, 3), parallel, "375 parcels")
+    assert (found.name, found.claimed, found.measured, found.verdict) == (
+        "codedpadded-transfer-hours",
+        2.0,
+        2.5,
+        "reproduced",
+    )
+    assert "375 parcels" in found.reason
+    assert "6.0 minutes" in found.reason
+    assert transfer_hours(2.0, Band(2.5, 2.0, 3), parallel, "").verdict == "not reproduced"
+
+
+@pytest.mark.parametrize(
+    ("size", "verdict"), [(32_000_000, "reproduced"), (33_000_001, "not reproduced"), (26_999_999, "not reproduced")]
+)
+def test_about_is_within_a_tenth(size: int, verdict: str) -> None:
+    found = public_key(30.0, size)
+    assert (found.measured, found.verdict) == (size / 1e6, verdict)
+    assert public_key(30.0, 4 * 2000 * 4000).reason.endswith("32.0 MB or 30.5 MiB")
+
+
+def test_the_higher_level_takes_longer_if_its_mean_does() -> None:
+    assert ordering(Band(1.01, 0.9, 1.2), "x").verdict == "reproduced"
+    assert ordering(Band(0.99, 0.9, 1.2), "x").verdict == "not reproduced"
+    assert ordering(None, "x").measured is None
+
+
+def test_a_gain_is_one_for_every_seed_and_accuracy() -> None:
+    rows = [
+        {"accuracy": 0.951, "speedup": 5.0, "low": 4.0, "high": 6.0},
+        {"accuracy": 0.952, "speedup": 7.0, "low": 1.5, "high": 9.0},
+    ]
+    found = gain_above(rows, [0.954, 0.958], "by algebra")
+    assert (found.measured, found.low, found.high, found.verdict) == (7.0, 1.5, 9.0, "reproduced")
+    assert "5.00 at 95.1%, 7.00 at 95.2%" in found.reason
+    assert "95.40% to 95.80%" in found.reason
+    assert gain_above([rows[0] | {"low": 1.0}], [0.954], "").verdict == "not reproduced"
+    assert gain_above([], [0.954], "").verdict == "not reproduced"
+
+
+def row(t_tot: int, peeling: float, inactivation: float, t: int, level: int) -> dict[str, float]:
+    rates = {"peeling": peeling, "inactivation": inactivation, "inactivation_high": inactivation + 0.01}
+    return {"t_tot": t_tot, "trials": 256, "M": 16, "t": t, "level": level, **rates}
+
+
+def test_inactivation_improves_if_larger_sets_never_failed() -> None:
+    rows = [row(256, 1e-5, 0, 64, 92), row(288, 0.9, 0, 71, 99), row(512, 1, 0, 128, 128), row(1024, 1, 1, 256, 128)]
+    found = inactivation(rows, 1e-4)
+    assert (found.claimed, found.measured, found.verdict) == (256, 512, "reproduced")
+    assert "90% of sets of 288" in found.reason
+    assert "16 supports of 128 instead of 64" in found.reason
+    assert inactivation([rows[0], row(288, 0.9, 0.5, 71, 99)], 1e-4).verdict == "not reproduced"
+
+
+def test_a_single_device_is_left_where_a_draw_ends_so() -> None:
+    found = single_device({0.0: 1.0, 0.1: 0.25, 0.5: 0.0}, "M = 16")
+    assert (found.measured, found.low, found.verdict) == (0.1, 0.0, "reproduced")
+    assert "25% of draws at Delta = 0.1 s" in found.reason
+    assert single_device({0.0: 0.0}, "").verdict == "not reproduced"
+
+
+def test_detection_in_the_first_epoch_is_judged_as_a_speedup() -> None:
+    found = first_epoch_detection(4.7, measured(5.4), measured(5.3), "128 bit: 5 and 4.8")
+    assert (found.measured, found.verdict) == (5.4, "reproduced")
+    assert "give 5.40, from epoch 2 on 5.30; 128 bit: 5 and 4.8" in found.reason
+    assert first_epoch_detection(4.7, None, measured(5.3), "x").verdict == "not reproduced"
+    assert first_epoch_detection(4.0, measured(5.4), measured(5.3), "x").verdict == "not reproduced"

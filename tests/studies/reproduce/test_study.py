@@ -17,7 +17,9 @@ from codedfl.progress import silent
 from codedfl.report.reproduction import write_reproduction
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
+from codedfl.studies.reproduce import experiment as experiments
 from codedfl.studies.reproduce import study as module
+from codedfl.studies.reproduce import tasks
 from codedfl.studies.reproduce.study import Reproduction, reproduce
 from codedfl.task import Problem
 from rundirs import epochs, strict_json, summary, tree
@@ -27,6 +29,19 @@ CLAIMS = {
     "speedup-92",
     "speedup-128",
     "speedup-128-once",
+    "speedup-92-shared",
+    "speedup-128-shared",
+    "codedpadded-transfer-hours",
+    "public-key-megabytes",
+    "ordering-by-level",
+    "gain-above-95",
+    "inactivation-improves",
+    "single-device-at-end",
+    "level-after-overlap-92",
+    "level-after-overlap-128",
+    "epoch-1-detection",
+    "support-overlap-92",
+    "support-overlap-128",
     "speedup-sealed",
     "speedup-sealed-coded",
     "speedup-sealed-coded-cg",
@@ -54,20 +69,27 @@ SMALLER = {
     "schemes.code-based.n": 300,
     "schemes.code-based.degree": 5,
 }
-EXPERIMENT = module._experiment
+EXPERIMENT = experiments.experiment
 
 
 def easy(name: str) -> Scenario:
     return load(name).with_settings(SMALLER)
 
 
-def quicker(quick: bool) -> module.Experiment:
+def quicker(*, quick: bool) -> experiments.Experiment:
     """The plan of a quick reproduction with two Deltas and a handful of draws."""
-    plan = EXPERIMENT(quick)
+    plan = EXPERIMENT(quick=quick)
     settings = tuple(
         replace(entry, deltas=(entry.options["delta"], 2 * entry.options["delta"])) for entry in plan.settings
     )
     return replace(plan, settings=settings, draws=5, trials=100)
+
+
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(experiments, "load", easy)
+    for each in (module, tasks):
+        patch.setattr(each, "experiment", quicker)
+    patch.setattr(tasks, "LENGTHS", (64, 256))
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +97,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
     """Tests only read it."""
     out = tmp_path_factory.mktemp("reproduced") / "deep" / "down"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "load", easy)
-        patch.setattr(module, "_experiment", quicker)
+        make_small(patch)
         return out, written(out).summary
 
 
@@ -196,8 +217,7 @@ def test_the_ridge_limit_is_that_of_another_solver(reproduced: Reproduced) -> No
 def again(reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the finished experiment in which nothing may be trained."""
     out = Path(shutil.copytree(reproduced[0], tmp_path / "again"))
-    monkeypatch.setattr(module, "load", easy)
-    monkeypatch.setattr(module, "_experiment", quicker)
+    make_small(monkeypatch)
     monkeypatch.setattr(runs, "train", None)
     return out
 
@@ -231,8 +251,9 @@ def test_quick_chooses_the_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def stop(*arguments: Any, **options: Any) -> None:
         raise StopHereError
 
-    monkeypatch.setattr(module, "load", watched)
-    monkeypatch.setattr(module, "execute", stop)
+    monkeypatch.setattr(experiments, "load", watched)
+    monkeypatch.setattr(tasks, "execute", stop)
+    monkeypatch.setattr(module, "in_processes", stop)
     with pytest.raises(StopHereError):
         reproduce(tmp_path, quick=quick, seeds=[0], progress=silent)
     assert seen == names

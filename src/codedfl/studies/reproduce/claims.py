@@ -1,8 +1,9 @@
 """Each number that the paper claims beside what is measured here, with a verdict and its reason."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from codedfl.codes.constant_weight import Family
 from codedfl.codes.frame_errors import FrameErrorRate
@@ -12,12 +13,25 @@ from codedfl.security.estimates.known_supports import bits_with_known_positions,
 from codedfl.security.estimates.parameters import DecodingProblem
 from codedfl.training.timing import Band
 
+SCALE = 40
+"""On small data computing takes a fortieth of its time at the paper's size, and so do the Deltas."""
+
 REPRODUCED, NOT_REPRODUCED, CANNOT_EXIST = "reproduced", "not reproduced", "cannot exist"
 BEYOND = "beyond the paper"
 FITTED = "fitted"
 NOT_JUDGED = "not judged"
+PAPER_LINKS = {
+    "parallel": "the paper's links: 5 Mbit/s between devices, each sends and takes one parcel at a time; set-up "
+    "charged",
+    "shared": "the paper's links, with one channel for all parcels between devices; set-up charged",
+}
+"""The links between devices in both readings."""
 _NEAR = 0.25
 """A speed-up counts as reproduced within this share: the paper names neither its seed nor its epochs to 95%."""
+_SMALL = "a small scenario that shows the machinery; the claim is about the paper's size"
+_SMALL_DELTA = f"{_SMALL}, where computing takes {SCALE} times as long: the paper's Delta is tried as a fortieth"
+_ABOUT = 0.1
+"""What "about" may mean, as a share."""
 _FLAT = 0.03
 """A best Delta is reproduced if the claimed one costs at most this share of the best speed-up."""
 
@@ -45,13 +59,20 @@ def speedup(name: str, claimed: float, measured: Band | None, context: str) -> C
     return Claim(name, claimed, measured.mean, measured.low, measured.high, verdict, reason)
 
 
-def not_in_paper(name: str, measured: Band | None, paper: Band | None, how: str) -> Claim:
+def not_in_paper(name: str, measured: Band | None, paper: Band | None, how: str, links: str) -> Claim:
     """State a speed-up that the paper does not have, beside that of its own scheme in the same run."""
-    links = "the paper's links: 5 Mbit/s between devices, each sends and takes one parcel at a time; set-up charged"
     if measured is None:
         return _not_reached(name, None, how)
     times = "" if paper is None else f"{measured.mean / paper.mean:.1f} times the paper's scheme in this run; "
     return Claim(name, None, measured.mean, measured.low, measured.high, BEYOND, f"{times}{how}; {links}")
+
+
+def without_verdict(claim: Claim) -> Claim:
+    """Take the verdict off what depends on the size of the data."""
+    if claim.name == "gradient-error":
+        return claim
+    reason = _SMALL_DELTA if claim.name.startswith("best-delta") else _SMALL
+    return replace(claim, verdict=NOT_JUDGED, reason=reason)
 
 
 def _not_reached(name: str, claimed: float | None, context: str) -> Claim:
@@ -130,3 +151,81 @@ def overlap(name: str, length: int, weight: int, count: int, found: int, least: 
     must = f"of {count} sets of {weight} among {length} positions, two must share at least {least}"
     reason = f"{must}; ours share at most {found}"
     return Claim(name, 1, found, least, found, verdict, reason)
+
+
+def transfer_hours(claimed: float, shared: Band, parallel: Band, how: str) -> Claim:
+    """Judge that CodedPaddedFL needs more than so many hours just to transfer data."""
+    verdict = REPRODUCED if shared.low > claimed else NOT_REPRODUCED
+    reason = (
+        f'claimed: "more than {claimed:g} hours"; {how}, on one channel that all parcels share; with a link of its own '
+        f"for every pair it takes {60 * parallel.mean:.1f} minutes"
+    )
+    return Claim("codedpadded-transfer-hours", claimed, shared.mean, shared.low, shared.high, verdict, reason)
+
+
+def public_key(claimed: float, size: int) -> Claim:
+    """Judge the size of G, in bytes; "about" is taken as within a tenth."""
+    megabytes = size / 1e6
+    verdict = REPRODUCED if abs(megabytes / claimed - 1) <= _ABOUT else NOT_REPRODUCED
+    reason = f'claimed: "about {claimed:g} MB"; k n numbers of 32 bits are {megabytes:.1f} MB or {size / 2**20:.1f} MiB'
+    return Claim("public-key-megabytes", claimed, megabytes, megabytes, megabytes, verdict, reason)
+
+
+def ordering(ratio: Band | None, context: str) -> Claim:
+    """Judge that the higher level takes longer, by the ratio of times to the target."""
+    if ratio is None:
+        return _not_reached("ordering-by-level", 1, context)
+    verdict = REPRODUCED if ratio.mean > 1 else NOT_REPRODUCED
+    reason = f'claimed: "a higher security level entails a higher training time", a ratio above 1; {context}'
+    return Claim("ordering-by-level", 1, ratio.mean, ratio.low, ratio.high, verdict, reason)
+
+
+def gain_above(rows: Sequence[Mapping[str, float]], ridge: Sequence[float], context: str) -> Claim:
+    """Judge that there is a speed-up at accuracies above the target, too."""
+    name, quoted = "gain-above-95", 'claimed: "a significant speed-up for an accuracy level of higher than 95%"'
+    if not rows:
+        return Claim(name, 1, None, None, None, NOT_REPRODUCED, f"{quoted}; no higher accuracy is reached by all seeds")
+    low, high = min(row["low"] for row in rows), max(row["high"] for row in rows)
+    listed = ", ".join(f"{row['speedup']:.2f} at {row['accuracy']:.1%}" for row in rows)
+    limits = f"the ridge limits of the seeds are {min(ridge):.2%} to {max(ridge):.2%}"
+    verdict = REPRODUCED if low > 1 else NOT_REPRODUCED
+    reason = f"{quoted}; {listed}, the highest that every seed and both schemes reach; {limits}; {context}"
+    return Claim(name, 1, rows[-1]["speedup"], low, high, verdict, reason)
+
+
+def inactivation(rows: Sequence[Mapping[str, Any]], limit: float) -> Claim:
+    """Judge that inactivation decoding improves the scheme: larger erasure sets at the failure rate of peeling."""
+    first = rows[0]
+    larger = [row for row in rows if row["inactivation_high"] <= limit or row["inactivation"] == 0]
+    last = larger[-1] if larger else first
+    stalls = next((row for row in rows if row["peeling"] > 0.5), None)
+    verdict = REPRODUCED if last["t_tot"] > first["t_tot"] else NOT_REPRODUCED
+    peeling = "" if stalls is None else f"peeling fails on {stalls['peeling']:.0%} of sets of {stalls['t_tot']}, "
+    reason = (
+        f"{peeling}inactivation on {last['inactivation']:.2g} of {last['trials']:,} sets of {last['t_tot']} (below "
+        f"{last['inactivation_high']:.2g}), which allows {last['M']} supports of {last['t']} instead of {first['t']} "
+        f"positions, a claimed level of {last['level']} instead of {first['level']} bits; nothing gets faster"
+    )
+    return Claim("inactivation-improves", first["t_tot"], last["t_tot"], first["t_tot"], last["t_tot"], verdict, reason)
+
+
+def single_device(shares: Mapping[float, float], context: str) -> Claim:
+    """Judge that a small Delta may leave a single device, given by Delta the share of draws where it does."""
+    alone = [delta for delta, share in shares.items() if share > 0]
+    verdict = REPRODUCED if alone else NOT_REPRODUCED
+    listed = ", ".join(f"{share:.0%} of draws at Delta = {delta:g} s" for delta, share in shares.items())
+    reason = f'claimed: "if Delta is small, the learning process may end up with a single device"; {listed}; {context}'
+    largest = max(alone) if alone else None
+    return Claim("single-device-at-end", None, largest, min(alone, default=None), largest, verdict, reason)
+
+
+def first_epoch_detection(claimed: float, early: Band | None, late: Band | None, context: str) -> Claim:
+    """State what finding stragglers in epoch 1 changes."""
+    if early is None or late is None:
+        return _not_reached("epoch-1-detection", claimed, context)
+    verdict = REPRODUCED if abs(early.mean / claimed - 1) <= _NEAR else NOT_REPRODUCED
+    reason = (
+        f'"the server asks the devices to send the starting time of their computations": stragglers found in epoch 1 '
+        f"give {early.mean:.2f}, from epoch 2 on {late.mean:.2f}; {context}"
+    )
+    return Claim("epoch-1-detection", claimed, early.mean, early.low, early.high, verdict, reason)

@@ -47,9 +47,12 @@ def sealed_cases(small: Scenario | None = None) -> tuple[SealedCase, ...]:
     )
 
 
-def sealed_times(cases: Sequence[SealedCase], problem: Problem, *, epochs: int, draws: int) -> dict[str, Times]:
+def sealed_times(
+    cases: Sequence[SealedCase], problem: Problem, *, epochs: int, draws: int, channel: str
+) -> dict[str, Times]:
     """Return when epochs end, by scheme; solvers do not matter, as they differ only in the model they send."""
-    chosen = {case.scenario.scheme: case.scenario for case in reversed(cases)}
+    links = {"links.d2d_channel": channel}
+    chosen = {case.scenario.scheme: case.scenario.with_settings(links) for case in reversed(cases)}
     return {
         name: predict(probe(scenario, problem), scenario, epochs=epochs, draws=draws)
         for name, scenario in chosen.items()
@@ -60,16 +63,16 @@ def sealed_claims(
     cases: Sequence[SealedCase],
     runs: Mapping[str, Sequence[Run]],
     times: Mapping[str, Times],
-    *,
     curve: str,
     paper: Band | None,
+    links: str,
 ) -> tuple[list[claims.Claim], dict[str, list[Run]]]:
-    """Return the speed-ups, and runs for the figure; ``curve`` is the label of runs by gradient descent."""
+    """Return the speed-ups on ``links``, and runs for the figure; ``curve`` labels the runs by gradient descent."""
     found, figure = [], {}
     for case in cases:
         own, ends = runs[case.label if case.trained else curve], times[case.scenario.scheme]
         how = "trained for every seed" if case.trained else "timed on the accuracy curve of the paper's scheme"
-        found.append(claims.not_in_paper(case.claim, speedup(runs["minibatch"], own, ends), paper, how))
+        found.append(claims.not_in_paper(case.claim, speedup(runs["minibatch"], own, ends), paper, how, links))
         figure[case.label] = [dataclasses.replace(run, timings=ends[:, : run.summary["epochs"]]) for run in own]
     return found, figure
 

@@ -1,0 +1,143 @@
+"""The paper's policy in every reading of what it leaves open, at every Delta: times by replay, speed-ups with bands.
+
+The model does not depend on who hands over when, so a reading needs no training of its own: its times come from the
+sharing policy, replayed in many timing draws with the costs of the real arrays.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl import schemes
+from codedfl.network import DelayModel
+from codedfl.progress import Progress
+from codedfl.runs import Run
+from codedfl.studies.plan import Shapes
+from codedfl.studies.reproduce.experiment import READINGS, Experiment, Reading, Setting
+from codedfl.studies.reproduce.sealed import speedup
+from codedfl.task import Problem
+from codedfl.training.costs import SharedCosts, measure
+from codedfl.training.curves import SharingCurves, sharing_curves
+from codedfl.training.timing import Band, Variant, epoch_ends
+
+Times = Float[np.ndarray, "settings readings deltas draws epochs"]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The speed-up of one setting in one reading at every Delta; None where the target is not reached."""
+
+    setting: Setting
+    reading: Reading
+    speedups: tuple[Band, ...] | None
+
+    @property
+    def best(self) -> Band | None:
+        """The speed-up at the best Delta."""
+        return max(self.speedups, key=lambda entry: entry.mean) if self.speedups else None
+
+    @property
+    def at_claimed(self) -> Band | None:
+        """The speed-up at the Delta that the paper calls the best."""
+        return self.speedups[self.setting.deltas.index(self.setting.options["delta"])] if self.speedups else None
+
+    def to_table(self) -> dict[str, Any]:
+        """Return plain values."""
+        rows = zip(self.setting.deltas, self.speedups or (), strict=False)
+        points = [{"delta": delta, "speedup": b.mean, "low": b.low, "high": b.high} for delta, b in rows]
+        return {"level": self.setting.level, **dataclasses.asdict(self.reading), "points": points}
+
+
+def variant_of(
+    setting: Setting, reading: Reading, delta: float, problem: Problem, known: dict[Any, SharedCosts]
+) -> Variant:
+    """Return how a setting shares in a reading; costs are measured once where neither supply nor Delta change them."""
+    scenario = setting.scenario.with_settings(reading.settings(delta))
+    sharing = schemes.nominal(scenario).sharing
+    if sharing is None:
+        raise TypeError(f"scheme '{scenario.scheme}' does not share")
+    key = setting.level, reading.detect_from, reading.odd_set
+    if key not in known:
+        offline = scenario.training.first_epoch_offline
+        known[key] = measure(schemes.create(scenario, problem), problem, first_offline=offline)
+    return Variant(known[key], sharing.policy, sharing.parallel)
+
+
+def hollow_problem(plan: Experiment) -> Problem:
+    """Return data of the experiment's shapes without contents: costs do not depend on values."""
+    return Shapes.of_data(plan.minibatch).hollow(plan.minibatch)
+
+
+def reading_times(plan: Experiment, channel: str, progress: Progress) -> Times:
+    """Return when epochs end, for both settings, all readings of a channel and all Deltas."""
+    problem, chosen = hollow_problem(plan), [reading for reading in READINGS if reading.channel == channel]
+    known: dict[Any, SharedCosts] = {}
+    variants = [
+        variant_of(setting, reading, delta, problem, known)
+        for setting in plan.settings
+        for reading in chosen
+        for delta in setting.deltas
+    ]
+    scenario = plan.minibatch.with_settings({"links.d2d_channel": channel})
+    ends = epoch_ends(
+        variants,
+        DelayModel.create(scenario.fleet, scenario.links),
+        epochs=scenario.training.epochs,
+        seed=scenario.timing.seed,
+        draws=plan.draws,
+        progress=lambda done, total: progress(f"readings with {channel} links", done, total),
+    )
+    return ends.reshape(len(plan.settings), len(chosen), -1, *ends.shape[1:])
+
+
+def timed_readings(
+    plan: Experiment, runs: Mapping[str, Sequence[Run]], times: Mapping[str, Times]
+) -> dict[tuple[int, Reading], Timed]:
+    """Return speed-ups by level and reading, given the times by channel."""
+    found = {}
+    for number, setting in enumerate(plan.settings):
+        for channel, ends in times.items():
+            for place, reading in enumerate(each for each in READINGS if each.channel == channel):
+                tried = [speedup(runs["minibatch"], runs[setting.name], own) for own in ends[number, place]]
+                reached = tuple(entry for entry in tried if entry is not None)
+                speedups = reached if len(reached) == len(tried) else None
+                found[setting.level, reading] = Timed(setting, reading, speedups)
+    return found
+
+
+def readings_table(timed: Mapping[tuple[int, Reading], Timed]) -> list[dict[str, Any]]:
+    """Return one row a reading: both speed-ups, at the best and at the claimed Delta, and how far from the paper's.
+
+    The distance is the root mean square of the relative differences (in logarithms) of both speed-ups, each at the
+    Delta that the paper calls the best, so that 0 means all four numbers at once. The nearest comes first.
+    """
+    rows: list[dict[str, Any]] = []
+    for reading in READINGS:
+        row, gaps = dataclasses.asdict(reading), []
+        for entry in (entry for (_, other), entry in timed.items() if other == reading):
+            level, best, claimed = entry.setting.level, entry.best, entry.at_claimed
+            row |= {f"{level}_best": None if best is None else best.mean}
+            band = (None, None, None) if claimed is None else (claimed.mean, claimed.low, claimed.high)
+            row |= dict(zip((f"{level}", f"{level}_low", f"{level}_high"), band, strict=True))
+            gaps.append(math.inf if claimed is None else math.log(claimed.mean / entry.setting.speedup))
+        distance = math.sqrt(sum(gap * gap for gap in gaps) / len(gaps))
+        rows.append(row | {"distance": distance if math.isfinite(distance) else None})
+    return sorted(rows, key=lambda row: math.inf if row["distance"] is None else row["distance"])
+
+
+def curves(plan: Experiment, setting: Setting, delta: float, problem: Problem, *, supply: str) -> SharingCurves:
+    """Return active devices and supports left of a setting, epoch by epoch, in its reading with another supply."""
+    reading, scenario = dataclasses.replace(setting.reading, supply=supply), plan.minibatch
+    delays = DelayModel.create(scenario.fleet, scenario.links)
+    return sharing_curves(
+        variant_of(setting, reading, delta, problem, {}),
+        delays,
+        epochs=scenario.training.epochs,
+        seed=scenario.timing.seed,
+        draws=plan.draws,
+    )
