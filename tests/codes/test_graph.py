@@ -92,6 +92,8 @@ def test_impossible_sizes(construct, sizes, sentence):
     [
         ([[0, 1]], "shape"),
         ([[0, 9], [0, 1]], "outside 0..2"),
+        ([[0, 1], [0, 3]], "outside 0..2"),
+        ([[0, 1], [-1, 1]], "outside 0..2"),
         ([[1, 0], [0, 1]], "unsorted or repeated"),
         ([[1, 1], [0, 1]], "unsorted or repeated"),
     ],
@@ -99,3 +101,8 @@ def test_impossible_sizes(construct, sizes, sentence):
 def test_wrong_tables(checks, sentence):
     with pytest.raises(CodeError, match=sentence):
         TannerGraph(2, 3, np.array(checks))
+
+
+@pytest.mark.parametrize(("m", "checks"), [(3, [[0, 1], [0, 2]]), (1, [[0], [0]])])
+def test_tables_may_name_every_check(m, checks):
+    assert TannerGraph(2, m, np.array(checks)).checks.tolist() == checks
