@@ -262,6 +262,17 @@ def test_options_that_do_not_fit_are_refused(alpha: int | None, rates: tuple[flo
     assert is_one_sentence(str(error.value))
 
 
+@pytest.mark.parametrize("alpha", [1, 2])
+def test_two_devices_are_enough(alpha: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With alpha = 2 each of them holds the data of both, and one reply is enough."""
+    given_problem = problem([4, 3], features=5, outputs=2)
+    chosen = wanted("coded-padded", {"schemes.coded-padded": {"alpha": alpha}}, rates=(1e6,) * 2)
+    products = decoded(monkeypatch)
+    assert trained(given_problem, chosen).epoch == len(products) + 1
+    scheme = schemes.create(chosen, given_problem)
+    assert all(is_exact(*entry, scheme, given_problem.shards) for entry in products)
+
+
 def test_what_the_server_is_said_to_see() -> None:
     """Relayed parcels are the server's to read unless they are encrypted; without a code it sees every device."""
     words = {
