@@ -16,9 +16,9 @@ from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS
 from codedfl.cipher.seals import RINGS, Z_32, Z_64, Ring
 from codedfl.errors import CipherError
 from codedfl.network import RoundCosts
-from codedfl.schemes import Message, Round, Work
+from codedfl.schemes import Device, Message, Round, Work
 from codedfl.schemes.aggregated import device as device_module
-from codedfl.schemes.aggregated.device import Masker, number_form
+from codedfl.schemes.aggregated.device import MaskedDevice, Masker, form_message, number_form
 from codedfl.schemes.aggregated.secagg import question_costs
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from schemes.aggregated.secure_sum import NEVER, Sum, answered, words
@@ -222,6 +222,45 @@ def test_predicted_costs_are_those_of_a_sum(devices: int) -> None:
             assert (costs.down_bits[device], costs.up_bits[device]) == (down, up)
     assert found[2].macs[0] > 100
     assert [costs.server_macs > 7 for costs in found] == [False, False, False, True]
+
+
+class Fixed(Device):
+    """A device of an inner scheme that gives one and the same reply."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        return {"x": self._array}
+
+    def export(self, grant: Message, work: Work) -> Message:
+        raise NotImplementedError
+
+    def absorb(self, parcel: Message, work: Work) -> None:
+        raise NotImplementedError
+
+
+def opened_by_devices(arrays: Sequence[np.ndarray], kind: Ring | float, told: Message, ring: Ring) -> np.ndarray:
+    """The sum of whole devices' replies, where the server tells them this beside the question."""
+    threshold = Threshold(2)
+    devices = [MaskedDevice(k, Fixed(array), lambda *_: kind, 0.5, threshold) for k, array in enumerate(arrays)]
+    server = MaskedSum(1, dict.fromkeys(range(len(arrays)), told), threshold, ring, awaited=len(arrays), needed=0)
+    question: Round | None = server.begin()
+    replies: dict[int, Message] = {}
+    while question is not None:
+        replies = {k: devices[k].reply(1, asked, Work()) for k, asked in question.requests.items()}
+        question = server.follow_up(replies)
+    return server.opened(replies, Work())["x"]
+
+
+def test_what_a_device_replies_is_for_its_scheme_to_say_and_not_for_the_server() -> None:
+    """Residues stay what they are if the server tells a format of numbers."""
+    residues = [np.array([1, 2**32 - 1], np.uint32), np.array([5, 7], np.uint32)]
+    for told in ({}, form_message(10)):
+        assert opened_by_devices(residues, Z_32, told, Z_32).tolist() == [6, 6]
+    fractions = [np.array([0.5, -1.25]), np.array([0.25, 1.0])]
+    found = opened_by_devices(fractions, 4.0, form_message(10), Z_64)
+    assert number_form(10, 2).decode_sum(found).tolist() == [0.75, -0.25]
 
 
 def test_numbers_have_room_for_their_sum() -> None:

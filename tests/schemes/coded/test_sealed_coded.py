@@ -139,6 +139,25 @@ def test_a_repair_that_asks_for_a_lost_device_again_stops_the_run(monkeypatch: p
     assert state.epoch == 3
 
 
+def test_the_fastest_device_that_is_left_replaces_a_lost_worker() -> None:
+    """Of three spare ones; K helpers' blocks times their factors sum to its own, and it is asked from then on."""
+    given = problem([4] * 6)
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 3, "threshold": 2}})
+    scheme: Any = schemes.create(chosen, given)
+    server, generator, order = scheme.server(), scheme.layout.code.generator, scheme.workers.order
+    server.set_up()
+    stage = server.after_epoch(2, {}, [order[0]])
+    assert [(each.sender, each.recipient) for each in stage.transfers] == [(order[1], order[3]), (order[2], order[3])]
+    assert {int(each.grant["target"]) for each in stage.transfers} == {order[3]}
+    sums = sum(int(each.grant["factor"]) * generator[each.sender].astype(object) for each in stage.transfers)
+    assert (sums % (2**31 - 1)).tolist() == generator[order[3]].tolist()
+    assert set(server.ask(3, np.zeros(given.shape)).requests) == {order[1], order[2]}, "the blocks are on their way"
+    assert server.after_epoch(2, {}, []) is None
+    assert set(server.ask(3, np.zeros(given.shape)).requests) == {order[1], order[2], order[3]}
+    assert server.after_epoch(3, {}, []) is None, "nobody is lost, and nobody arrives twice"
+    assert set(server.ask(4, np.zeros(given.shape)).requests) == {order[1], order[2], order[3]}
+
+
 def test_repairs_without_an_end_stop_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem([4] * 6)
     chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
