@@ -27,7 +27,7 @@ _SMALL_DELTAS = (0.0, 0.05, 0.1, 0.25, 0.5)
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class Evidence:
     """Everything that was run and timed."""
 
     plan: Experiment
@@ -43,7 +43,7 @@ class Measured:
         return self.timed[setting.level, dataclasses.replace(setting.reading, **changes)].best
 
 
-def timing_rows(measured: Measured) -> list[Claim]:
+def timing_rows(measured: Evidence) -> list[Claim]:
     """Return the claims about time."""
     wide, strong = measured.plan.settings
     once, reissued = "best Delta, each support used once", "best Delta, all supports issued again in every epoch"
@@ -79,7 +79,7 @@ def timing_rows(measured: Measured) -> list[Claim]:
     return [*rows, claims.transfer_hours(2.0, hours["shared"], hours["parallel"], _how(measured))]
 
 
-def support_rows(measured: Measured) -> list[Claim]:
+def support_rows(measured: Evidence) -> list[Claim]:
     """Return the claims about code, cipher and supports."""
     plan = measured.plan
     rows = [security_level(setting) for setting in plan.settings]
@@ -108,7 +108,7 @@ def security_level(setting: Setting) -> Claim:
     return claims.security_level(name, setting.level, options["n"], k, options["t"], options["beta"])
 
 
-def padded_table(measured: Measured) -> list[dict[str, Any]]:
+def padded_table(measured: Evidence) -> list[dict[str, Any]]:
     """Return the speed-up of CodedPaddedFL by channel and alpha, on the accuracy curve of the paper's scheme."""
     curve, rows = measured.runs[measured.plan.settings[0].name], []
     for channel, by_alpha in measured.others.padded.items():
@@ -124,7 +124,7 @@ def _text(found: Band | None) -> str:
     return "not reached" if found is None else f"{found.mean:.2f}"
 
 
-def _ratio(measured: Measured) -> Band | None:
+def _ratio(measured: Evidence) -> Band | None:
     """Return the time to the target in the second setting over that in the first."""
     target, pairs = measured.plan.minibatch.training.targets[-1], []
     for first, second in zip(*(measured.runs[setting.name] for setting in measured.plan.settings), strict=True):
@@ -137,7 +137,7 @@ def _ratio(measured: Measured) -> Band | None:
     return Band(float(slow.mean() / fast.mean()), spread.low, spread.high)
 
 
-def _gain(measured: Measured) -> Claim:
+def _gain(measured: Evidence) -> Claim:
     first, target = measured.plan.settings[0].name, measured.plan.minibatch.training.targets[-1]
     curves_of_seeds = [result.curves for result in measured.seeds]
     rows = gains(curves_of_seeds, measured.runs["minibatch"], measured.runs[first], first, target)
@@ -145,7 +145,7 @@ def _gain(measured: Measured) -> Claim:
     return claims.gain_above(rows, [result.ridge_accuracy for result in measured.seeds], context)
 
 
-def _single_device(measured: Measured) -> Claim:
+def _single_device(measured: Evidence) -> Claim:
     plan = measured.plan
     setting, shares, again = plan.settings[0], {}, {}
     for small in _SMALL_DELTAS:
@@ -159,7 +159,7 @@ def _single_device(measured: Measured) -> Claim:
     return claims.single_device(shares, context)
 
 
-def _how(measured: Measured) -> str:
+def _how(measured: Evidence) -> str:
     alpha = measured.plan.padded.to_table()["schemes"]["coded-padded"]["alpha"]
     devices = measured.plan.padded.fleet.size
     return f"alpha = {alpha}, {devices * (alpha - 1)} parcels of 48-bit numbers"

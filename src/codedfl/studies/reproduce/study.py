@@ -16,7 +16,7 @@ from codedfl.studies.processes import Task, in_processes
 from codedfl.studies.reproduce import claims
 from codedfl.studies.reproduce.experiment import Experiment, Setting, experiment
 from codedfl.studies.reproduce.readings import curves, hollow_problem, readings_table, timed_readings
-from codedfl.studies.reproduce.rows import Measured, padded_table, security_level, support_rows, timing_rows
+from codedfl.studies.reproduce.rows import Evidence, padded_table, security_level, support_rows, timing_rows
 from codedfl.studies.reproduce.sealed import sealed_claims
 from codedfl.studies.reproduce.tasks import CHANNELS, place, time_others, time_readings, train_seed, try_codes, wanted
 from codedfl.studies.tables import to_csv
@@ -52,7 +52,7 @@ def reproduce(
     runs = _runs(plan, out, seeds)
     timed = timed_readings(plan, runs, dict(zip(CHANNELS, (parallel, shared), strict=True)))
     problem = hollow_problem(plan)
-    measured = Measured(plan, runs, timed, trained, others, codes, problem)
+    measured = Evidence(plan, runs, timed, trained, others, codes, problem)
     found = [*timing_rows(measured), *support_rows(measured)]
     sealed: dict[str, list[Run]] = {}
     for channel in CHANNELS:
