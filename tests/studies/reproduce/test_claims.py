@@ -279,11 +279,12 @@ def row(t_tot: int, peeling: float, inactivation: float, t: int, level: int) -> 
 
 def test_inactivation_improves_if_larger_sets_never_failed() -> None:
     rows = [row(256, 1e-5, 0, 64, 92), row(288, 0.9, 0, 71, 99), row(512, 1, 0, 128, 128), row(1024, 1, 1, 256, 128)]
-    found = inactivation(rows, 1e-4)
+    found = inactivation(rows, 1e-4, "twice as fast")
     assert (found.claimed, found.measured, found.verdict) == (256, 512, "reproduced")
     assert "90% of sets of 288" in found.reason
     assert "16 supports of 128 instead of 64" in found.reason
-    assert inactivation([rows[0], row(288, 0.9, 0.5, 71, 99)], 1e-4).verdict == "not reproduced"
+    assert found.reason.endswith("twice as fast")
+    assert inactivation([rows[0], row(288, 0.9, 0.5, 71, 99)], 1e-4, "").verdict == "not reproduced"
 
 
 def test_a_single_device_is_left_where_a_draw_ends_so() -> None:
