@@ -34,6 +34,14 @@ def refuse(words: str) -> None:
     raise UsageError(words)
 
 
+def threads() -> list[int]:
+    """Load what a training loads, and ask how many threads each library uses."""
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    return [library["num_threads"] for library in threadpool_info()]
+
+
 def vanish() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -46,6 +54,15 @@ def test_results_are_in_the_order_of_the_tasks() -> None:
     assert (counts[0], counts[-1]) == (0, 3)
     assert counts == sorted(counts)
     assert {total for _, total in seen} == {3}
+
+
+def test_each_process_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries are loaded where they are used, so most are not there yet when the process starts."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    (found,) = in_processes([(threads, ())], 1, lambda done, total: None)
+    assert found
+    assert set(found) == {1}
 
 
 def test_a_failure_is_told_as_it_is() -> None:

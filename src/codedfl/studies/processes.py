@@ -17,6 +17,7 @@ from codedfl.errors import TrainingError
 
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
 """A function of a module, and its arguments; both go to another process."""
+_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _NEWS = 5.0
 """Seconds after which progress is reported again."""
 
@@ -51,6 +52,7 @@ def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int
 def _start(plugins: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    os.environ.update(dict.fromkeys(_THREADS, "1"))  # for libraries that are loaded later
     threadpool_limits(1)
     schemes.load_plugins(plugins)
 
