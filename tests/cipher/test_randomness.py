@@ -37,6 +37,12 @@ def test_normal_numbers_are_the_quantiles_in_the_middle_of_each_step(
     assert np.isfinite(found)
 
 
+def test_the_largest_word_gives_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2^53 - 1/2 rounds up to 2^53, whose quantile is infinite; that of the last number below 1 is taken."""
+    (found,) = stream_of([2**64 - 1], monkeypatch).normals(1)
+    assert found == pytest.approx(norm.ppf(np.nextafter(1, 0)), rel=1e-13)
+
+
 @pytest.mark.parametrize("word", [1, 2, 10**6, 2**50])
 def test_normal_numbers_are_as_large_above_zero_as_below(word: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Near 1 double precision has steps of 2^-53, so that a half is rounded away; near 0 it is not."""

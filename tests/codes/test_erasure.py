@@ -184,24 +184,29 @@ def test_bounds_hold_where_erasures_are_ill_conditioned(decoder, dtype, bits):
             assert plan.amplification == pytest.approx(exact, rel=plan.error_bound)
 
 
+@pytest.mark.parametrize("decoder", [Inactivation(), LeastSquares()], ids=lambda decoder: decoder.name)
 @pytest.mark.parametrize("bits", [20, 34])
-def test_least_squares_errs_with_the_condition_where_nothing_is_amplified(bits):
+def test_decoders_err_with_the_condition_where_nothing_is_amplified(decoder, bits):
     """E x + E W y = 0, so x = -W y: errors grow by the row sums of W alone, whatever the condition of E.
 
     W and y are small integers and E W has few bits, so all of the error is that of the solve in float64. It is far
     beyond the roundings of the products, n + 3 a term, and only the term with the condition bounds it.
     """
     rng = np.random.default_rng(bits)
+    excess = []
     for size in (2, 3, 5):
         E = nearly_dependent(size, 2.0**-bits, rng)
         W = rng.choice([-3.0, -1.0, 2.0], (size, size))
         code, erased = bordered(E, E @ W)
-        plan = LeastSquares().prepare(code, erased, np.float64)
+        plan = decoder.prepare(code, erased, np.float64)
         y = rng.choice([-7.0, 7.0], (200, size))
         words = np.hstack([-y @ W.T, y])
         error = (np.abs(plan.decode(words) - words).max(axis=1) / np.abs(words).max(axis=1)).max()
         products = (code.n + 3) * np.finfo(np.float64).eps * np.abs(W).sum(axis=1).max()
-        assert 100 * products < error <= plan.error_bound
+        excess.append(error / products)
+        assert error <= plan.error_bound
+    # the few numbers of inactivation may happen to be exact; least squares rounds all
+    assert (max if isinstance(decoder, Inactivation) else min)(excess) > 100
 
 
 UNIT = 2.0**-23

@@ -60,4 +60,5 @@ class Stream:
         words = np.frombuffer(self._bytes(8 * count), dtype="<u8") >> np.uint64(64 - _DOUBLE_BITS)
         # half a step away from 0 and 1, where the inverse is infinite
         uniform = (words.astype(np.float64) + 0.5) * 2.0**-_DOUBLE_BITS
+        uniform = np.minimum(uniform, np.nextafter(1, 0))  # the largest sum rounds up to 1
         return np.asarray(scipy.special.ndtri(uniform), dtype=np.float64)

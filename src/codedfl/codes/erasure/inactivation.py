@@ -61,7 +61,7 @@ class InactivationPlan(ErasurePlan):
 def _small_solve(
     code: MdpcCode, erased: Int[np.ndarray, "e"], found: Schedule
 ) -> tuple[Float[np.ndarray, "n q"], float]:
-    """Return the map from known symbols to the inactive ones, and the condition of the small system.
+    """Return the map from known symbols to the inactive ones, and the condition of the small system with its making.
 
     Peeling with the inactive symbols at 0 leaves the unused checks unsatisfied by r; a unit in each inactive symbol
     changes those checks by the columns of A. So they are -A^+ r, and r is linear in the known symbols.
@@ -78,11 +78,12 @@ def _small_solve(
     import scipy.linalg
 
     Q, R = scipy.linalg.qr(A, mode="economic")
-    values = scipy.linalg.svdvals(R)
+    # what A is off by grows with the terms of its sums, which may cancel, and not with A itself
+    terms = float(np.linalg.norm(abs(unused) @ np.abs(units)))
     solution = -(unused.T @ scipy.linalg.solve_triangular(R, Q.T).T)
     run_adjoint(found.rounds, solution)
     solution[erased] = 0
-    return solution, float(values[0] / values[-1])
+    return solution, terms / float(scipy.linalg.svdvals(R)[-1])
 
 
 @final
