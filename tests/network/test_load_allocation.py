@@ -8,7 +8,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from codedfl.network import Allocation, DelayModel, ReplyChances, RoundCosts, allocate
-from codedfl.network.load_allocation import _HAIR, _least
+from codedfl.network.load_allocation import _MARGIN, _least
 from codedfl.scenario import Fleet, Links, load
 
 EPS = float(np.finfo(np.float64).eps)
@@ -192,7 +192,7 @@ def test_the_search_ends_where_nothing_is_short_and_hardly_later(
 
     found = _least(excess, first, high)
     assert excess(found) > 0
-    assert found - least <= 1.01 * 2 * _HAIR / 20 * (least + first)
+    assert found - least <= 1.01 * 2 * _MARGIN / 20 * (least + first)
 
 
 def test_without_parity_rows_everyone_is_awaited() -> None:

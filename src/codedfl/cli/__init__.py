@@ -67,7 +67,7 @@ COMMANDS = {
         "security",
     ),
     "fer": _Command(
-        "Estimate the frame error rate of peeling by Monte Carlo on all cores.",
+        "Estimate the frame error rate of a decoder by Monte Carlo on all cores.",
         ("fer --erasures 256 --precision 0.1",),
         "codes",
     ),

@@ -35,7 +35,7 @@ def test_a_site_loads_the_plugins_that_it_was_started_with(tmp_path: Path, monke
     monkeypatch.delenv(PLUGINS, raising=False)
     load_own_plugins()
     monkeypatch.setenv(PLUGINS, json.dumps([str(tmp_path / "gone.py")]))
-    with pytest.raises(UsageError, match=r"gone\.py' is no file"):
+    with pytest.raises(UsageError, match=r"gone\.py' is not a file"):
         load_own_plugins()
 
 
