@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from codedfl.deploy.flare.resources import write_policy
 from codedfl.deploy.flare.sites import plugin_environment, read_site
 from codedfl.errors import EngineError
 
+_MOMENTS = 1000
+"""Milliseconds in which a new process must have its command line."""
 RECORD = "process.json"
 CONSOLE = "console.txt"
 MODULES = "nvflare.private.fed.app."
@@ -75,6 +78,7 @@ def launch(kit: Path, command: Sequence[str], threads: int | None = None) -> int
     options: dict[str, Any] = {"env": environment, "cwd": kit, "start_new_session": True, "umask": 0o077}
     with os.fdopen(os.open(kit / CONSOLE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as console:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=console, stderr=console, **options)
+    _wait_for_command_line(child.pid)
     _children[child.pid] = child
     record = {"pid": child.pid, "created": _created(child.pid), "command": list(command)}
     write_private(kit / RECORD, json.dumps(record).encode())
@@ -193,6 +197,17 @@ def _created(pid: int) -> float | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
     except (psutil.Error, TypeError, ValueError):
         return None
+
+
+def _wait_for_command_line(pid: int) -> None:
+    """Wait until a new process has its command line: the system tells of its start a moment earlier."""
+    import psutil
+
+    for _ in range(_MOMENTS):
+        with contextlib.suppress(psutil.Error):
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE or psutil.Process(pid).cmdline():
+                return
+        time.sleep(0.001)
 
 
 def _read_record(kit: Path) -> dict[str, Any] | None:
