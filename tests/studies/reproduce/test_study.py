@@ -18,12 +18,13 @@ from codedfl.report.reproduction import write_reproduction
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
 from codedfl.studies.reproduce import experiment as experiments
+from codedfl.studies.reproduce import readings, tasks
 from codedfl.studies.reproduce import study as module
-from codedfl.studies.reproduce import tasks
 from codedfl.studies.reproduce.study import Reproduction, reproduce
 from codedfl.task import Problem
 from rundirs import epochs, strict_json, summary, tree
 
+pytestmark = pytest.mark.xdist_group("reproduce")  # one worker makes the experiment that all tests read
 TARGETS = ("0.5", "0.7")
 CLAIMS = {
     "speedup-92",
@@ -69,7 +70,7 @@ SMALLER = {
     "schemes.code-based.n": 300,
     "schemes.code-based.degree": 5,
 }
-EXPERIMENT = experiments.experiment
+EXPERIMENT, READINGS = experiments.experiment, experiments.READINGS
 
 
 def easy(name: str) -> Scenario:
@@ -90,6 +91,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     for each in (module, tasks):
         patch.setattr(each, "experiment", quicker)
     patch.setattr(tasks, "LENGTHS", (64, 256))
+    patch.setattr(readings, "READINGS", tuple(each for each in READINGS if each.odd_set == "partner"))
 
 
 @pytest.fixture(scope="module")
