@@ -14,6 +14,7 @@ from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
 from codedfl.task import Problem
+from codedfl.task.problem import load_start
 from rundirs import Stopped, results, stop_at
 from tiny import is_one_sentence, scenario
 
@@ -142,8 +143,11 @@ def test_the_id_counts_the_contents_of_the_file(first: str, tmp_path: Path) -> N
         ({"theta": np.zeros((D, 3))}, "has shape (40, 3)"),
         ({"theta": np.full((D, 10), np.nan)}, "not finite"),
         ({"model": np.zeros((D, 10))}, "holds no array theta"),
+        ({"theta": np.zeros((D, 10), complex)}, "holds no array theta of real numbers"),
+        ({"theta": np.zeros((D, 10), "datetime64[D]")}, "holds no array theta of real numbers"),
+        ({"theta": np.full((D, 10), "1.5")}, "holds no array theta of real numbers"),
     ],
-    ids=["shape", "nan", "name"],
+    ids=["shape", "nan", "name", "complex", "dates", "words"],
 )
 def test_a_model_that_does_not_fit_is_refused(arrays: dict[str, Any], words: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "wrong.npz", **arrays)
@@ -169,3 +173,20 @@ def test_other_files_none_and_sites_are_refused(first: str, tmp_path: Path) -> N
             tmp_path / "run",
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_file_with_any_byte_altered_is_read_as_it_was_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.npz"
+    np.savez_compressed(path, theta=np.arange(D * 10.0).reshape(D, 10))
+    whole = path.read_bytes()
+    wanted = scenario({"training.start": str(path)})
+    refused = 0
+    for place in range(0, len(whole), 7):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+        try:
+            found = load_start(wanted, (D, 10))
+        except ScenarioError:
+            refused += 1
+        else:
+            assert np.array_equal(found, np.arange(D * 10.0).reshape(D, 10))
+    assert refused > 10

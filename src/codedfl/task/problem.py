@@ -7,10 +7,13 @@ A training may begin at a model Theta^(1) other than zero. All parties then lear
 paper's devices do: on targets Y_i - X_i Theta^(1), with the ridge term lambda/2 * ||Theta^(1) + theta||^2.
 """
 
+import tokenize
 import warnings
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,21 +101,31 @@ def load_shard(
     return Shard(x, (y if start is None else y - x @ start).astype(np.dtype(scenario.task.precision)))
 
 
+_UNREADABLE = (
+    *(OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, RuntimeError, MemoryError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What a damaged or foreign file raises when arrays are read from it."""
+
+
 def load_start(scenario: Scenario, shape: tuple[int, int]) -> Float[np.ndarray, "d c"] | None:
     """Read the first model of a training; None: zero."""
     path = scenario.training.start
     if path is None:
         return None
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            model = np.asarray(arrays["theta"], dtype=np.float64)
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile):
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            found = np.asarray(arrays["theta"])
+        if found.dtype.kind not in "fiu":
+            raise TypeError(f"theta holds {found.dtype}")
+        model = found.astype(np.float64)
+    except _UNREADABLE:
         raise ScenarioError(
-            f"training.start = '{path}' holds no array theta; give the model.npz of a finished run"
+            f"training.start = '{path}' holds no array theta of real numbers; give the model.npz of a finished run"
         ) from None
     if model.shape != shape or not np.isfinite(model).all():
-        found = f"has shape {model.shape}" if model.shape != shape else "holds numbers that are not finite"
-        raise ScenarioError(f"the model of training.start = '{path}' {found}; this task needs finite {shape}")
+        wrong = f"has shape {model.shape}" if model.shape != shape else "holds numbers that are not finite"
+        raise ScenarioError(f"the model of training.start = '{path}' {wrong}; this task needs finite {shape}")
     return model
 
 

@@ -53,7 +53,7 @@ class RemoteEngine(Engine):
         self._one_at_a_time = one_at_a_time
         self._began = self._channel.clock() - now * time_scale
         self._epoch, self._question = 0, 0
-        self._asked: dict[int, tuple[int, float]] = {}
+        self._asked: dict[int, tuple[int, float, bool]] = {}
         self._records: dict[str, list[float]] = {
             name: np.asarray(records[name]).tolist() if records else [] for name in RECORDS
         }
@@ -96,7 +96,8 @@ class RemoteEngine(Engine):
         channel.poll()
         self._board.lost(channel.lost)
         lost = tuple(device for device in question.requests if device in channel.lost)
-        return Answer(tuple(replies.values()), _round_costs(question, costs), lost)
+        found = _round_costs(question, costs)
+        return Answer(tuple(replies.values()), found.uploads if offline else found, lost)
 
     def reopen(self, question: Round, began: float) -> None:
         """Repeat a request that was open when the run was interrupted."""
@@ -111,7 +112,7 @@ class RemoteEngine(Engine):
                 continue
             expected = None if question.expected is None else question.expected[device]
             tag, bits = self._channel.ask(device, SiteRequest("reply", fields, request, expected))
-            self._asked[tag] = len(self._records["epoch"]), earlier
+            self._asked[tag] = len(self._records["epoch"]), earlier, offline
             row = (question.epoch, number, device, math.nan, math.nan, bits, 0, 0)
             for column, value in zip(self._records.values(), row, strict=True):
                 column.append(value)
@@ -120,13 +121,14 @@ class RemoteEngine(Engine):
         return sent
 
     def _reply(self, reply: SiteReply) -> Reply:
-        row, earlier = self._asked.pop(reply.tag)
+        row, earlier, offline = self._asked.pop(reply.tag)
         fields, seconds = reply.frame.fields, reply.seconds / self._scale + earlier
         values = {"seconds": seconds, "working_seconds": fields["working_seconds"] / self._scale}
         for name, value in {**values, "up_bits": reply.bits, "macs": fields["macs"]}.items():
             self._records[name][row] = value
         self._board.replied(reply.device, int(self._records["epoch"][row]), *values.values())
-        return Reply(reply.device, reply.frame.arrays, seconds, fields.get("offline_seconds", 0) / self._scale)
+        beforehand = fields.get("offline_seconds", 0) / self._scale if offline else 0.0
+        return Reply(reply.device, reply.frame.arrays, seconds, beforehand)
 
     def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
         """Carry out a stage; a device lost in a hand-over loses data, so the run stops."""

@@ -157,7 +157,7 @@ class CodeBasedDevice(Device):
 
     def export(self, grant: Message, work: Work) -> Message:
         """Hand over D_v, with an error matrix on each granted support."""
-        parcel, self._held = self.held, None
+        parcel = self.held
         for number, (index, positions) in enumerate(granted_supports(grant)):
             support = Support(self._public.fingerprint, index, positions)
             # a device exports once in a run, so its number makes the seeds of its errors unique
@@ -166,6 +166,7 @@ class CodeBasedDevice(Device):
             parcel = self._public.add_error(parcel, support, seed=seed)
             # E' = S G'_E takes d * beta * t multiplications, adding it d * t additions
             work.add(parcel.rows * support.size * (self._public.parameters.beta + 1))
+        self._held = None  # not before: an improper grant must leave the data where they are
         return {"words": parcel.words}
 
     def absorb(self, parcel: Message, work: Work) -> None:
