@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codedfl.network import DelayModel
-from codedfl.training.curves import SharingCurves, active_devices, bands, curves_of, sharing_curves, supports_left
+from codedfl.training.curves import SharingCurves, bands, curves_of, sharing_curves
 from tiny import trained
 from training.test_sharing_draws import EPOCHS, FLEET, LINKS, by_hand, given, sharing, variant, wanted
 
@@ -16,9 +16,9 @@ def test_curves_by_hand() -> None:
     """Devices 2 and 3 straggle in epoch 2 and take two of the four supports; from epoch 3 on two are active."""
     delays = DelayModel.create(FLEET, LINKS)
     asked: dict[str, Any] = {"epochs": 4, "seed": 0, "draws": 2}
-    assert active_devices(by_hand(4), delays, **asked).tolist() == [[4, 4, 2, 2]] * 2
-    assert supports_left(by_hand(4), delays, **asked).tolist() == [[4, 4, 2, 2]] * 2
-    assert active_devices(by_hand(0), delays, **asked).tolist() == [[4] * 4] * 2
+    assert sharing_curves(by_hand(4), delays, **asked).active.tolist() == [[4, 4, 2, 2]] * 2
+    assert sharing_curves(by_hand(4), delays, **asked).supports.tolist() == [[4, 4, 2, 2]] * 2
+    assert sharing_curves(by_hand(0), delays, **asked).active.tolist() == [[4] * 4] * 2
 
 
 OPTIONS: list[dict[str, Any]] = [

@@ -40,20 +40,6 @@ def sharing_curves(
     )
 
 
-def active_devices(
-    variant: Variant, delays: DelayModel, *, epochs: int, seed: int, draws: int
-) -> Int[np.ndarray, "draws epochs"]:
-    """Return K(e) in each draw."""
-    return sharing_curves(variant, delays, epochs=epochs, seed=seed, draws=draws).active
-
-
-def supports_left(
-    variant: Variant, delays: DelayModel, *, epochs: int, seed: int, draws: int
-) -> Float[np.ndarray, "draws epochs"]:
-    """Return L(e) in each draw."""
-    return sharing_curves(variant, delays, epochs=epochs, seed=seed, draws=draws).supports
-
-
 def curves_of(state: State, policy: SharingPolicy) -> SharingCurves:
     """Return the curves of a run, as a single draw, from its hand-overs; ``policy`` is the policy at its beginning."""
     moved = np.asarray(state.server["moved"]).tolist()
