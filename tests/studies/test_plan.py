@@ -353,6 +353,9 @@ class TestPlan:
             plan(small(), shapes(), names=["nosuch"])
         with pytest.raises(UsageError, match="total"):
             plan(small(), shapes(), privacy="total")
+        with pytest.raises(UsageError, match=r"training\.start = 'model\.npz' changes how many epochs") as error:
+            plan(small({"training.start": "model.npz"}), shapes())
+        assert is_one_sentence(str(error.value))
 
     def test_losses_are_not_foreseen(self) -> None:
         """A device that will be lost is predicted as if it stayed."""

@@ -269,6 +269,11 @@ def plan(
 ) -> Plan:
     """Predict the named schemes (default: all) on a scenario's fleet and links, and recommend one."""
     refuse_unknown(names)
+    if scenario.training.start is not None:
+        raise UsageError(
+            f"training.start = '{scenario.training.start}' changes how many epochs a target takes, which plan cannot "
+            "know; leave it out"
+        )
     if privacy not in PRIVACY:
         raise UsageError(f"--privacy '{privacy}' must be one of {', '.join(PRIVACY)}")
     wanted = list(dict.fromkeys(names or SCHEMES))
