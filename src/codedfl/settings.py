@@ -126,7 +126,9 @@ def _type_in_words(hint: Any, limits: Mapping[str, Any]) -> str:
         return "a table"
     if typing.get_origin(hint) is tuple:
         return f"a list, each {_type_in_words(arguments[0], limits)}"
-    return _type_in_words(arguments[0], limits) if arguments else _allowed(_KINDS[hint], limits)
+    if arguments:
+        return ", or ".join(_type_in_words(argument, limits) for argument in arguments)
+    return _allowed(_KINDS[hint], limits)
 
 
 def _shown(value: Any) -> str:
@@ -147,7 +149,7 @@ def _converted(value: Any, hint: Any, key: str, limits: Mapping[str, Any]) -> An
     if origin in (types.UnionType, typing.Union):
         if value is None:
             return None
-        return _converted(value, next(a for a in arguments if a is not types.NoneType), key, limits)
+        return _converted(value, _alternative(value, arguments), key, limits)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ScenarioError(f"{key} = {_shown(value)} must be a list")
@@ -157,6 +159,17 @@ def _converted(value: Any, hint: Any, key: str, limits: Mapping[str, Any]) -> An
     if origin is not None:
         return value
     return _scalar(value, hint, key, limits)
+
+
+def _alternative(value: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return the member of a union that a value belongs to: a list, a text, else the first."""
+    first, *others = (argument for argument in arguments if argument is not types.NoneType)
+    for other in others:
+        if isinstance(value, (list, tuple)) and typing.get_origin(other) is tuple:
+            return other
+        if isinstance(value, str) and other is str:
+            return other
+    return first
 
 
 def read_section(value: Any, kind: type[_Section], key: str) -> _Section:
@@ -184,9 +197,10 @@ def _scalar(value: Any, hint: type, key: str, limits: Mapping[str, Any]) -> Any:
 
 
 def _within(value: Any, limits: Mapping[str, Any]) -> bool:
+    if isinstance(value, str):
+        return "choices" not in limits or value in limits["choices"]
     return not (
-        ("choices" in limits and value not in limits["choices"])
-        or ("low" in limits and value < limits["low"])
+        ("low" in limits and value < limits["low"])
         or ("above" in limits and value <= limits["above"])
         or ("high" in limits and value > limits["high"])
         or ("below" in limits and value >= limits["below"])
@@ -194,7 +208,7 @@ def _within(value: Any, limits: Mapping[str, Any]) -> bool:
 
 
 def _allowed(kind: str, limits: Mapping[str, Any]) -> str:
-    if "choices" in limits:
+    if "choices" in limits and kind == _KINDS[str]:
         return "one of " + ", ".join(limits["choices"])
     words = {"low": "at least", "above": "above", "high": "at most", "below": "below"}
     parts = [f"{words[name]} {limits[name]}" for name in words if name in limits]

@@ -268,7 +268,7 @@ def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, 
         with saved.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             state, spent = State.from_arrays(arrays), float(arrays["wall_seconds"])
             restored = {name.removeprefix(_BACKEND): arrays[name] for name in arrays if name.startswith(_BACKEND)}
-        create_solver(problem, scenario.training, state)  # checks the arrays of the solver
+        create_solver(problem, scenario, state)  # checks the arrays of the solver
         fits = state.model.shape == problem.shape
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
         fits = False

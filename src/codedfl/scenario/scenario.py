@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from codedfl.errors import DataError, ScenarioError, UsageError
-from codedfl.scenario.sections import AUTO, Data, Features, Fleet, Links, Partition, Task, Timing, Training
+from codedfl.scenario.sections import AUTO, RIDGE_PATH, Data, Features, Fleet, Links, Partition, Task, Timing, Training
 from codedfl.settings import Settings, check_keys, did_you_mean, read_section, setting
 
 _FORMAT = "codedfl-scenario-2"
@@ -32,12 +32,26 @@ class SchemeOptions(Settings):
     """What ``training.solver = "auto"`` stands for: the solver that the scheme is made for."""
 
     @property
+    def file_solver(self) -> str:
+        """The same for the user's own files; gradient-descent if gradients are not those of all data."""
+        return "conjugate-gradients"
+
+    @property
     def others(self) -> tuple[str, ...]:
         """Other schemes whose options count as well, because this one uses them."""
         return ()
 
     def check_fleet(self, devices: int) -> None:
         """Refuse options that do not fit the number of devices; subclasses say which."""
+
+
+class InexactOptions(SchemeOptions):
+    """Base of the options of a scheme whose gradients are not those of all data."""
+
+    @property
+    def file_solver(self) -> str:
+        """Gradient descent, the only solver that needs no exact gradients."""
+        return "gradient-descent"
 
 
 _OPTIONS: Mapping[str, type[SchemeOptions]] = {}
@@ -94,12 +108,63 @@ class Scenario(Settings):
         read = {name: read_section(value, _OPTIONS[name], f"schemes.{name}") for name, value in self.schemes.items()}
         object.__setattr__(self, "schemes", MappingProxyType(read))
         if self.training.solver == AUTO:
-            chosen = dataclasses.replace(self.training, solver=self.options().solver)
+            chosen = dataclasses.replace(self.training, solver=self._auto_solver)
             object.__setattr__(self, "training", chosen)
         sizes = self.partition.sizes
         if self.partition.kind == "sizes" and len(sizes) != self.fleet.size:
             devices = f"the fleet has {self.fleet.size} devices"
             raise ScenarioError(f"partition.sizes holds {len(sizes)} numbers but {devices}; give one each")
+
+    @property
+    def _auto_solver(self) -> str:
+        return self.options().solver if self.data.named else self.options().file_solver
+
+    @property
+    def precision(self) -> str:
+        """The format of data, model and replies."""
+        given = self.task.precision
+        return given if given != AUTO else "float32" if self.data.named else "float64"
+
+    @property
+    def ridges(self) -> tuple[float, ...]:
+        """The weights lambda to choose from; a single one if it is given."""
+        given = self.task.ridge
+        return given if isinstance(given, tuple) else RIDGE_PATH if isinstance(given, str) else (given,)
+
+    @property
+    def ridge(self) -> float:
+        """The weight lambda, the smallest of those to choose from."""
+        return self.ridges[0]
+
+    @property
+    def accuracy(self) -> float:
+        """The largest error that number formats may cause in a gradient, relative to its natural size."""
+        given = self.task.accuracy
+        return given if given is not None else 0.05 if self.data.named else 1e-6
+
+    @property
+    def tolerance(self) -> float:
+        """The gradient norm at which training stops, relative to that of the first model; 0: never."""
+        given = self.training.tolerance
+        wanted = not self.data.named and self.training.solver == "conjugate-gradients"
+        return given if given is not None else 1e-10 if wanted else 0.0
+
+    @property
+    def scaled(self) -> bool:
+        """Whether columns are standardised over all devices."""
+        given = self.features.scale
+        return given == "standard" or (given == AUTO and not self.data.named)
+
+    @property
+    def intercept(self) -> bool:
+        """Whether the model has an intercept."""
+        given = self.features.intercept
+        return given if given is not None else not self.data.named
+
+    @property
+    def prepared(self) -> bool:
+        """Whether devices sum columns before the training."""
+        return self.scaled or self.intercept or self.features.missing == "mean"
 
     def options(self, scheme: str | None = None) -> SchemeOptions:
         """Return the options of a scheme: those of the file, else the defaults."""
@@ -126,10 +191,10 @@ class Scenario(Settings):
     def with_settings(self, changes: Mapping[str, Any]) -> Self:
         """Return a copy with dotted keys set, e.g. ``{"links.loss": 0.2, "scheme": "conventional"}``.
 
-        A solver that is only the default of the scheme changes with the scheme.
+        A solver that is only the default changes with the scheme and the data.
         """
         table = self.to_table()
-        if "scheme" in changes and self.training.solver == self.options().solver:
+        if {"scheme", "data.source"} & changes.keys() and self.training.solver == self._auto_solver:
             table["training"]["solver"] = AUTO
         for key, value in changes.items():
             _set(table, key, copy.deepcopy(value))

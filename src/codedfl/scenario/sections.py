@@ -13,20 +13,26 @@ SOLVER_NAMES = ("gradient-descent", "nesterov", "conjugate-gradients", "closed-f
 
 AUTO = "auto"
 
+RIDGE_PATH = tuple(float(f"{10 ** (-6 + 7 * step / 29):.3g}") for step in range(30))
+"""What ``task.ridge = "auto"`` chooses from: 30 values from 1e-6 to 10, evenly spaced in their logarithm."""
+
 
 class Data(Settings, table="data"):
     """Where samples come from: a named data set, or a file of the user's own features."""
 
     source: str = setting(
         default="mnist",
-        help="A data set (mnist, fashion, digits), a .npz, .parquet or .csv file, or 'sites': each site has its own.",
+        help="A data set (mnist, fashion, digits), a .npz, .parquet or .csv file (several with partition.kind "
+        "'files': a pattern such as hospital-*.csv), or 'sites': each site has its own.",
     )
     kind: str = setting(
         default="auto", choices=("auto", "classification", "regression"), help="What the target is; auto: by its type."
     )
     target: str = setting(default="", help="Column(s) of the target, separated by commas; the last column if empty.")
     test_source: str = setting(default="", help="File with the test rows; empty: a part of the source.")
-    test_fraction: float = setting(default=0.2, above=0, below=1, help="Test part of a file that has no test rows.")
+    test_fraction: float = setting(
+        default=0.2, low=0, below=1, help="Test part of a file that has no test rows; 0: all rows train, none scores."
+    )
     seed: int = setting(default=0, low=0, help="Seed of the choice of test rows.")
 
     def check(self) -> None:
@@ -53,17 +59,46 @@ class Partition(Settings, table="partition"):
 
     kind: str = setting(
         default="iid",
-        choices=("iid", "shards", "dirichlet", "sizes"),
-        help="iid: equal random parts; shards: sorted by label; dirichlet: skewed labels; sizes: random, unequal.",
+        choices=("iid", "shards", "dirichlet", "sizes", "column", "files"),
+        help="iid: equal random parts; shards: sorted by label; dirichlet: skewed labels; sizes: random, unequal; "
+        "column: a column names the owner of each row; files: each file of data.source is an owner's. With column and "
+        "files there is one device for each owner, and the fleet is spread over them.",
     )
+    column: str = setting(default="", help="The column that names the owner; it is no feature (kind column).")
     seed: int = setting(default=0, low=0, help="Seed of the partition.")
     shards_per_device: int = setting(default=2, low=1, help="Label-sorted shards of a device (kind shards).")
     alpha: float = setting(default=0.5, above=0, help="Concentration of labels; small is skewed (kind dirichlet).")
     sizes: tuple[float, ...] = setting(default=(), above=0, help="Relative samples of each device (kind sizes).")
 
+    def check(self) -> None:
+        """Refuse owners without the column that names them, and such a column without use."""
+        if self.kind == "column" and not self.column:
+            raise ScenarioError("partition.kind = 'column' needs partition.column, the column that names the owner")
+        if self.column and self.kind != "column":
+            raise ScenarioError(
+                f"partition.column = '{self.column}' needs partition.kind = 'column', not '{self.kind}'; set one"
+            )
+
+    @property
+    def by_owner(self) -> bool:
+        """Whether the data say who owns each row, so that they determine the number of devices."""
+        return self.kind in ("column", "files")
+
+
+class Categories(Settings, table="features.categories"):
+    """The values of a text column, each of which becomes a column of zeros and ones."""
+
+    column: str = setting(help="Name of the text column.")
+    values: tuple[str, ...] = setting(help="Its values; others are refused.")
+
+    def check(self) -> None:
+        """Refuse no values, and a value twice."""
+        if not self.values or len(set(self.values)) < len(self.values):
+            raise ScenarioError(f"features.categories of '{self.column}' must name each value once, and at least one")
+
 
 class Features(Settings, table="features"):
-    """The map from raw inputs to the features of the linear model, the same on every device."""
+    """The map from raw columns to the features of the linear model, the same on every device."""
 
     kind: str = setting(
         default="rbf",
@@ -73,15 +108,58 @@ class Features(Settings, table="features"):
     dimension: int = setting(default=2000, low=1, high=100_000, help="Number of random features (kind rbf).")
     gamma: float = setting(default=0.02, above=0, help="Width of the kernel exp(-gamma |x - y|^2) (kind rbf).")
     seed: int = setting(default=0, low=0, help="Seed of the random features.")
+    scale: str = setting(
+        default=AUTO,
+        choices=(AUTO, "standard", "none"),
+        help="standard: columns of mean 0 and variance 1 over all devices, from securely summed columns; none: as they "
+        "are; auto: standard for files, none for the data sets.",
+    )
+    intercept: bool | None = setting(
+        default=None, help="Whether the model has an intercept, which is not penalised; unset: for files."
+    )
+    missing: str = setting(
+        default="refuse",
+        choices=("refuse", "mean"),
+        help="What to do with empty cells: refuse the data, or put the mean of the column over all devices.",
+    )
+    categories: tuple[Categories, ...] = setting(
+        default=(), help="Values of text columns, tables [[features.categories]]; unset: those found in the file."
+    )
+
+    def check(self) -> None:
+        """Refuse categories of a column twice."""
+        names = [each.column for each in self.categories]
+        if len(set(names)) < len(names):
+            raise ScenarioError(f"features.categories name a column twice, among {', '.join(names)}; merge them")
 
 
 class Task(Settings, table="task"):
     """The loss to minimise and the numbers that are computed and sent."""
 
-    ridge: float = setting(default=9e-6, low=0, help="Weight lambda of the squared norm of the model in the loss.")
-    precision: str = setting(
-        default="float32", choices=("float32", "float64"), help="Format of data, model and replies."
+    ridge: float | str | tuple[float, ...] = setting(
+        default=9e-6,
+        low=0,
+        choices=(AUTO,),
+        help="Weight lambda of the squared norm of the model in the loss; a list, or auto (30 values from 1e-6 to 10): "
+        "the value that predicts rows held out by the devices best.",
     )
+    precision: str = setting(
+        default=AUTO,
+        choices=(AUTO, "float32", "float64"),
+        help="Format of data, model and replies; auto: float64 for files, float32 for the data sets.",
+    )
+    accuracy: float | None = setting(
+        default=None,
+        above=0,
+        below=1,
+        help="Largest error that number formats may cause in a gradient, relative to its natural size; formats are "
+        "chosen by it; unset: 1e-6 for files, 0.05 for the data sets, whose formats are the paper's.",
+    )
+
+    def check(self) -> None:
+        """Refuse a list of weights that is empty or out of order."""
+        if isinstance(self.ridge, tuple) and (not self.ridge or list(self.ridge) != sorted(set(self.ridge))):
+            raise ScenarioError(f"task.ridge = {list(self.ridge)} must hold at least one number and increase")
 
 
 class Training(Settings, table="training"):
@@ -90,7 +168,8 @@ class Training(Settings, table="training"):
     solver: str = setting(
         default=AUTO,
         choices=(*SOLVER_NAMES, AUTO),
-        help="How the server uses gradients; auto: the solver that the scheme is made for, else gradient-descent.",
+        help="How the server uses gradients; auto: the solver that the scheme is made for, else conjugate-gradients "
+        "for files where the scheme is exact, else gradient-descent.",
     )
     epochs: int = setting(default=1000, low=1, high=1_000_000, help="Upper limit on the number of epochs.")
     learning_rate: float = setting(
@@ -102,8 +181,12 @@ class Training(Settings, table="training"):
         default=(0.9, 0.95), below=1, help="Test accuracies (R² for regression) whose time is reported, increasing."
     )
     stop_at_last_target: bool = setting(default=False, help="Whether to stop when the last target is reached.")
-    tolerance: float = setting(
-        default=0.0, low=0, below=1, help="Stop at this gradient norm relative to that of the first model; 0 is never."
+    tolerance: float | None = setting(
+        default=None,
+        low=0,
+        below=1,
+        help="Stop at this gradient norm relative to that of the first model; 0 is never; unset: 1e-10 for files and "
+        "conjugate-gradients, else never.",
     )
     first_epoch_offline: bool = setting(
         default=True, help="Whether devices compute the first epoch in advance, so that only its upload takes time."

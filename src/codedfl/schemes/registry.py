@@ -201,7 +201,7 @@ def nominal(scenario: Scenario) -> "Scheme[Any]":
     from codedfl.schemes.contract import Public
     from codedfl.schemes.facts import known_delays
 
-    dtype = np.dtype(scenario.task.precision)
+    dtype = np.dtype(scenario.precision)
     public = Public((1,) * scenario.fleet.size, scenario.features.dimension, 1, dtype, delays=known_delays(scenario))
     return _assembled(scenario, public, scenario.scheme)
 

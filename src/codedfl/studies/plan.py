@@ -83,7 +83,7 @@ class Shapes:
 
     def hollow(self, scenario: Scenario) -> Problem:
         """Return a problem of these shapes whose Gram matrices are zero; shards of one size are one object."""
-        dtype = np.dtype(scenario.task.precision)
+        dtype = np.dtype(scenario.precision)
         d, c = self.features, self.outputs
         x = np.full((max(self.samples), d), self.largest_feature, dtype)
         y = np.full((max(self.samples), c), self.largest_target, dtype)
@@ -93,7 +93,7 @@ class Shapes:
             shards[samples] = Shard(x[:samples], y[:samples])
             vars(shards[samples]).update(known)  # cached as if computed before: costs do not depend on values
         test = np.zeros((1, d), dtype), np.zeros(1, np.int64)
-        return Problem(tuple(shards[n] for n in self.samples), *test, "classification", scenario.task.ridge)
+        return Problem(tuple(shards[n] for n in self.samples), *test, "classification", scenario.ridge)
 
 
 @dataclass(frozen=True, eq=False)

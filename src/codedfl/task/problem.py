@@ -44,7 +44,7 @@ def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:
         test_path=wanted.test_source or None,
         test_fraction=wanted.test_fraction,
         seed=wanted.seed,
-        dtype=scenario.task.precision,
+        dtype=scenario.precision,
         progress=progress,
     )
 
@@ -58,7 +58,7 @@ def partition_rows(
 
 def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
     """Return the map from raw inputs to features, the same on every device of a scenario."""
-    return data.FeatureMap.create(inputs=inputs, dtype=scenario.task.precision, **vars(scenario.features))
+    return data.FeatureMap.create(inputs=inputs, dtype=scenario.precision, **vars(scenario.features))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ def load_shard(
 ) -> Shard:
     """Return the shard of a device: features and targets of its rows, less what the first model predicts."""
     x, y = features.transform(loaded.x_train[rows]), loaded.targets(loaded.y_train[rows])
-    return Shard(x, (y if start is None else y - x @ start).astype(np.dtype(scenario.task.precision)))
+    return Shard(x, (y if start is None else y - x @ start).astype(np.dtype(scenario.precision)))
 
 
 _UNREADABLE = (
@@ -156,7 +156,7 @@ class Problem(Objective):
             progress("preparing data", done, len(rows))
             shards.append(load_shard(scenario, loaded, index, features, start))
         progress("preparing data", len(rows), len(rows))
-        x_test, ridge = features.transform(loaded.x_test), scenario.task.ridge
+        x_test, ridge = features.transform(loaded.x_test), scenario.ridge
         return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start)
 
     def __post_init__(self) -> None:

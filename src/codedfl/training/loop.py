@@ -17,7 +17,7 @@ from jaxtyping import Float
 from codedfl.engines import Answer, Engine
 from codedfl.errors import LostDevicesError, TrainingError
 from codedfl.network import RoundCosts
-from codedfl.scenario import Scenario, Training
+from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Round, Scheme, Server, Stage
 from codedfl.schemes.messages import Message, Work
 from codedfl.solvers import SOLVERS, Conditions, GradientDescent, Solver
@@ -31,10 +31,11 @@ BLOCK = GradientDescent.block
 _DIVERGED = 1e3
 
 
-def create_solver(problem: Objective, training: Training, state: State) -> Solver:
+def create_solver(problem: Objective, scenario: Scenario, state: State) -> Solver:
     """Make the solver of a training and bring it to where the state stands; it is told nothing of the data."""
-    rate, epsilon = partial(learning_rate, training), float(np.finfo(problem.dtype).eps)
-    conditions = Conditions(problem.shape, problem.ridge, rate=rate, tolerance=training.tolerance, epsilon=epsilon)
+    training, epsilon = scenario.training, float(np.finfo(problem.dtype).eps)
+    rate = partial(learning_rate, training)
+    conditions = Conditions(problem.shape, problem.ridge, rate=rate, tolerance=scenario.tolerance, epsilon=epsilon)
     solver = SOLVERS[training.solver](conditions)
     if state.epoch > 0:
         solver.restore(state.solver)
@@ -51,7 +52,7 @@ def train(
 ) -> State:
     """Train from ``state`` to the end; ``after_epoch`` sees the state after every epoch (to save it, to show it)."""
     server = scheme.server()
-    solver = create_solver(problem, scenario.training, state)
+    solver = create_solver(problem, scenario, state)
     epochs, dtype = scenario.training.epochs, problem.dtype
     _set_up(server, engine, state)
     epoch, finished = state.epoch, solver.finished

@@ -157,7 +157,7 @@ class DeploymentBackend(RunBackend):
             samples=sum(public.samples),
             shape=(public.features, public.outputs),
             dtype=public.dtype,
-            ridge=scenario.task.ridge,
+            ridge=scenario.ridge,
             kind=task[0],
             test=_test_set(scenario, public, task, progress) if options.test and check is None else None,
         )
@@ -333,7 +333,7 @@ def _test_set(
     if data.elsewhere:
         if not data.test_source:
             return None
-        options: dict[str, Any] = {"kind": kind, "classes": classes, "dtype": scenario.task.precision}
+        options: dict[str, Any] = {"kind": kind, "classes": classes, "dtype": scenario.precision}
         rows = load_rows(Path(data.test_source), target=data.target or None, **options)
         x, y, found = rows.x, rows.y, (rows.kind, rows.classes)
     else:

@@ -104,7 +104,7 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     """Load the owner's data; the server's scenario never names the file."""
     place = settings.source if settings.source in SOURCES else str(folder / settings.source)
     if settings.part is None:
-        dtype = scenario.task.precision
+        dtype = scenario.precision
         target, kind, classes = settings.target or None, settings.kind, settings.classes
         rows = load_rows(Path(place), target=target, kind=kind, classes=classes, dtype=dtype)
         shard = Shard(feature_map(scenario, rows.x.shape[1]).transform(rows.x), rows.targets.astype(np.dtype(dtype)))

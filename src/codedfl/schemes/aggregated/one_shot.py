@@ -37,6 +37,11 @@ class OneShotOptions(SchemeOptions):
 
     solver = "closed-form"
 
+    @property
+    def file_solver(self) -> str:
+        """The closed form here as well."""
+        return self.solver
+
     threshold: int | None = setting(
         default=None, low=2, help="Devices whose shares open a sum; two thirds of all if unset."
     )

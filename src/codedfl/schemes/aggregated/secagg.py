@@ -20,7 +20,7 @@ from jaxtyping import Float
 from codedfl.cipher.seals import Z_32, Z_64, FixedPoint, Ring
 from codedfl.errors import ScenarioError, TrainingError
 from codedfl.network import RoundCosts
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import SchemeOptions, known_options
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, Masker, form_message, number_form
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
@@ -78,6 +78,12 @@ class SecAggOptions(SchemeOptions):
     def others(self) -> tuple[str, ...]:
         """The inner scheme, whose options are also read."""
         return (self.inner,)
+
+    @property
+    def file_solver(self) -> str:
+        """The solver of the inner scheme."""
+        known = known_options()
+        return known[self.inner]().file_solver if self.inner in known else super().file_solver
 
     def check_fleet(self, devices: int) -> None:
         """Refuse a single device, and a threshold of at most half of the devices."""

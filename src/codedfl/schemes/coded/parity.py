@@ -37,7 +37,7 @@ from jaxtyping import Float, Int
 
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import SERVER, Device, Leakage, Public, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.plain.minibatch import batch_rows
@@ -45,7 +45,7 @@ from codedfl.settings import setting
 from codedfl.task import Shard
 
 
-class ParityOptions(SchemeOptions):
+class ParityOptions(InexactOptions):
     """Number of batches, parity rows per data point, and the seed of the generator matrices and chosen points.
 
     The result of a run depends on the generators, so a seed makes it repeatable. On real devices the seed must be known

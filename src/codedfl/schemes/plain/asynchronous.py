@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import Public, Restored, Round, Server, check_at_most
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import PlainScheme
@@ -24,7 +24,7 @@ _BUFFER = 10
 """K of FedBuff."""
 
 
-class AsynchronousOptions(SchemeOptions):
+class AsynchronousOptions(InexactOptions):
     """How many replies make an update (K), and their weights.
 
     >>> AsynchronousOptions(buffer=5).power

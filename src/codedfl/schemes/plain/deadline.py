@@ -7,7 +7,7 @@ import numpy as np
 
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import Public, Server
 from codedfl.schemes.messages import Work, message_bits
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
@@ -20,7 +20,7 @@ _DRAWS = 200
 """Draws of an epoch for that choice; with 25 devices they give the share to about one percent."""
 
 
-class DeadlineOptions(SchemeOptions):
+class DeadlineOptions(InexactOptions):
     """The deadline in seconds; if unset, the time by which a ``share`` of all replies arrives on average.
 
     >>> DeadlineOptions(seconds=12.5).share

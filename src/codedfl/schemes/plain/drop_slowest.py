@@ -2,13 +2,13 @@
 
 from typing import final
 
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import Server, check_at_most
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.settings import setting
 
 
-class DropSlowestOptions(SchemeOptions):
+class DropSlowestOptions(InexactOptions):
     """How many replies the server awaits (F): by default four fifths of the devices.
 
     >>> DropSlowestOptions(wait_for=20).wait_for

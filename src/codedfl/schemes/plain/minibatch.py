@@ -3,7 +3,7 @@
 from typing import final
 
 from codedfl.errors import ScenarioError
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import Device, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
@@ -17,7 +17,7 @@ def batch_rows(samples: int, parts: int, epoch: int) -> slice:
     return slice(part * samples // parts, (part + 1) * samples // parts)
 
 
-class MinibatchOptions(SchemeOptions):
+class MinibatchOptions(InexactOptions):
     """The number of batches of each device.
 
     >>> MinibatchOptions(parts=4).parts
