@@ -75,7 +75,7 @@ PAPER = {
     "features.dimension": 2000,
     "features.gamma": 1 / 50,
     "task.ridge": 9e-6,
-    "task.precision": "float32",
+    "task.precision": "auto",
     "training.learning_rate": 6.0,
     "training.decay": 0.8,
     "training.decay_epochs": (200, 350),
