@@ -16,6 +16,7 @@ from codedfl.progress import Progress, silent
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES, nominal
+from codedfl.task import with_owners
 
 if TYPE_CHECKING:
     from codedfl.security.audit import Outcome
@@ -296,7 +297,7 @@ def broken_ciphers(scenario: Scenario, names: Iterable[str]) -> Iterator[str]:
 
 def _chosen(given: Chosen, settings: Settings) -> Scenario:
     found = given if isinstance(given, Scenario) else load(given)
-    return found.with_settings(settings) if settings else found
+    return with_owners(found.with_settings(settings) if settings else found)
 
 
 def _warn(scenario: Scenario, names: Iterable[str]) -> None:

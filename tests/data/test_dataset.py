@@ -53,7 +53,7 @@ GOOD = {"x_train": X, "y_train": LABELS, "x_test": X[:3], "y_test": LABELS[:3]}
         ({"y_train": LABELS[:, None]}, "y_train has 2 dimensions"),
         ({"y_train": LABELS[:5]}, "x_train has 6 rows but y_train has 5"),
         ({"x_train": X[:0], "y_train": LABELS[:0]}, "the train set is empty"),
-        ({"x_test": X[:0], "y_test": LABELS[:0]}, "the test set is empty"),
+        ({"x_test": X[:0, :0], "y_test": LABELS[:0]}, "the test set is empty"),
         ({"x_test": X[:3, :1]}, "x_train has 2 columns but x_test has 1"),
         ({"y_test": np.array([0, 1, 3])}, "labels from 0 to 3"),
         ({"y_train": LABELS - 1}, "labels from -1 to 1"),

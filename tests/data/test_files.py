@@ -127,7 +127,9 @@ def test_unusable_npz_is_refused(tmp_path, case):
 DAY = datetime.date(2020, 1, 1)
 TABLE_ERRORS = {
     "target": (columns(y=CLASSES), {"target": "label"}, "no column 'label' .* columns are a, b, c, y"),
-    "text feature": (columns(d=["x"] * 50, y=CLASSES), {}, r"not numeric, the first is d \(string\)"),
+    "dates as feature": (columns(d=[DAY] * 50, y=CLASSES), {}, r"column 'd' holds date32"),
+    "text among numbers": (columns(d=["1", "2", "x"] * 16 + ["3", "4"], y=CLASSES), {}, "row 2 .* 'd' holds 'x' among"),
+    "text of many kinds": ({"a": [f"n{i}" for i in range(1001)], "y": [0, 1] * 500 + [0]}, {}, "text of 1001 kinds"),
     "missing target": (columns(y=[None] + [1] * 49), {}, "target 'y' is missing in 1 of 50 rows"),
     "missing feature": ({"a": [None] + [1.5] * 49, "y": CLASSES}, {}, "holds 1 missing"),
     "only target": ({"y": CLASSES}, {}, "no column beside the target y"),

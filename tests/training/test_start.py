@@ -14,7 +14,7 @@ from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
 from codedfl.task import Problem
-from codedfl.task.problem import load_start
+from codedfl.task.loading import load_start
 from rundirs import Stopped, results, stop_at
 from tiny import is_one_sentence, scenario
 

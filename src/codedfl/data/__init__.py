@@ -5,7 +5,20 @@ from codedfl.data.features import FeatureMap
 from codedfl.data.files import load_file
 from codedfl.data.loading import load
 from codedfl.data.partition import partition
+from codedfl.data.preparation import Column, Preparation
 from codedfl.data.rows import load_rows
 from codedfl.data.sources.known import SOURCES, fetch, load_named
 
-__all__ = ["SOURCES", "Dataset", "FeatureMap", "fetch", "load", "load_file", "load_named", "load_rows", "partition"]
+__all__ = [
+    "SOURCES",
+    "Column",
+    "Dataset",
+    "FeatureMap",
+    "Preparation",
+    "fetch",
+    "load",
+    "load_file",
+    "load_named",
+    "load_rows",
+    "partition",
+]

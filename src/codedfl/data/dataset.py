@@ -7,6 +7,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from codedfl.data.preparation import Column
 from codedfl.errors import DataError
 
 Kind = Literal["classification", "regression"]
@@ -27,19 +28,28 @@ class Dataset:
     x_test: Float[np.ndarray, "k p"]
     y_test: Int[np.ndarray, " k"] | Float[np.ndarray, "k c"]
     class_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    """The raw columns that the inputs come from; empty: they have no names."""
+    target_names: tuple[str, ...] = ()
+    label_kind: str = "U"
+    """The NumPy kind of the labels that ``class_names`` are the text of: whole numbers, truth values or text."""
+    owners: Shaped[np.ndarray, " m"] | None = None
+    """The owner of each training sample, where the data name them."""
+    missing: bool = False
+    """Whether features may be missing (NaN)."""
 
     def __post_init__(self) -> None:
         _check_shapes(self.name, self.kind, vars(self))
         for field in ("x_train", "y_train", "x_test", "y_test"):
-            check_finite(self.name, field, getattr(self, field))
+            check_finite(self.name, field, getattr(self, field), allow_missing=self.missing and field[0] == "x")
         if self.kind == "classification":
             _check_labels(self)
 
     @classmethod
-    def create(cls, name: str, kind: str, class_names: tuple[str, ...] = (), **arrays: Any) -> "Dataset":
-        """Make a data set of unchecked ``x_train, y_train, x_test, y_test``."""
+    def create(cls, name: str, kind: str, **arrays: Any) -> "Dataset":
+        """Make a data set of unchecked ``x_train, y_train, x_test, y_test``, and further fields."""
         _check_shapes(name, kind, arrays)
-        return cls(name=name, kind=cast("Kind", kind), class_names=class_names, **arrays)
+        return cls(name=name, kind=cast("Kind", kind), **arrays)
 
     @property
     def classes(self) -> int:
@@ -74,6 +84,7 @@ def classification(
     labels_train: Shaped[np.ndarray, "..."],
     x_test: Shaped[np.ndarray, "..."],
     labels_test: Shaped[np.ndarray, "..."],
+    **more: Any,
 ) -> Dataset:
     """Make a classification from labels of any sortable type; classes are the sorted training labels."""
     _check_raw_labels(name, labels_train, labels_test)
@@ -86,7 +97,8 @@ def classification(
         )
     names = tuple(map(str, known.tolist()))
     y_train, y_test = y_train.astype(np.int64), np.searchsorted(known, labels_test).astype(np.int64)
-    return Dataset.create(name, "classification", names, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    arrays = {"x_train": x_train, "y_train": y_train, "x_test": x_test, "y_test": y_test}
+    return Dataset.create(name, "classification", class_names=names, label_kind=known.dtype.kind, **arrays, **more)
 
 
 def regression(
@@ -95,10 +107,11 @@ def regression(
     y_train: Float[np.ndarray, "..."],
     x_test: Float[np.ndarray, "..."],
     y_test: Float[np.ndarray, "..."],
+    **more: Any,
 ) -> Dataset:
     """Make a regression; one-dimensional targets become one column."""
     y_train, y_test = (y[:, None] if y.ndim == 1 else y for y in (y_train, y_test))
-    return Dataset.create(name, "regression", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    return Dataset.create(name, "regression", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, **more)
 
 
 def _check_raw_labels(
@@ -130,7 +143,7 @@ def _check_shapes(name: str, kind: str, arrays: Mapping[str, Any]) -> None:
             raise DataError(
                 f"{name}: x_{part} has {len(x)} rows but y_{part} has {len(y)}; give one target for each sample."
             )
-        if x.size == 0 or y.size == 0:
+        if x.shape[1] == 0 or (part == "train" and (x.size == 0 or y.size == 0)):
             raise DataError(
                 f"{name}: the {part} set is empty (x_{part} has shape {x.shape});"
                 " give at least one sample and one column."
@@ -156,21 +169,37 @@ def _check_type(name: str, field: str, value: Any, rank: int, kind: str) -> None
         )
 
 
-def check_finite(name: str, field: str, value: Shaped[np.ndarray, "..."]) -> None:
-    """Refuse NaN and infinity."""
+def check_finite(
+    name: str,
+    field: str,
+    value: Shaped[np.ndarray, "..."],
+    columns: Sequence[Column] = (),
+    *,
+    allow_missing: bool = False,
+) -> None:
+    """Refuse NaN, unless it is allowed as a missing value, and infinity."""
     if value.dtype.kind != "f" or np.isfinite(value).all():
         return
-    broken = np.argwhere(~np.isfinite(value))
-    place = f"row {broken[0, 0]}" + (f", column {broken[0, 1]}" if value.ndim > 1 else "")
+    wrong = np.isinf(value) if allow_missing else ~np.isfinite(value)
+    if not wrong.any():
+        return
+    broken = np.argwhere(wrong)
+    place = f"row {broken[0, 0]}"
+    if value.ndim > 1:
+        names = [column.name for column in columns for _ in column.inputs]
+        place += f", column {repr(names[broken[0, 1]]) if names else broken[0, 1]}"
+    advice = "remove or replace them" if allow_missing or not columns else "replace them or set features.missing"
     raise DataError(
         f"{name}: {field} holds {len(broken)} missing or infinite values, the first in {place}"
-        " (counted from 0); remove or replace them."
+        f" (counted from 0); {advice}."
     )
 
 
 def _check_labels(data: Dataset) -> None:
     for field in ("y_train", "y_test"):
         labels = getattr(data, field)
+        if labels.size == 0:
+            continue
         if labels.min() < 0 or labels.max() >= data.classes:
             raise DataError(
                 f"{data.name}: {field} holds labels from {labels.min()} to {labels.max()}, but"

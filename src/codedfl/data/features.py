@@ -57,6 +57,11 @@ class FeatureMap:
         weights, offset = (drawn.random_weights_ / unit).astype(number), (drawn.random_offset_ / unit).astype(number)
         return cls("rbf", inputs, dimension, number, weights, offset)
 
+    @property
+    def largest(self) -> float:
+        """A bound on the features of any data, up to rounding; infinite for the kind none."""
+        return math.sqrt(2 / self.dimension) * (1 + 2**-20) if self.kind == "rbf" else math.inf
+
     def transform(self, x: Float[np.ndarray, "m p"]) -> Float[np.ndarray, "m d"]:
         """Return the features of each row, C-contiguous; the kind none may return ``x`` itself."""
         if x.shape[1] != self.inputs:

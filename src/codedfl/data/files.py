@@ -1,5 +1,6 @@
 """The user's own data: .npz, .parquet and .csv files."""
 
+import glob
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Shaped
 
 from codedfl.data.dataset import Dataset, check_finite, classification, regression
-from codedfl.data.tables import Part, read_table
+from codedfl.data.preparation import Column
+from codedfl.data.tables import Declared, Part, owner_values, open_table, read_table, read_tables
 from codedfl.errors import DataError, ScenarioError
 
 FILE_ENDINGS = (".npz", ".parquet", ".csv")
@@ -25,55 +27,96 @@ def load_file(
     test_fraction: float | int = 0.2,
     seed: int = 0,
     dtype: str = "float32",
+    owner: str = "",
+    by_file: bool = False,
+    categories: Declared | None = None,
+    missing: str = "refuse",
 ) -> Dataset:
     """Load the user's own features and targets.
 
     A ``.npz`` holds ``x_train, y_train, x_test, y_test``, or ``x`` and ``y``; a table (``.parquet``, ``.csv``) holds
-    the column ``target`` (by default the last; several, separated by commas, for a regression) and numeric features.
-    Without separate test samples a fraction of each class is drawn for testing. ``auto`` means a classification where
-    the target holds at most 100 different whole numbers, texts or truth values.
+    the column ``target`` (by default the last; several, separated by commas, for a regression) and features. Text
+    becomes columns of zeros and ones for its ``categories``, by default those found. The column ``owner`` names the
+    owner of each row; with ``by_file``, ``path`` is a pattern and each file is an owner's.
+    Without separate test samples a fraction of each class is drawn for testing; every owner keeps a training row.
+    ``auto`` means a classification where the target holds at most 100 different whole numbers, texts or truth values.
     """
     if kind not in ("auto", "classification", "regression"):
         raise ScenarioError(f"the kind {kind!r} is unknown; choose auto, classification or regression.")
     if dtype not in ("float32", "float64"):
         raise ScenarioError(f"features cannot be kept as {dtype!r}; choose float32 or float64.")
-    name = Path(path).stem
-    train, test = read_parts(Path(path), target)
+    name = Path(path).stem.replace("*", "") or "data"
+    if by_file:
+        train, test = read_tables(owner_files(str(path)), target, categories=categories), None
+    else:
+        train, test = read_parts(Path(path), target, owner=owner, categories=categories)
     if test_path is not None:
         if test is not None:
             raise ScenarioError(
                 f"{path} already holds test samples, so the test file {test_path} is one too many; give only one."
             )
-        test = _test_part(Path(test_path), target, train)
+        test = _test_part(Path(test_path), target, train, owner)
     chosen = kind_of(name, train.y) if kind == "auto" else kind
+    # before the split, so that the row is that of the file
+    check_finite(name, "features", train.x, train.columns, allow_missing=missing == "mean")
     if test is None:
-        check_finite(name, "features", train.x)  # before the split, so that the row is that of the file
         train, test = _split(train, chosen, test_fraction, seed)
+    else:
+        check_finite(name, "test features", test.x, train.columns, allow_missing=missing == "mean")
     x_train, x_test = numbers(train.x, dtype), numbers(test.x, dtype)
+    more = {"columns": train.columns, "target_names": train.targets, "owners": train.owners}
+    more["missing"] = missing == "mean"
     if chosen == "classification":
-        return classification(name, x_train, train.y, x_test, test.y)
+        return classification(name, x_train, train.y, x_test, test.y, **more)
     for y in (train.y, test.y):
         check_numeric_target(name, y)
-    return regression(name, x_train, numbers(train.y, dtype), x_test, numbers(test.y, dtype))
+    return regression(name, x_train, numbers(train.y, dtype), x_test, numbers(test.y, dtype), **more)
 
 
-def read_parts(path: Path, target: str | None) -> tuple[Part, Part | None]:
+def owner_files(pattern: str) -> list[Path]:
+    """Return the files of a pattern in the order of their names; refuse fewer than two."""
+    found = sorted(Path(name) for name in glob.glob(pattern) if Path(name).is_file())
+    if len(found) < 2:
+        raise DataError(f"{pattern} matches {len(found)} files; give a pattern such as hospital-*.csv for two or more.")
+    for path in found:
+        if path.suffix.lower() not in FILE_ENDINGS[1:]:
+            raise DataError(f"{path} ends in {path.suffix!r}; owners' files must end in .parquet or .csv.")
+    return found
+
+
+def owner_count(path: str, owner: str, *, by_file: bool) -> int:
+    """Return the number of owners of a file or of a pattern of files."""
+    if by_file:
+        return len(owner_files(path))
+    place = Path(path)
+    if not place.is_file():
+        raise DataError(f"there is no file {path}; check the path.")
+    if place.suffix.lower() == ".npz":
+        owners = read_parts(place, None, owner=owner)[0].owners
+    else:
+        owners = owner_values(open_table(place), place, owner)
+    return len(np.unique(np.asarray(owners)))
+
+
+def read_parts(
+    path: Path, target: str | None, *, owner: str = "", categories: Declared | None = None
+) -> tuple[Part, Part | None]:
     """Read the training samples of a file, and the test samples where it separates them."""
     if path.suffix.lower() not in FILE_ENDINGS:
         raise DataError(f"{path} has the ending {path.suffix!r}; give a file that ends in {', '.join(FILE_ENDINGS)}.")
     if not path.is_file():
         raise DataError(f"there is no file {path}; check the path.")
     if path.suffix.lower() != ".npz":
-        return read_table(path, target), None
+        return read_table(path, target, owner=owner, categories=categories), None
     if target is not None:
         raise ScenarioError(
             f"the target {target!r} names a column of a table, but {path} is a .npz whose targets are y;"
             " leave the target out."
         )
-    return _read_npz(path)
+    return _read_npz(path, owner)
 
 
-def _read_npz(path: Path) -> tuple[Part, Part | None]:
+def _read_npz(path: Path, owner: str) -> tuple[Part, Part | None]:
     try:
         # np.load would also accept a single array or a pickle
         with zipfile.ZipFile(path):
@@ -85,16 +128,18 @@ def _read_npz(path: Path) -> tuple[Part, Part | None]:
         cause = "it holds objects instead of numbers" if "bject array" in str(error) else str(error)
         raise DataError(f"{path} cannot be read as .npz ({cause}); save plain numeric arrays.") from error
     if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
-        return _part(arrays, path, "x_train", "y_train"), _part(arrays, path, "x_test", "y_test")
+        return _part(arrays, path, "x_train", "y_train", owner), _part(arrays, path, "x_test", "y_test")
     if {"x", "y"} <= arrays.keys():
-        return _part(arrays, path, "x", "y"), None
+        return _part(arrays, path, "x", "y", owner), None
     raise DataError(
         f"{path} holds the arrays {', '.join(arrays) or 'none'};"
         " it must hold x_train, y_train, x_test and y_test, or x and y."
     )
 
 
-def _part(arrays: Mapping[str, Shaped[np.ndarray, "..."]], path: Path, x_name: str, y_name: str) -> Part:
+def _part(
+    arrays: Mapping[str, Shaped[np.ndarray, "..."]], path: Path, x_name: str, y_name: str, owner: str = ""
+) -> Part:
     x, y = arrays[x_name], arrays[y_name]
     if x.dtype.kind not in "biuf":
         raise DataError(f"{path}: {x_name} holds {x.dtype}, which is not a real number; save numeric features.")
@@ -104,20 +149,32 @@ def _part(arrays: Mapping[str, Shaped[np.ndarray, "..."]], path: Path, x_name: s
         raise DataError(
             f"{path}: {x_name} has shape {x.shape} but {y_name} has shape {y.shape}; give one target for each sample."
         )
-    return Part(x, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y)
+    owners = None
+    if owner:
+        given = arrays.get(owner.lower())
+        if given is None or given.shape != (len(x),):
+            raise DataError(f"{path} holds no array {owner!r} with the owner of each of {len(x)} samples; add it.")
+        owners = given.astype(np.str_)
+    columns = tuple(Column(str(number)) for number in range(x.shape[1])) if x.ndim == 2 else ()
+    return Part(x, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y, columns, (), owners)
 
 
-def _test_part(path: Path, target: str | None, train: Part) -> Part:
-    test, surplus = read_parts(path, target)
+def _test_part(path: Path, target: str | None, train: Part, owner: str) -> Part:
+    known = {column.name: column.categories for column in train.columns if column.categories}
+    has_owner = owner and path.suffix.lower() in FILE_ENDINGS[1:] and owner in open_table(path).column_names
+    test, surplus = read_parts(path, target, owner=owner if has_owner else "", categories=known)
     if surplus is not None:
         raise DataError(f"the test file {path} holds a training part of its own; save only x and y in it.")
-    if train.columns != test.columns and train.columns and test.columns:
-        odd = sorted(set(train.columns) ^ set(test.columns)) or ["their order"]
+    names, own = ([column.name for column in part.columns] for part in (train, test))
+    if set(names) != set(own):
+        odd = sorted(set(names) ^ set(own))
         raise DataError(
             f"the test file {path} has other feature columns than the training file (they differ in"
-            f" {', '.join(odd[:5])}); give both the same columns in the same order."
+            f" {', '.join(odd[:5])}); give both the same columns."
         )
-    return test
+    inputs = [name for column in test.columns for name in column.inputs]
+    order = [inputs.index(name) for column in train.columns for name in column.inputs]
+    return Part(test.x[:, order], test.y, train.columns, test.targets)
 
 
 def kind_of(name: str, y: Shaped[np.ndarray, "..."]) -> str:
@@ -134,8 +191,8 @@ def kind_of(name: str, y: Shaped[np.ndarray, "..."]) -> str:
 
 def _split(part: Part, kind: str, fraction: float | int, seed: int) -> tuple[Part, Part]:
     """Draw the test samples, the same fraction of each class, so that the training set keeps every class."""
-    if not 0 < fraction < 1:
-        raise ScenarioError(f"test_fraction is {fraction}; it must lie between 0 and 1.")
+    if not 0 <= fraction < 1:
+        raise ScenarioError(f"test_fraction is {fraction}; it must be at least 0 and below 1.")
     if seed < 0:
         raise ScenarioError(f"the seed of the test split is {seed}; it must not be negative.")
     generator = np.random.default_rng(seed)
@@ -145,12 +202,23 @@ def _split(part: Part, kind: str, fraction: float | int, seed: int) -> tuple[Par
     for group in np.unique(groups):
         members = generator.permutation(np.flatnonzero(groups == group))
         test[members[: min(round(fraction * len(members)), len(members) - 1)]] = True
-    if not test.any():
+    if part.owners is not None:
+        test &= ~_only_rows(part.owners, test)
+    if fraction > 0 and not test.any():
         raise DataError(
             f"a test_fraction of {fraction} of {len(part.y)} samples leaves no test sample;"
             " raise it or give a test file."
         )
     return part.rows(~test), part.rows(test)
+
+
+def _only_rows(owners: Shaped[np.ndarray, " m"], test: Bool[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
+    """Return the first row of each owner all of whose rows are drawn for testing."""
+    _, first, owner = np.unique(owners, return_index=True, return_inverse=True)
+    training = np.bincount(owner, weights=~test, minlength=len(first))
+    chosen: Bool[np.ndarray, " m"] = np.zeros(len(owners), bool)
+    chosen[first[training == 0]] = True
+    return chosen
 
 
 def check_numeric_target(name: str, y: Shaped[np.ndarray, "..."]) -> None:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int, Shaped
 
 from codedfl.errors import DataError, ScenarioError
 
-PARTITION_KINDS = ("iid", "shards", "dirichlet", "sizes")
+PARTITION_KINDS = ("iid", "shards", "dirichlet", "sizes", "column", "files")
 DIRICHLET_TRIES = 100
 Labels = Shaped[np.ndarray, "m ..."]
 Indices = Int[np.ndarray, " _"]
@@ -24,6 +24,7 @@ def partition(
     shards_per_device: int = 1,
     alpha: float | int = 1.0,
     sizes: Sequence[float | int] | None = None,
+    owners: Shaped[np.ndarray, " m"] | None = None,
 ) -> tuple[Indices, ...]:
     """Return the indices of the training samples of each device.
 
@@ -31,7 +32,8 @@ def partition(
     - ``shards``: sorted by label (by the first target of a regression) and cut into ``shards_per_device`` equal shards
       per device; a single shard per device is assigned in order, several at random;
     - ``dirichlet``: the samples of each class in proportions drawn from Dirichlet(``alpha``);
-    - ``sizes``: at random, in proportion to the weights ``sizes``, one per device.
+    - ``sizes``: at random, in proportion to the weights ``sizes``, one per device;
+    - ``column``, ``files``: by ``owners``, the owner of each sample; devices are owners in sorted order.
 
     The parts are disjoint, none is empty, and their union is 0 to ``samples`` - 1. The indices of a device are
     shuffled, so that any slice of them is a random mini-batch.
@@ -45,6 +47,8 @@ def partition(
     if seed < 0:
         raise ScenarioError(f"the partition seed is {seed}; it must not be negative.")
     generator = np.random.default_rng(seed)
+    if kind in ("column", "files"):
+        return _by_owner(owners, devices)
     if kind == "iid":
         parts = np.array_split(generator.permutation(samples), devices)
     elif kind == "shards":
@@ -57,6 +61,16 @@ def partition(
     else:
         raise ScenarioError(f"there is no partition kind {kind!r}; choose one of {', '.join(PARTITION_KINDS)}.")
     return tuple(generator.permutation(part).astype(np.int64) for part in parts)
+
+
+def _by_owner(owners: Shaped[np.ndarray, " m"] | None, devices: int) -> tuple[Indices, ...]:
+    if owners is None:
+        raise DataError("the data do not name the owner of each row; use another partition.kind.")
+    names, owner = np.unique(owners, return_inverse=True)
+    if len(names) != devices:
+        raise DataError(f"the data have {len(names)} owners but the fleet {devices} devices; give one to each owner.")
+    order = np.argsort(owner, kind="stable").astype(np.int64)
+    return tuple(np.split(order, np.cumsum(np.bincount(owner))[:-1]))
 
 
 def _shards(

@@ -72,7 +72,7 @@ class Preparation:
         """Return prepared targets in float64."""
         return np.asarray((y.astype(np.float64) - self.target_shift) / self.target_unit)
 
-    def outputs(self, predicted: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
+    def outputs(self, predicted: Float[np.ndarray, "*n c"]) -> Float[np.ndarray, "*n c"]:
         """Return predictions in the units of the raw targets. Law: outputs(targets(y)) = y."""
         return np.asarray(predicted * self.target_unit + self.target_shift)
 

@@ -1,51 +1,163 @@
-"""Features and targets of .parquet and .csv tables."""
+"""Features, targets and owners of .parquet and .csv tables."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 
+from codedfl.data.preparation import Column
 from codedfl.errors import DataError
+
+MOST_CATEGORIES = 1000
+Declared = Mapping[str, Sequence[str]]
+"""Categories by the name of a text column."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Features and targets of samples; ``columns`` names the features of a table."""
+    """Inputs and targets of samples; ``columns`` are the raw columns of a table, ``owners`` the owner of each row."""
 
     x: Shaped[np.ndarray, "..."]
     y: Shaped[np.ndarray, "..."]
-    columns: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    targets: tuple[str, ...] = ()
+    owners: Shaped[np.ndarray, " m"] | None = None
 
     def rows(self, chosen: Bool[np.ndarray, " m"]) -> "Part":
         """Return a subset of the samples."""
-        return Part(self.x[chosen], self.y[chosen], self.columns)
+        owners = None if self.owners is None else self.owners[chosen]
+        return Part(self.x[chosen], self.y[chosen], self.columns, self.targets, owners)
 
 
-def read_table(path: Path, target: str | None) -> Part:
-    """Read a table and separate the target columns from the numeric features."""
-    table = _open(path)
+def read_table(path: Path, target: str | None, *, owner: str = "", categories: Declared | None = None) -> Part:
+    """Read a table and separate target and owner from the features; text columns become zeros and ones."""
+    return part_of(open_table(path), path, target, owner=owner, categories=categories)
+
+
+def read_tables(paths: Sequence[Path], target: str | None, *, categories: Declared | None = None) -> Part:
+    """Read one table for each owner, who is named like the file."""
+    import pyarrow
+
+    owners = [path.stem for path in paths]
+    if len(set(owners)) < len(owners):
+        owners = [str(path) for path in paths]
+    tables = [open_table(path) for path in paths]
+    names = tables[0].column_names
+    for path, table in zip(paths, tables, strict=True):
+        odd = sorted(set(names) ^ set(table.column_names))
+        if odd or len(table.column_names) != len(names):
+            what = odd[0] if odd else "one that it has twice"
+            raise DataError(f"{path} and {paths[0]} differ in the column {what!r}; give all files the same columns.")
+    try:
+        together = pyarrow.concat_tables([table.select(names) for table in tables], promote_options="permissive")
+    except pyarrow.ArrowException as error:
+        cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")
+        raise DataError(f"the files of {paths[0].parent} do not fit together ({cause}); use one type a column.") from None
+    part = part_of(together, paths[0], target, categories=categories)
+    labels = np.repeat(np.array(owners), [table.num_rows for table in tables])
+    return Part(part.x, part.y, part.columns, part.targets, labels)
+
+
+def part_of(
+    table: Any, path: Path, target: str | None, *, owner: str = "", categories: Declared | None = None
+) -> Part:
+    """Separate target and owner of a table from the features; ``path`` names it in errors."""
     names = list(table.column_names)
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{path} has more than one column named {twice[0]!r}; rename one of them.")
-    targets = _targets(path, names, target)
-    features = [name for name in names if name not in targets]
+    owners = None if not owner else owner_values(table, path, owner)
+    targets = _targets(path, [name for name in names if name != owner], target)
+    features = [name for name in names if name not in targets and name != owner]
     if not features:
         raise DataError(f"{path} has no column beside the target {', '.join(targets)}; add feature columns.")
-    text = [f"{name} ({table.schema.field(name).type})" for name in features if not _numeric(table, name)]
-    if text:
+    unknown = [name for name in categories or {} if name not in features]
+    if unknown:
+        raise DataError(f"{path} has no feature column {unknown[0]!r}, whose categories are declared; correct its name.")
+    columns, blocks = [], []
+    for name in features:
+        column, block = _inputs(table, path, name, (categories or {}).get(name))
+        columns.append(column)
+        blocks.append(block)
+    x = np.concatenate(blocks, axis=1)
+    return Part(x, _target_values(path, table, targets), tuple(columns), tuple(targets), owners)
+
+
+def owner_values(table: Any, path: Path, owner: str) -> Shaped[np.ndarray, " m"]:
+    """Return the owner of each row as text."""
+    if owner not in table.column_names:
+        raise DataError(f"{path} has no column {owner!r} that names the owner; its columns are {_shown(table)}.")
+    values = table.column(owner).to_pylist()
+    empty = next((row for row, value in enumerate(values) if value is None or value != value or value == ""), None)
+    if empty is not None:
+        raise DataError(f"{path}: the owner {owner!r} is missing in row {empty} (counted from 0); name one in every row.")
+    return np.array([str(value) for value in values])
+
+
+def _inputs(
+    table: Any, path: Path, name: str, declared: Sequence[str] | None
+) -> tuple[Column, Float[np.ndarray, "m k"]]:
+    """Return a column as inputs: itself if it is numeric, else zeros and ones for each category."""
+    from pyarrow import types
+
+    kind = table.schema.field(name).type
+    if types.is_null(kind):
+        raise DataError(f"{path}: the column {name!r} is empty; remove it.")
+    if declared is None and _numeric(table, name):
+        return Column(name), _column(table, name)[:, None]
+    text = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_string(text) or types.is_large_string(text) or _numeric(table, name)):
+        raise DataError(f"{path}: the column {name!r} holds {kind}; give numbers or text, or remove it.")
+    values = [None if value is None or value == "" else _text(value) for value in table.column(name).to_pylist()]
+    found = sorted({value for value in values if value is not None})
+    if declared is None:
+        _check_text(path, name, values, found)
+    known = {value: place for place, value in enumerate(found if declared is None else declared)}
+    block = np.zeros((len(values), len(known)))
+    for row, value in enumerate(values):
+        if value is None:
+            block[row] = np.nan
+        elif value in known:
+            block[row, known[value]] = 1
+        else:
+            raise DataError(
+                f"{path}: row {row} (counted from 0) of the column {name!r} holds {value!r}, which is none of its "
+                f"categories {', '.join(known)}; correct the cell or declare the category."
+            )
+    return Column(name, tuple(known)), block
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _check_text(path: Path, name: str, values: Sequence[str | None], found: Sequence[str]) -> None:
+    """Refuse text that is a column of numbers with a typing error, and text of too many kinds."""
+    numbers = {value for value in found if _is_number(value)}
+    if 2 * len(numbers) >= len(found) and len(numbers) < len(found):
+        row = next(row for row, value in enumerate(values) if value is not None and value not in numbers)
         raise DataError(
-            f"{path}: {len(text)} feature columns are not numeric, the first is {text[0]};"
-            " encode them as numbers or remove them."
+            f"{path}: row {row} (counted from 0) of the column {name!r} holds {values[row]!r} among numbers; correct "
+            "the cell, or declare the values in features.categories."
         )
-    x = np.stack([_column(table, name) for name in features], axis=1)
-    return Part(x, _target_values(path, table, targets), tuple(features))
+    if not found or len(found) > MOST_CATEGORIES:
+        many = f"text of {len(found)} kinds" if found else "no value"
+        raise DataError(f"{path}: the column {name!r} holds {many}, which cannot be categories; remove the column.")
 
 
-def _open(path: Path) -> Any:
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def open_table(path: Path) -> Any:
+    """Read a .csv or .parquet file as a table with rows and columns."""
     import pyarrow  # slow to import, and only tables need it
     import pyarrow.csv
     import pyarrow.parquet
@@ -61,6 +173,11 @@ def _open(path: Path) -> Any:
     if not table.num_columns or not table.num_rows:
         raise DataError(f"{path} has {table.num_rows} rows and {table.num_columns} columns; give a table with samples.")
     return table
+
+
+def _shown(table: Any) -> str:
+    names = table.column_names
+    return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
 def _targets(path: Path, names: Sequence[str], target: str | None) -> list[str]:
@@ -82,14 +199,14 @@ def _numeric(table: Any, name: str) -> bool:
     return any(test(table.schema.field(name).type) for test in tests)
 
 
-def _column(table: Any, name: str) -> Shaped[np.ndarray, " m"]:
-    """Return a column as float64; missing values become NaN, which check_finite refuses with their position."""
+def _column(table: Any, name: str) -> Float[np.ndarray, " m"]:
+    """Return a column as float64; missing values become NaN."""
     import pyarrow
 
     column = table.column(name)
     if pyarrow.types.is_boolean(column.type):
         column = column.cast(pyarrow.int8())
-    values: Shaped[np.ndarray, " m"] = column.cast(pyarrow.float64(), safe=False).to_numpy()
+    values: Float[np.ndarray, " m"] = column.cast(pyarrow.float64(), safe=False).to_numpy()
     return values
 
 

@@ -35,7 +35,7 @@ from codedfl.progress import Progress, silent
 from codedfl.runs.backend import RunBackend, SimulationBackend
 from codedfl.runs.summary import Timed, summarise, tabulate
 from codedfl.scenario import Scenario
-from codedfl.task import Problem
+from codedfl.task import Problem, with_owners
 from codedfl.task.objective import Objective
 from codedfl.training import State, create_solver, train
 from codedfl.training.timing import time_to
@@ -154,6 +154,7 @@ def execute(
     Nothing is written before data and scheme are known to be usable. A training error removes what this call has
     written, and nothing of a run that it resumes.
     """
+    scenario = with_owners(scenario)
     schemes.check(scenario)
     identity, on_sites = scenario.id(), backend is not None
     begun = _belongs(path, identity, on_sites=on_sites)

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from codedfl.data import Preparation
 from codedfl.errors import DataError
 
 
@@ -83,7 +84,10 @@ class TestSet:
 
     x: Float[np.ndarray, "q d"]
     y: Shaped[np.ndarray, "q ..."]
+    """Labels, or targets in their own units."""
     kind: str
+    preparation: Preparation | None = None
+    """How features and targets of the training were prepared."""
 
     def __post_init__(self) -> None:
         if self.kind == "regression" and np.any(np.ptp(self.y, axis=0) == 0):
@@ -92,6 +96,8 @@ class TestSet:
     def score(self, columns: Float[np.ndarray, "d columns"], models: int) -> Float[np.ndarray, "b"]:
         """Return the accuracy (or R^2) of models given side by side as columns."""
         predicted = (self.x @ columns).reshape(-1, models, columns.shape[1] // models)
+        if self.preparation is not None:
+            predicted = self.preparation.outputs(predicted)
         measure = accuracy if self.kind == "classification" else r_squared
         return np.array([measure(predicted[:, i], self.y) for i in range(models)])
 

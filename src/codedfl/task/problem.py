@@ -7,126 +7,21 @@ A training may begin at a model Theta^(1) other than zero. All parties then lear
 paper's devices do: on targets Y_i - X_i Theta^(1), with the ridge term lambda/2 * ||Theta^(1) + theta||^2.
 """
 
-import tokenize
 import warnings
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Shaped
 
-from codedfl import data
-from codedfl.errors import ScenarioError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
+from codedfl.task.loading import RawData, load_start
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
-
-
-def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
-    """Return X^T X, exactly symmetric."""
-    # NumPy computes a product with the own transpose by BLAS's symmetric rank-k update, at half the cost
-    rows = np.ascontiguousarray(x)
-    return np.asarray(rows.T @ rows)
-
-
-def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:
-    """Load the raw data of a scenario, without features."""
-    wanted = scenario.data
-    return data.load(
-        wanted.source,
-        kind=wanted.kind,
-        target=wanted.target or None,
-        test_path=wanted.test_source or None,
-        test_fraction=wanted.test_fraction,
-        seed=wanted.seed,
-        dtype=scenario.precision,
-        progress=progress,
-    )
-
-
-def partition_rows(
-    scenario: Scenario, labels: Shaped[np.ndarray, "n ..."], samples: int
-) -> tuple[Int[np.ndarray, "rows"], ...]:
-    """Return the row numbers of each device of a scenario."""
-    return data.partition(labels, samples, scenario.fleet.size, **vars(scenario.partition))
-
-
-def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
-    """Return the map from raw inputs to features, the same on every device of a scenario."""
-    return data.FeatureMap.create(inputs=inputs, dtype=scenario.precision, **vars(scenario.features))
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """The data of one device: features X_i and targets Y_i. The Gram matrix is computed once, on first use."""
-
-    x: Float[np.ndarray, "n d"]
-    y: Float[np.ndarray, "n c"]
-
-    @property
-    def samples(self) -> int:
-        """Number of data points n_i."""
-        return len(self.x)
-
-    @cached_property
-    def gram(self) -> Float[np.ndarray, "d d"]:
-        """A_i = X_i^T X_i."""
-        return gram(self.x)
-
-    @cached_property
-    def moments(self) -> Float[np.ndarray, "d c"]:
-        """B_i = X_i^T Y_i."""
-        return np.asarray(self.x.T @ self.y)
-
-    @property
-    def compact(self) -> bool:
-        """Whether A_i Theta costs fewer multiplications than X_i^T (X_i Theta)."""
-        return bool(2 * self.samples >= self.x.shape[1])
-
-
-def load_shard(
-    scenario: Scenario,
-    loaded: data.Dataset,
-    rows: Int[np.ndarray, "rows"],
-    features: data.FeatureMap,
-    start: Float[np.ndarray, "d c"] | None = None,
-) -> Shard:
-    """Return the shard of a device: features and targets of its rows, less what the first model predicts."""
-    x, y = features.transform(loaded.x_train[rows]), loaded.targets(loaded.y_train[rows])
-    return Shard(x, (y if start is None else y - x @ start).astype(np.dtype(scenario.precision)))
-
-
-_UNREADABLE = (
-    *(OSError, ValueError, TypeError, KeyError, EOFError, SyntaxError, RuntimeError, MemoryError),
-    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
-)
-"""What a damaged or foreign file raises when arrays are read from it."""
-
-
-def load_start(scenario: Scenario, shape: tuple[int, int]) -> Float[np.ndarray, "d c"] | None:
-    """Read the first model of a training; None: zero."""
-    path = scenario.training.start
-    if path is None:
-        return None
-    try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            found = np.asarray(arrays["theta"])
-        if found.dtype.kind not in "fiu":
-            raise TypeError(f"theta holds {found.dtype}")
-        model = found.astype(np.float64)
-    except _UNREADABLE:
-        raise ScenarioError(
-            f"training.start = '{path}' holds no array theta of real numbers; give the model.npz of a finished run"
-        ) from None
-    if model.shape != shape or not np.isfinite(model).all():
-        wrong = f"has shape {model.shape}" if model.shape != shape else "holds numbers that are not finite"
-        raise ScenarioError(f"the model of training.start = '{path}' {wrong}; this task needs finite {shape}")
-    return model
+from codedfl.task.preparing import PlainSummer, Prepared, prepare
+from codedfl.task.shard import Shard, gram, make_shard, prepared_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,30 +34,50 @@ class Problem(Objective):
     kind: str
     ridge: float
     start: Float[np.ndarray, "d c"] | None = None
+    raw: RawData | None = field(default=None, repr=False)
+    """The raw data, where the problem was built from a scenario."""
+    prepared: Prepared | None = field(default=None, repr=False)
+    """How the raw columns were prepared; None: not at all."""
     samples: int = field(init=False)
     shape: tuple[int, int] = field(init=False)
     dtype: "np.dtype[Any]" = field(init=False)
-    test: TestSet = field(init=False)
+    test: TestSet | None = field(init=False)
 
     @classmethod
     def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
-        """Load and partition the data of a scenario and compute the features."""
-        loaded = load_data(scenario, progress)
-        features = feature_map(scenario, loaded.inputs)
-        rows = partition_rows(scenario, loaded.y_train, loaded.samples)
-        start = load_start(scenario, (features.dimension, loaded.targets(loaded.y_train[:1]).shape[1]))
+        """Load and partition the data of a scenario and compute the features; columns are summed in clear."""
+        raw = RawData.load(scenario, progress)
+        prepared = None
+        if scenario.prepared:
+            rows = [raw.device(index) for index in range(len(raw.parts))]
+            regression = raw.loaded.kind == "regression"
+            prepared = prepare(scenario, PlainSummer(rows, raw.features), raw.dummies, regression=regression)
+        return cls.of_raw(scenario, raw, prepared, progress)
+
+    @classmethod
+    def of_raw(
+        cls, scenario: Scenario, raw: RawData, prepared: Prepared | None, progress: Progress = silent
+    ) -> "Problem":
+        """Prepare raw data."""
+        preparation, loaded = None if prepared is None else prepared.preparation, raw.loaded
+        start = load_start(scenario, (raw.features.dimension, loaded.targets(loaded.y_train[:1]).shape[1]))
         shards = []
-        for done, index in enumerate(rows):
-            progress("preparing data", done, len(rows))
-            shards.append(load_shard(scenario, loaded, index, features, start))
-        progress("preparing data", len(rows), len(rows))
-        x_test, ridge = features.transform(loaded.x_test), scenario.ridge
-        return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start)
+        for index in range(len(raw.parts)):
+            progress("preparing data", index, len(raw.parts))
+            shards.append(make_shard(raw.device(index), raw.features, preparation, start))
+        progress("preparing data", len(raw.parts), len(raw.parts))
+        x_test = prepared_features(loaded.x_test, raw.features, preparation)
+        ridge: Any = scenario.ridge
+        if preparation is not None and preparation.penalty is not None:
+            ridge = ridge * preparation.penalty[:, None]
+        return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start, raw, prepared)
 
     def __post_init__(self) -> None:
         x, y = self.shards[0].x, self.shards[0].y
         derived = {"samples": sum(shard.samples for shard in self.shards), "shape": (x.shape[1], y.shape[1])}
-        vars(self).update(derived, dtype=x.dtype, test=TestSet(self.x_test, self.y_test, self.kind))
+        preparation = None if self.prepared is None else self.prepared.preparation
+        test = TestSet(self.x_test, self.y_test, self.kind, preparation) if len(self.x_test) else None
+        vars(self).update(derived, dtype=x.dtype, test=test)
 
     @cached_property
     def total_gram(self) -> Float[np.ndarray, "d d"]:
@@ -198,7 +113,10 @@ class Problem(Objective):
         b, d, c = models.shape
         both = models if points is None else np.concatenate([models, points])
         columns = side_by_side(both)
-        scores = self.test.score(columns[:, : b * c] if self.start is None else side_by_side(self.whole(models)), b)
+        scores = np.full(b, np.nan)
+        if self.test is not None:
+            whole = columns[:, : b * c] if self.start is None else side_by_side(self.whole(models))
+            scores = self.test.score(whole, b)
         products = (self.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c).transpose(1, 0, 2)
         gradients = np.asarray((products - self.total_moments) / self.samples)
         return Scores(scores, self._loss(models.astype(np.float64), products[:b]), gradients)

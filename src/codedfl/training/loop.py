@@ -60,7 +60,8 @@ def train(
         epoch += 1
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
             query = solver.query()
-            gradient, replies, point = _ask(epoch, query, state, server, engine, scenario)
+            offline = epoch == 1 and scenario.training.first_epoch_offline
+            gradient, replies, point = _ask(epoch, query, state, server, engine, offline=offline)
             if point is not None:
                 solver.asked_at(point)
             _improve(solver, gradient, server, problem)
@@ -81,6 +82,14 @@ def train(
         state.now = engine.now
         after_epoch(state)
     return state
+
+
+def first_gradient(scheme: Scheme[Any], engine: Engine, state: State, *, offline: bool) -> Float[np.ndarray, "d c"]:
+    """Carry out the set-up and the first epoch alone; return the gradient at the zero model, minus B/m."""
+    server, public = scheme.server(), scheme.public
+    _set_up(server, engine, state)
+    gradient, _, _ = _ask(1, np.zeros((public.features, public.outputs)), state, server, engine, offline=offline)
+    return gradient
 
 
 def _set_up(server: Server, engine: Engine, state: State) -> None:
@@ -180,10 +189,9 @@ class EpochReplies:
 
 
 def _ask(
-    epoch: int, query: Float[np.ndarray, "d c"], state: State, server: Server, engine: Engine, scenario: Scenario
+    epoch: int, query: Float[np.ndarray, "d c"], state: State, server: Server, engine: Engine, *, offline: bool
 ) -> tuple[Float[np.ndarray, "d c"], EpochReplies, Float[np.ndarray, "d c"] | None]:
     """Go through the rounds of an epoch; return the gradient, the replies, and the point of the gradient if told."""
-    offline = epoch == 1 and scenario.training.first_epoch_offline
     replies, work = EpochReplies(), Work()
     first = server.ask(epoch, query)
     replies.note(first, _answer(first, engine, offline=offline))

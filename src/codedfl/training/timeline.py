@@ -14,14 +14,16 @@ _ROUND = ("receive model", "compute", "send reply")
 Row = tuple[int, int, str, int, float, float, int]
 
 
-def timeline(history: History, delays: DelayModel, *, seed: int, draw: int, parallel: bool) -> dict[str, list[Any]]:
+def timeline(
+    history: History, delays: DelayModel, *, seed: int, draw: int, parallel: bool, start: float = 0.0
+) -> dict[str, list[Any]]:
     """Return columns epoch, device, activity, peer (-1: the server), begin, end (in seconds), bits.
 
     A run keeps no timeline: it follows from the costs and the addresses of the random delays. What a device does for an
     epoch that ends without it is cut off there.
     """
     rows: list[Row] = []
-    draws, began = Draws(delays, seed=seed, first=draw), 0.0
+    draws, began = Draws(delays, seed=seed, first=draw), start
     last = history.columns["time"][-1] if len(history) else 0.0
     for epoch, numbers in enumerate(history.questions(), start=1):
         for stage, sent in history.stages_after(epoch - 1):

@@ -17,7 +17,7 @@ from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import DeviceGroup, Links, Scenario
 from codedfl.settings import Settings, setting
-from codedfl.task import Shard, feature_map, load_data, load_shard, partition_rows
+from codedfl.task import RawData, Shard, feature_map, make_shard
 
 _ADAPTER_KEYS = ("host", "patience", "folder")
 
@@ -119,10 +119,9 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
         )
     test = str(folder / settings.test_source) if settings.test_source else ""
     own = {"data.source": place, "data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
-    loaded = load_data(scenario.with_settings(own))
-    rows_of = partition_rows(scenario, loaded.y_train, loaded.samples)
-    shard = load_shard(scenario, loaded, rows_of[settings.part - 1], feature_map(scenario, loaded.inputs))
-    return LocalData(shard, loaded.kind, loaded.class_names)
+    raw = RawData.load(scenario.with_settings(own))
+    shard = make_shard(raw.device(settings.part - 1), raw.features)
+    return LocalData(shard, raw.loaded.kind, raw.loaded.class_names)
 
 
 def read_settings(table: Mapping[str, Any]) -> SiteSettings:

@@ -1,0 +1,255 @@
+"""Preparation of columns over all devices: which sums devices compute, and what follows from them.
+
+A device computes a vector of sums over its rows (:func:`sums_of`). Somebody adds the vectors of all devices, under a
+scheme or in clear (:class:`Summer`). From the totals, :func:`prepare` computes the :class:`codedfl.data.Preparation`
+that every device applies. What becomes public: the totals, and for every column a power of two that bounds it, which
+makes sums of different columns fit one number format.
+
+Variances are computed from sums about an origin. Where the mean is far from the origin in standard deviations, digits
+would cancel, so the sums are repeated about the mean.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from codedfl.data import FeatureMap, Preparation
+from codedfl.errors import DataError
+from codedfl.scenario import Scenario
+
+COLUMNS, FEATURES = "columns", "features"
+"""Kinds of sums: of columns, their squares, and targets; of the features of a kernel."""
+
+_FAR = 1e4
+"""The square of the mean over the variance from which on sums are repeated about the mean: 4 digits have cancelled."""
+_MOST_PASSES = 3
+_MARGIN = 1 + 2.0**-20
+"""Covers the rounding of sums and of prepared columns in bounds that follow from sums."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DeviceRows:
+    """The raw rows of a device: inputs (NaN: missing), and targets (one-hot rows for classes)."""
+
+    x: Float[np.ndarray, "n p"]
+    y: Float[np.ndarray, "n c"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class SumRequest:
+    """Which sums devices compute over their rows."""
+
+    kind: str
+    arrays: Mapping[str, Float[np.ndarray, "..."]] = field(default_factory=dict)
+    """For columns: ``origin`` and ``target_origin``, from which values are counted."""
+    preparation: Preparation | None = None
+    """For features: how columns are prepared."""
+
+
+def bounds_of(request: SumRequest, rows: DeviceRows) -> Float[np.ndarray, "k"]:
+    """Return what a device publishes first: a power of two for each column (then target) that bounds its entries."""
+    if request.kind == FEATURES:
+        return np.zeros(0)
+    deviations = np.abs(np.nan_to_num(rows.x - request.arrays["origin"], nan=0.0))
+    targets = np.abs(rows.y - request.arrays["target_origin"])
+    largest = np.concatenate([deviations.max(axis=0, initial=0.0), targets.max(axis=0, initial=0.0)])
+    if not np.isfinite(largest).all():
+        raise DataError("a column holds infinite numbers; replace them")
+    fraction, exponent = np.frexp(largest)
+    return np.where(largest > 0, np.ldexp(1.0, exponent - (fraction == 0.5)), 0.0)
+
+
+def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Float[np.ndarray, "k"]:
+    """Return a device's sums over its rows."""
+    if request.kind == FEATURES:
+        assert request.preparation is not None  # noqa: S101 - requests are validated when they are read
+        mapped = features.transform(request.preparation.inputs(rows.x))
+        return np.asarray(mapped.sum(axis=0, dtype=np.float64))
+    present = ~np.isnan(rows.x)
+    x = np.where(present, rows.x - request.arrays["origin"], 0.0)
+    y = rows.y - request.arrays["target_origin"]
+    parts = (x.sum(axis=0), (x**2).sum(axis=0), present.sum(axis=0), y.sum(axis=0), (y**2).sum(axis=0))
+    return np.concatenate(parts, dtype=np.float64)
+
+
+def scales_of(
+    request: SumRequest, bounds: Float[np.ndarray, "k"], inputs: int, samples: int, features: FeatureMap
+) -> Float[np.ndarray, "k"]:
+    """Return bounds on the total sums over all devices, from the largest published bounds."""
+    if request.kind == FEATURES:
+        return np.full(features.dimension, samples * features.largest)
+    known = np.where(bounds > 0, bounds, 1.0)
+    x, y = known[:inputs], known[inputs:]
+    return np.asarray(samples * np.concatenate([x, x**2, np.ones(inputs), y, y**2]))
+
+
+class Summer(ABC):
+    """Adds up the sums of all devices."""
+
+    features: FeatureMap
+    """The feature map of the run."""
+    samples: int
+    """Number of rows m over all devices."""
+    shape: tuple[int, int]
+    """Number of inputs p and of outputs c."""
+
+    @abstractmethod
+    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
+        """Return the largest bounds that devices publish (:func:`bounds_of`)."""
+
+    @abstractmethod
+    def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+        """Return the total of all devices' sums, each divided by its scale, which makes it at most 1."""
+
+    @final
+    def total(self, request: SumRequest) -> Float[np.ndarray, "k"]:
+        """Return the total of all devices' sums."""
+        scales = scales_of(request, self.bounds(request), self.shape[0], self.samples, self.features)
+        return np.asarray(self.add(request, scales) * scales)
+
+
+@final
+class PlainSummer(Summer):
+    """Adds in clear, where one process has the rows of all devices."""
+
+    def __init__(self, devices: Sequence[DeviceRows], features: FeatureMap) -> None:
+        self._devices = devices
+        self.features = features
+        self.samples = sum(len(rows.x) for rows in devices)
+        self.shape = devices[0].x.shape[1], devices[0].y.shape[1]
+
+    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
+        """Return the largest bounds of all devices."""
+        return np.asarray(np.max([bounds_of(request, rows) for rows in self._devices], axis=0))
+
+    def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+        """Add in float64."""
+        return np.asarray(sum(sums_of(request, rows, self.features) / scales for rows in self._devices))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Count, mean and variance of columns, from sums about an origin."""
+
+    count: Float[np.ndarray, "k"]
+    offset: Float[np.ndarray, "k"]
+    """The mean less the origin."""
+    variance: Float[np.ndarray, "k"]
+
+    @classmethod
+    def of(cls, count: Any, first: Float[np.ndarray, "k"], second: Float[np.ndarray, "k"]) -> "Moments":
+        """Compute them from the sums of x - origin and of its square."""
+        count = np.broadcast_to(np.maximum(count, 1), first.shape).astype(np.float64)
+        offset = first / count
+        return cls(count, offset, np.maximum(second / count - offset**2, 0.0))
+
+    def cancelled(self, origin: Float[np.ndarray, "k"]) -> bool:
+        """Whether digits of a variance have cancelled, of a column that is not constant up to rounding."""
+        square = self.offset**2
+        rounding = (self.count * np.finfo(np.float64).eps * (origin + self.offset)) ** 2
+        return bool(np.any((square > _FAR * self.variance) & (square > rounding)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A preparation, and what is public about prepared data because sums are."""
+
+    preparation: Preparation
+    feature_energy: float | None
+    """A bound on the sum of squares of any feature over all rows; None: unknown."""
+    target_energy: float | None
+    """The same for targets."""
+
+
+def prepare(scenario: Scenario, summer: Summer, dummies: Bool[np.ndarray, "p"], *, regression: bool) -> Prepared:
+    """Compute the preparation of a scenario; ``dummies`` are the inputs that stand for categories."""
+    p, c = summer.shape
+    origin, target_origin, m = np.zeros(p), np.zeros(c), summer.samples
+    for _ in range(_MOST_PASSES):
+        total = summer.total(SumRequest(COLUMNS, {"origin": origin, "target_origin": target_origin}))
+        first, second, present, y_first, y_second = np.split(total, np.cumsum([p, p, p, c]))
+        present = np.rint(present)
+        if not present.all():
+            raise DataError(
+                f"input {int(np.argmin(present))} (counted from 0) has no value at any device; remove the column"
+            )
+        columns, targets = Moments.of(present, first, second), Moments.of(m, y_first, y_second)
+        if not (columns.cancelled(origin) or targets.cancelled(target_origin)):
+            break
+        origin, target_origin = origin + columns.offset, target_origin + targets.offset
+    mean, target_mean = origin + columns.offset, target_origin + targets.offset
+    variance = _cleaned(columns.variance, mean, m) * present / m  # missing values will stand at the mean
+    preparation = _preparation(scenario, mean, variance, dummies, target_mean, targets.variance, regression=regression)
+    if scenario.features.kind == "rbf":
+        if scenario.intercept:
+            total = summer.total(SumRequest(FEATURES, preparation=preparation))
+            preparation = _with_features(preparation, total / m)
+        return Prepared(preparation, None, _energy(m, targets.variance, target_mean, preparation.target_shift, 1.0))
+    energy = _energy(m, variance, mean, preparation.shift, preparation.unit)
+    y_variance = _cleaned(targets.variance, target_mean, m)
+    y_energy = _energy(m, y_variance, target_mean, preparation.target_shift, preparation.target_unit)
+    return Prepared(preparation, energy, y_energy)
+
+
+def _preparation(
+    scenario: Scenario,
+    mean: Float[np.ndarray, "p"],
+    variance: Float[np.ndarray, "p"],
+    dummies: Bool[np.ndarray, "p"],
+    target_mean: Float[np.ndarray, "c"],
+    target_variance: Float[np.ndarray, "c"],
+    *,
+    regression: bool,
+) -> Preparation:
+    """Choose shifts and units (see ``codedfl.data.preparation``)."""
+    fill = mean if scenario.features.missing == "mean" else None
+    linear, scaled, intercept = scenario.features.kind == "none", scenario.scaled, scenario.intercept
+    deviation = np.where(variance > 0, np.sqrt(variance), 1.0)
+    centred = np.where(dummies, linear and intercept, scaled or (linear and intercept))
+    shift = np.where(centred, mean, 0.0)
+    unit = np.where(dummies | (not scaled), 1.0, deviation)
+    penalty = None
+    if linear and not scaled:
+        # with this unit every diagonal entry of the Hessian is 1: the columns are as if standardised
+        size = np.where(centred, variance, variance + mean**2) + scenario.ridge
+        unit = np.where(size > 0, np.sqrt(size), 1.0)
+        penalty = 1 / unit**2
+    target_shift = target_mean if intercept else np.zeros_like(target_mean)
+    energy = target_variance + (target_mean - target_shift) ** 2
+    target_unit = np.where(regression & (energy > 0), np.sqrt(energy), 1.0)
+    return Preparation(shift, unit, fill, None, penalty, target_shift, target_unit)
+
+
+def _with_features(preparation: Preparation, mean: Float[np.ndarray, "d"]) -> Preparation:
+    return Preparation(**{**vars(preparation), "feature_shift": mean})
+
+
+def _cleaned(
+    variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"], count: int
+) -> Float[np.ndarray, "k"]:
+    """Return variances with zero for columns that are constant up to rounding, by the bound scikit-learn uses.
+
+    (Chan, Golub, LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)
+    """
+    eps = np.finfo(np.float64).eps
+    return np.where(variance <= count * eps * variance + (count * eps * mean) ** 2, 0.0, variance)
+
+
+def _energy(
+    samples: int,
+    variance: Float[np.ndarray, "k"],
+    mean: Float[np.ndarray, "k"],
+    shift: Float[np.ndarray, "k"],
+    unit: Float[np.ndarray, "k"] | float,
+) -> float:
+    """Bound the sum of squares of prepared columns; 1 at least, as bounds of number formats must be positive."""
+    squares = (variance + (mean - shift) ** 2) / np.asarray(unit) ** 2
+    return float(samples * max(float(squares.max()), 1.0 / samples) * _MARGIN)

@@ -1,0 +1,67 @@
+"""The data of one device as it trains on them: prepared features and targets, and their Gram matrix."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.data import FeatureMap, Preparation
+from codedfl.task.preparing import DeviceRows
+
+
+def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
+    """Return X^T X, exactly symmetric."""
+    # NumPy computes a product with the own transpose by BLAS's symmetric rank-k update, at half the cost
+    rows = np.ascontiguousarray(x)
+    return np.asarray(rows.T @ rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """The data of one device: features X_i and targets Y_i. The Gram matrix is computed once, on first use."""
+
+    x: Float[np.ndarray, "n d"]
+    y: Float[np.ndarray, "n c"]
+
+    @property
+    def samples(self) -> int:
+        """Number of data points n_i."""
+        return len(self.x)
+
+    @cached_property
+    def gram(self) -> Float[np.ndarray, "d d"]:
+        """A_i = X_i^T X_i."""
+        return gram(self.x)
+
+    @cached_property
+    def moments(self) -> Float[np.ndarray, "d c"]:
+        """B_i = X_i^T Y_i."""
+        return np.asarray(self.x.T @ self.y)
+
+    @property
+    def compact(self) -> bool:
+        """Whether A_i Theta costs fewer multiplications than X_i^T (X_i Theta)."""
+        return bool(2 * self.samples >= self.x.shape[1])
+
+
+def make_shard(
+    rows: DeviceRows,
+    features: FeatureMap,
+    preparation: Preparation | None = None,
+    start: Float[np.ndarray, "d c"] | None = None,
+) -> Shard:
+    """Return prepared features and targets of a device's rows, less what the first model predicts."""
+    x, y = prepared_features(rows.x, features, preparation), rows.y
+    if preparation is not None:
+        y = preparation.targets(y)
+    return Shard(x, (y if start is None else y - x @ start).astype(features.dtype))
+
+
+def prepared_features(
+    x: Float[np.ndarray, "n p"], features: FeatureMap, preparation: Preparation | None
+) -> Float[np.ndarray, "n d"]:
+    """Return the features of raw inputs."""
+    if preparation is None:
+        return features.transform(x)
+    return np.ascontiguousarray(preparation.features(features.transform(preparation.inputs(x))))
