@@ -75,7 +75,7 @@ class SimulationBackend(RunBackend):
     @property
     def _began(self) -> float:
         """When the training begins in the run's own draw."""
-        return sum(history.columns["time"][-1] for history in self._sums)
+        return float(sum(history.columns["time"][-1] for history in self._sums))
 
     @cached_property
     def _sum_seconds(self) -> Float[np.ndarray, "draws"]:

@@ -79,7 +79,7 @@ def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Floa
 
 
 def scales_of(
-    request: SumRequest, bounds: Float[np.ndarray, "k"], inputs: int, samples: int, features: FeatureMap
+    request: SumRequest, bounds: Float[np.ndarray, "b"], inputs: int, samples: int, features: FeatureMap
 ) -> Float[np.ndarray, "k"]:
     """Return bounds on the total sums over all devices, from the largest published bounds."""
     if request.kind == FEATURES:
