@@ -1,6 +1,5 @@
 """The user's own data: .npz, .parquet and .csv files."""
 
-import glob
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Shaped
 
 from codedfl.data.dataset import Dataset, check_finite, classification, regression
 from codedfl.data.preparation import Column
-from codedfl.data.tables import Declared, Part, owner_values, open_table, read_table, read_tables
+from codedfl.data.tables import Declared, Part, open_table, owner_values, read_table, read_tables
 from codedfl.errors import DataError, ScenarioError
 
 FILE_ENDINGS = (".npz", ".parquet", ".csv")
@@ -64,7 +63,7 @@ def load_file(
     else:
         check_finite(name, "test features", test.x, train.columns, allow_missing=missing == "mean")
     x_train, x_test = numbers(train.x, dtype), numbers(test.x, dtype)
-    more = {"columns": train.columns, "target_names": train.targets, "owners": train.owners}
+    more: dict[str, Any] = {"columns": train.columns, "target_names": train.targets, "owners": train.owners}
     more["missing"] = missing == "mean"
     if chosen == "classification":
         return classification(name, x_train, train.y, x_test, test.y, **more)
@@ -75,7 +74,8 @@ def load_file(
 
 def owner_files(pattern: str) -> list[Path]:
     """Return the files of a pattern in the order of their names; refuse fewer than two."""
-    found = sorted(Path(name) for name in glob.glob(pattern) if Path(name).is_file())
+    place = Path(pattern)
+    found = sorted(path for path in place.parent.glob(place.name) if path.is_file()) if place.name else []
     if len(found) < 2:
         raise DataError(f"{pattern} matches {len(found)} files; give a pattern such as hospital-*.csv for two or more.")
     for path in found:

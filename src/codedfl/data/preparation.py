@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from codedfl.errors import DataError
 

@@ -10,6 +10,8 @@ from jaxtyping import Float, Shaped
 
 from codedfl.data.dataset import check_finite
 from codedfl.data.files import check_numeric_target, kind_of, numbers, read_parts
+from codedfl.data.preparation import Column
+from codedfl.data.tables import Declared
 from codedfl.errors import DataError
 
 
@@ -22,6 +24,7 @@ class Rows:
     y: Shaped[np.ndarray, "m ..."]
     kind: str
     classes: tuple[str, ...]
+    columns: tuple[Column, ...] = ()
 
     @property
     def targets(self) -> Float[np.ndarray, "m c"]:
@@ -30,26 +33,33 @@ class Rows:
 
 
 def load_rows(
-    path: Path, *, target: str | None = None, kind: str = "auto", classes: Sequence[str] = (), dtype: str = "float32"
+    path: Path,
+    *,
+    target: str | None = None,
+    kind: str = "auto",
+    classes: Sequence[str] = (),
+    dtype: str = "float32",
+    categories: Declared | None = None,
+    missing: str = "refuse",
 ) -> Rows:
     """Load all rows of a file (the training part, where it has two).
 
     Without ``classes`` the labels of this file are the classes, so it must hold every class of every site.
     """
-    part, name = read_parts(path, target)[0], path.stem
+    part, name = read_parts(path, target, categories=categories)[0], path.stem
     chosen = kind_of(name, part.y) if kind == "auto" else kind
     x = numbers(part.x, dtype)
     if x.ndim != 2 or x.size == 0:
         raise DataError(
             f"{name}: the features have shape {x.shape}; give one row per sample and one column per feature."
         )
-    check_finite(name, "features", x)
+    check_finite(name, "features", x, part.columns, allow_missing=missing == "mean")
     if chosen == "classification":
-        return Rows(x, *_labels(name, part.y, tuple(classes)))
+        return Rows(x, *_labels(name, part.y, tuple(classes)), part.columns)
     check_numeric_target(name, part.y)
     y = numbers(part.y, dtype)
     check_finite(name, "targets", y)
-    return Rows(x, y[:, None] if y.ndim == 1 else y, "regression", ())
+    return Rows(x, y[:, None] if y.ndim == 1 else y, "regression", (), part.columns)
 
 
 def _labels(

@@ -55,15 +55,15 @@ def read_tables(paths: Sequence[Path], target: str | None, *, categories: Declar
         together = pyarrow.concat_tables([table.select(names) for table in tables], promote_options="permissive")
     except pyarrow.ArrowException as error:
         cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")
-        raise DataError(f"the files of {paths[0].parent} do not fit together ({cause}); use one type a column.") from None
+        raise DataError(
+            f"the files of {paths[0].parent} do not fit together ({cause}); use one type a column."
+        ) from None
     part = part_of(together, paths[0], target, categories=categories)
     labels = np.repeat(np.array(owners), [table.num_rows for table in tables])
     return Part(part.x, part.y, part.columns, part.targets, labels)
 
 
-def part_of(
-    table: Any, path: Path, target: str | None, *, owner: str = "", categories: Declared | None = None
-) -> Part:
+def part_of(table: Any, path: Path, target: str | None, *, owner: str = "", categories: Declared | None = None) -> Part:
     """Separate target and owner of a table from the features; ``path`` names it in errors."""
     names = list(table.column_names)
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -76,7 +76,9 @@ def part_of(
         raise DataError(f"{path} has no column beside the target {', '.join(targets)}; add feature columns.")
     unknown = [name for name in categories or {} if name not in features]
     if unknown:
-        raise DataError(f"{path} has no feature column {unknown[0]!r}, whose categories are declared; correct its name.")
+        raise DataError(
+            f"{path} has no feature column {unknown[0]!r}, whose categories are declared; correct its name."
+        )
     columns, blocks = [], []
     for name in features:
         column, block = _inputs(table, path, name, (categories or {}).get(name))
@@ -93,7 +95,9 @@ def owner_values(table: Any, path: Path, owner: str) -> Shaped[np.ndarray, " m"]
     values = table.column(owner).to_pylist()
     empty = next((row for row, value in enumerate(values) if value is None or value != value or value == ""), None)
     if empty is not None:
-        raise DataError(f"{path}: the owner {owner!r} is missing in row {empty} (counted from 0); name one in every row.")
+        raise DataError(
+            f"{path}: the owner {owner!r} is missing in row {empty} (counted from 0); name one in every row."
+        )
     return np.array([str(value) for value in values])
 
 

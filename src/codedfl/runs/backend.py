@@ -12,8 +12,8 @@ from codedfl import schemes
 from codedfl.engines import Engine, VirtualEngine
 from codedfl.network import DelayModel
 from codedfl.progress import Progress
-from codedfl.scenario import Scenario
 from codedfl.runs.sums import SchemeSummer, sum_scenario
+from codedfl.scenario import Scenario
 from codedfl.task import Problem, RawData
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import prepare
@@ -116,7 +116,9 @@ class SimulationBackend(RunBackend):
         """Return the timeline of the run's own draw."""
         scheme, timing = self.scheme, self.scenario.timing
         parallel = scheme.sharing is not None and scheme.sharing.parallel
-        steps = timeline(state.history, self._delays, seed=timing.seed, draw=timing.draw, parallel=parallel, start=self._began)
+        steps = timeline(
+            state.history, self._delays, seed=timing.seed, draw=timing.draw, parallel=parallel, start=self._began
+        )
         return {"timeline.parquet": steps}
 
     def facts(self, state: State) -> dict[str, Any]:

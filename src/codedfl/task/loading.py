@@ -5,7 +5,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -64,7 +64,7 @@ def partition_rows(
 def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
     """Return the map from prepared inputs to features, the same on every device of a scenario."""
     wanted = scenario.features
-    drawn = {"dimension": wanted.dimension, "gamma": wanted.gamma, "seed": wanted.seed}
+    drawn: dict[str, Any] = {"dimension": wanted.dimension, "gamma": wanted.gamma, "seed": wanted.seed}
     return data.FeatureMap.create(wanted.kind, inputs=inputs, dtype=scenario.precision, **drawn)
 
 

@@ -232,9 +232,7 @@ def _with_features(preparation: Preparation, mean: Float[np.ndarray, "d"]) -> Pr
     return Preparation(**{**vars(preparation), "feature_shift": mean})
 
 
-def _cleaned(
-    variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"], count: int
-) -> Float[np.ndarray, "k"]:
+def _cleaned(variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"], count: int) -> Float[np.ndarray, "k"]:
     """Return variances with zero for columns that are constant up to rounding, by the bound scikit-learn uses.
 
     (Chan, Golub, LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)

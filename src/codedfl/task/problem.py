@@ -21,7 +21,7 @@ from codedfl.scenario import Scenario, Training
 from codedfl.task.loading import RawData, load_start
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
-from codedfl.task.shard import Shard, gram, make_shard, prepared_features
+from codedfl.task.shard import Shard, gram, make_shard, penalties, prepared_features
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +67,7 @@ class Problem(Objective):
             shards.append(make_shard(raw.device(index), raw.features, preparation, start))
         progress("preparing data", len(raw.parts), len(raw.parts))
         x_test = prepared_features(loaded.x_test, raw.features, preparation)
-        ridge: Any = scenario.ridge
-        if preparation is not None and preparation.penalty is not None:
-            ridge = ridge * preparation.penalty[:, None]
+        ridge = penalties(scenario.ridge, preparation)
         return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start, raw, prepared)
 
     def __post_init__(self) -> None:

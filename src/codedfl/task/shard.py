@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -56,6 +57,13 @@ def make_shard(
     if preparation is not None:
         y = preparation.targets(y)
     return Shard(x, (y if start is None else y - x @ start).astype(features.dtype))
+
+
+def penalties(ridge: float, preparation: Preparation | None) -> Any:
+    """Return the weight of the ridge term: one for all features, or one for each."""
+    if preparation is None or preparation.penalty is None:
+        return ridge
+    return ridge * preparation.penalty[:, None]
 
 
 def prepared_features(

@@ -368,8 +368,11 @@ def test_no_keys_are_needed_where_no_parcels_are_sent(sites: InProcessFleet, tmp
         sites.deploy(chosen("sealed"), tmp_path / "sealed")
 
 
+ON_SITES = {"data.source": "sites", "features.scale": "none", "features.intercept": False}
+
+
 def test_a_data_source_of_sites_is_for_deployments_only(tmp_path: Path) -> None:
-    scenario = chosen("conventional", **{"data.source": "sites"})
+    scenario = chosen("conventional", **ON_SITES)
     assert scenario.id() != chosen("conventional").id()
     with pytest.raises(DataError, match="only the sites of a deployment"):
         runs.execute(scenario, tmp_path / "run")
@@ -387,7 +390,7 @@ def test_divergence_is_noticed_by_the_gradients(sites: InProcessFleet, tmp_path:
 
 def test_an_adapter_starts_the_server_from_plain_data(sites: InProcessFleet, tmp_path: Path) -> None:
     arguments = {
-        "scenario": chosen("conventional", **{"data.source": "sites"}).to_toml(),
+        "scenario": chosen("conventional", **ON_SITES).to_toml(),
         "sites": list(sites.sites),
         "run": "runs/one",
         "site": {

@@ -21,7 +21,7 @@ from codedfl import schemes
 from codedfl.cipher.seals import pads
 from codedfl.deploy.protocol.envelopes import Envelopes
 from codedfl.deploy.protocol.wire import decode
-from codedfl.deploy.server import deployment
+from codedfl.deploy.server import sessions
 from codedfl.deploy.site import session
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -104,7 +104,7 @@ def switched_off(*parts: str) -> Iterator[None]:
     """Without envelopes, pads, or the encryption of grants."""
     with pytest.MonkeyPatch.context() as patch:
         if "grants" in parts:
-            patch.setattr(deployment, "close_grants", lambda site, member, run, request, grants: grants)
+            patch.setattr(sessions, "close_grants", lambda site, member, run, request, grants: grants)
             patch.setattr(session, "open_grants", lambda site, key, own, run, request, closed: closed)
         if "envelopes" in parts:
             patch.setattr(Envelopes, "close", lambda self, recipient, contents: contents)

@@ -108,7 +108,8 @@ def test_a_file_cut_into_parts_is_that_of_the_problem(tmp_path: Path) -> None:
     whole = Problem.build(scenario)
     text = 'name = "device-2"\n[data]\nsource = "all.csv"\npart = 2\nparts = 5\n'
     held = load_site(write(tmp_path, text))[0].load(scenario)
-    assert np.array_equal(held.shard.x, whole.shards[1].x)
+    assert whole.raw is not None
+    assert np.array_equal(held.shard.x, whole.raw.device(1).x)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from codedfl import schemes
 from codedfl.cipher.mceliece import private_key
 from codedfl.cipher.mceliece.private_key import KeyPair
 from codedfl.deploy.protocol.wire import Frame, decode, encode
-from codedfl.deploy.server import deployment
+from codedfl.deploy.server import sessions
 from codedfl.errors import CipherError, EngineError, LostDevicesError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -122,7 +122,7 @@ def test_sites_are_sent_the_public_key_and_their_own_support_only(
 
 def test_without_encryption_a_support_is_found(tmp_path: Path, known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
     """A control of the search above."""
-    monkeypatch.setattr(deployment, "close_grants", lambda site, member, run, request, grants: grants)
+    monkeypatch.setattr(sessions, "close_grants", lambda site, member, run, request, grants: grants)
     monkeypatch.setattr("codedfl.deploy.site.session.open_grants", lambda site, key, own, run, request, closed: closed)
     with fleet(given()) as sites:
         sites.deploy(everyone_hands_over(), tmp_path / "run")

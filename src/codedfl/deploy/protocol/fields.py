@@ -38,6 +38,16 @@ def real(fields: Fields, name: str) -> float:
     return float(_checked(fields, name, is_real, "a number"))
 
 
+def reals(fields: Fields, name: str) -> list[float]:
+    """Return a list of finite numbers that are not negative."""
+    return list(_checked(fields, name, _list_of(is_real), "a list of numbers"))
+
+
+def flags(fields: Fields, name: str) -> list[bool]:
+    """Return a list of truth values."""
+    return list(_checked(fields, name, _list_of(lambda value: type(value) is bool), "a list of truth values"))
+
+
 def flag(fields: Fields, name: str) -> bool:
     """Return true or false."""
     return bool(_checked(fields, name, lambda value: type(value) is bool, "true or false"))

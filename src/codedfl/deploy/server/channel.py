@@ -98,6 +98,11 @@ class Channel:
         self._asked: set[int] = set()
         self._early: deque[SiteReply] = deque()
 
+    def new_session(self) -> None:
+        """Begin another session; what is still open belongs to the one before."""
+        self.discard_open()
+        self.session = secrets.token_hex(16)
+
     def ask(self, device: int, request: SiteRequest) -> tuple[int, int]:
         """Send a request; return its number and its size in bits."""
         self._tag += 1

@@ -6,44 +6,40 @@ encode under them; with ``code-based`` the model then differs by rounding.
 """
 
 import math
-import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl import schemes
-from codedfl.data import load_rows
+from codedfl.data import Preparation, load_rows
 from codedfl.deploy.protocol.carrier import Carrier
-from codedfl.deploy.protocol.envelopes import Member, close_grants, fingerprint, run_name
-from codedfl.deploy.protocol.fields import count, names, one_line, real, text
-from codedfl.deploy.protocol.wire import Frame, encode
 from codedfl.deploy.server.board import Board, Show
-from codedfl.deploy.server.channel import Channel, Clock, SiteRequest
+from codedfl.deploy.server.channel import Channel, Clock
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
+from codedfl.deploy.server.sessions import SessionTerms, SiteSession, task_words
+from codedfl.deploy.server.sums import RemoteSummer
 from codedfl.engines.contract import Engine
-from codedfl.errors import DataError, EngineError, LostDevicesError, RunDirectoryError, UsageError
+from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, UsageError
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
 from codedfl.scenario import Scenario
-from codedfl.schemes import Facts, Message, Public
+from codedfl.schemes import Public
 from codedfl.storage import write_json
 from codedfl.task import Problem, feature_map, load_data
+from codedfl.task.loading import declared_categories
 from codedfl.task.objective import PublicObjective, TestSet
+from codedfl.task.shard import penalties, prepared_features
 from codedfl.training import State
 
 STATUS = "status.json"
 """In the server's folder: the state of every device (``codedfl.deploy.server.board``)."""
 
 _MOST_REFUSALS = 100
-_MOST_ANNOUNCED = 1 << 28
-"""Bytes of announcements that are sent at the same time; bounds the server's memory."""
 
 
 @final
@@ -138,77 +134,41 @@ class DeploymentBackend(RunBackend):
         self._options = options
         self._engine: RemoteEngine
         progress("describing sites", 0, 0)
-        describe = SiteRequest("describe", {"scenario": scenario.to_toml()})
-        replies = self._ask_all(dict.fromkeys(range(len(channel.sites)), describe))
-        descriptions = [SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)]
-        _check_alike(channel.sites, descriptions, options.pins)
-        facts = [each.facts for each in descriptions]
-        for device, each in enumerate(facts):
-            board.samples(device, each.samples)
+        began, prepared, loading, terms = channel.clock(), None, scenario, self._terms
+        if scenario.prepared:
+            summer = RemoteSummer(scenario, channel, board, terms, progress)
+            prepared, loading = summer.prepared(), summer.scenario
+        self._prepared_seconds = (channel.clock() - began) / options.time_scale if scenario.prepared else 0.0
+        session = SiteSession(scenario, channel, board, terms, load=loading, prepared=prepared)
+        self._session = session
         self._held = np.array(
-            [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in facts], np.float64
+            [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in session.facts], np.float64
         )
-        public = replace(schemes.agree(scenario, facts), fresh_keys=not options.seeded_keys)
-        self.scheme = schemes.build(scenario, public)
-        if self.scheme.unfit_for_sites is not None:
-            raise UsageError(self.scheme.unfit_for_sites)
-        task = descriptions[0].task
+        public, self.scheme = session.public, session.scheme
+        preparation = None if prepared is None else prepared.preparation
+        task = session.descriptions[0].task
         self.objective = PublicObjective(
             samples=sum(public.samples),
             shape=(public.features, public.outputs),
             dtype=public.dtype,
-            ridge=scenario.ridge,
+            ridge=penalties(scenario.ridge, preparation),
             kind=task[0],
-            test=_test_set(scenario, public, task, progress) if options.test and check is None else None,
+            test=_test_set(loading, public, task, preparation, progress) if options.test and check is None else None,
         )
         if check is not None:
             # other reference data would train another model
-            alike = ("samples", "shape", "kind", "ridge")
+            alike = ("samples", "shape", "kind", *(["ridge"] if prepared is None else []))
             if any(getattr(check, name) != getattr(self.objective, name) for name in alike):
                 raise UsageError("the reference data belong to another task than the data of the sites")
-            self.objective = check
+            raw = check.raw
+            self.objective = check if prepared is None or raw is None else Problem.of_raw(scenario, raw, prepared)
         progress("preparing sites", 0, 0)
-        self._prepare(public, descriptions)
+        session.prepare()
 
-    def _ask_all(self, requests: Mapping[int, SiteRequest]) -> list[Mapping[str, Any]]:
-        """Return the fields of all replies."""
-        replies = self._channel.ask_all(requests)
-        if len(replies) < len(requests):
-            lost = self._channel.lost
-            reasons = "; ".join(f"{self._channel.sites[device]}: {lost[device]}" for device in sorted(lost))
-            raise EngineError(f"the run cannot start ({reasons}); fix it and rerun the same command")
-        return [replies[device].frame.fields for device in requests]
-
-    def _prepare(self, public: Public, descriptions: Sequence["SiteDescription"]) -> None:
-        sites, announced = self._channel.sites, self.scheme.announcement()
-        run = f"{self.scenario.id()} {secrets.token_hex(8)}"
-        members = {site: each.member for site, each in zip(sites, descriptions, strict=True) if each.member is not None}
-        shared = {name: getattr(public, name) for name in ("features", "outputs", "largest_feature", "largest_target")}
-        common = {
-            "run": run,
-            "sites": list(sites),
-            "samples": list(public.samples),
-            "dtype": public.dtype.name,
-            **shared,
-            "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
-        }
-        self._run_name, self._members = run_name(run, announced), members
-        self._announced_bytes = sum(array.nbytes for array in announced.values())
-        step, replies = max(1, _MOST_ANNOUNCED // max(1, self._announced_bytes)), []
-        for first in range(0, len(sites), step):
-            described = {device: {**common, "index": device} for device in range(len(sites))[first : first + step]}
-            replies += self._ask_all(
-                {device: SiteRequest("prepare", each, announced) for device, each in described.items()}
-            )
-        self._emulated_links = all(reply.get("emulated_links") is True for reply in replies)
-
-    def _seal(self, device: int, fields: Mapping[str, Any], grants: Message) -> Message:
-        """Encrypt grants under the device's key; one without a key gets them as they are."""
-        site = self._channel.sites[device]
-        if site not in self._members:
-            return grants
-        closed = close_grants(site, self._members[site], self._run_name, fields, encode(Frame("grants", {}, grants)))
-        return {"sealed": np.frombuffer(closed, np.uint8)}
+    @property
+    def _terms(self) -> SessionTerms:
+        options = self._options
+        return SessionTerms(options.pins, fresh_keys=not options.seeded_keys, time_scale=options.time_scale)
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
@@ -224,13 +184,13 @@ class DeploymentBackend(RunBackend):
             records = {name: restored[name][restored["epoch"] <= state.epoch] for name in RECORDS}
         self._engine = RemoteEngine(
             self._channel,
-            now=state.now,
+            now=state.now or self._prepared_seconds,
             time_scale=self._options.time_scale,
             # a real network shares its links as it does; one where only some sites emulate links, too
-            one_at_a_time=self._emulated_links and self.scenario.links.d2d_channel == "shared",
+            one_at_a_time=self._session.emulated_links and self.scenario.links.d2d_channel == "shared",
             records=records,
             board=self._board,
-            seal=self._seal,
+            seal=self._session.seal,
         )
         return self._engine
 
@@ -262,7 +222,7 @@ class DeploymentBackend(RunBackend):
                 "lost": {channel.sites[device]: reason for device, reason in sorted(channel.lost.items())},
                 "refused": len(channel.refused),
                 "refusals": channel.refused[:_MOST_REFUSALS],
-                "announced_bytes": self._announced_bytes,
+                "announced_bytes": self._session.announced_bytes,
                 "time_scale": self._options.time_scale,
                 "last_seconds": self._last("seconds"),
                 "last_working_seconds": self._last("working_seconds"),
@@ -277,74 +237,41 @@ class DeploymentBackend(RunBackend):
         return {site: known.get(site) for site in self._channel.sites}
 
 
-@dataclass(frozen=True)
-class SiteDescription:
-    """What a site reports about its data and key."""
-
-    facts: Facts
-    task: tuple[str, tuple[str, ...]]
-    """The kind of task and the classes."""
-    member: Member | None
-
-    @classmethod
-    def read(cls, site: str, fields: Mapping[str, Any]) -> "SiteDescription":
-        """Validate the fields of a reply."""
-        own = version("codedfl")
-        if fields.get("version") != own:
-            other = one_line(fields.get("version"))
-            raise EngineError(f"{site} has version {other} of codedfl and the server {own}; install one everywhere")
-        try:
-            samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
-            bounds = [real(fields, name) for name in ("largest_feature", "largest_target")]
-            facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
-            shown = fields["public"], fields["nonce"]
-            member = None if shown == (None, None) else Member(*(bytes.fromhex(each) for each in shown))
-            task = text(fields, "kind"), tuple(names(fields, "classes"))
-            sound = min(samples, features, outputs) >= 1 and facts.dtype.name in ("float32", "float64")
-            sound = sound and task[0] in ("classification", "regression")
-        except (KeyError, TypeError, ValueError, EngineError):
-            sound = False
-        if not sound:
-            raise EngineError(f"{site} sent an invalid description of its data; restart it")
-        return cls(facts, task, member)
-
-
-def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription], pins: Mapping[str, str] | None) -> None:
-    """Refuse sites with other keys than the pinned ones, or with another task than the first site."""
-    first = descriptions[0].task
-    for site, each in zip(sites, descriptions, strict=True):
-        key = "none" if each.member is None else fingerprint(each.member.public)
-        if pins is not None and key != (pinned := pins.get(site, "none")):
-            raise EngineError(f"{site} has the key {key}, but the server has pinned {pinned}; check which one is right")
-        if each.task != first:
-            tasks = f"{_words(*each.task)}; {_words(*first)}"
-            raise DataError(f"{site} and {sites[0]} differ in their task ({tasks}); set the same kind and data.classes")
-
-
-def _words(kind: object, classes: tuple[str, ...]) -> str:
-    return f"{kind}{' of ' if classes else ''}{', '.join(classes[:5])}{' and more' if len(classes) > 5 else ''}"
-
-
 def _test_set(
-    scenario: Scenario, public: Public, task: tuple[str, tuple[str, ...]], progress: Progress
+    scenario: Scenario,
+    public: Public,
+    task: tuple[str, tuple[str, ...]],
+    preparation: Preparation | None,
+    progress: Progress,
 ) -> TestSet | None:
     """Load the scenario's test samples, if it has any."""
     data, (kind, classes) = scenario.data, task
     if data.elsewhere:
         if not data.test_source:
             return None
-        options: dict[str, Any] = {"kind": kind, "classes": classes, "dtype": scenario.precision}
-        rows = load_rows(Path(data.test_source), target=data.target or None, **options)
+        rows = load_rows(
+            Path(data.test_source),
+            target=data.target or None,
+            kind=kind,
+            classes=classes,
+            dtype="float64" if scenario.prepared else scenario.precision,
+            categories=declared_categories(scenario),
+            missing=scenario.features.missing,
+        )
         x, y, found = rows.x, rows.y, (rows.kind, rows.classes)
     else:
         loaded = load_data(scenario, progress)
         x, y, found = loaded.x_test, loaded.y_test, (loaded.kind, loaded.class_names)
     if found != task:
-        raise DataError(f"the server's test set ({_words(*found)}) does not match the sites' data ({_words(*task)})")
-    embedded = feature_map(scenario, x.shape[1]).transform(x)
-    if embedded.shape[1] != public.features:
-        raise DataError(f"the server's test set has {embedded.shape[1]} features, not {public.features}; use another")
-    return TestSet(embedded, y, kind)
+        words = f"({task_words(*found)}) does not match the sites' data ({task_words(*task)})"
+        raise DataError(f"the server's test set {words}")
+    if not len(x):
+        return None
+    inputs = x.shape[1] if preparation is None else len(preparation.shift)
+    features = feature_map(scenario, inputs)
+    if x.shape[1] != inputs or features.dimension != public.features:
+        raise DataError(f"the server's test set has {x.shape[1]} inputs, which are not the sites'; use another")
+    return TestSet(prepared_features(x, features, preparation), y, kind, preparation)
 
 
 def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:

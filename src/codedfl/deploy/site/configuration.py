@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from codedfl.data import SOURCES, load_rows
+from codedfl.data import SOURCES, Column, FeatureMap, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.site.emulation import Emulation
@@ -18,6 +16,8 @@ from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import DeviceGroup, Links, Scenario
 from codedfl.settings import Settings, setting
 from codedfl.task import RawData, Shard, feature_map, make_shard
+from codedfl.task.loading import declared_categories
+from codedfl.task.preparing import DeviceRows
 
 _ADAPTER_KEYS = ("host", "patience", "folder")
 
@@ -80,6 +80,8 @@ class SiteSettings(Settings):
     data: SiteData = setting()
     key: str = setting(default="")
     schemes: tuple[str, ...] = setting(default=())
+    share_categories: bool = setting(default=False)
+    """Tell the server the values of text columns whose categories the scenario does not declare."""
     trust_server: bool = setting(default=False)
     """Accept the keys that the server announces instead of ``peers``: no protection against the server."""
     emulation: SiteEmulation | None = setting(default=None)
@@ -97,18 +99,31 @@ class SiteSettings(Settings):
         """Return the site, with its key loaded; paths are relative to ``folder``."""
         key = DeviceKey.read(folder / self.key) if self.key else None
         pins = None if self.trust_server else dict(self.peers)
-        return Site(self.name, lambda scenario: _load(self.data, folder, scenario), key, pins, self.schemes)
+        return Site(
+            self.name,
+            lambda scenario: _load(self.data, folder, scenario),
+            key,
+            pins,
+            self.schemes,
+            self.share_categories,
+        )
 
 
 def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     """Load the owner's data; the server's scenario never names the file."""
     place = settings.source if settings.source in SOURCES else str(folder / settings.source)
     if settings.part is None:
-        dtype = scenario.precision
-        target, kind, classes = settings.target or None, settings.kind, settings.classes
-        rows = load_rows(Path(place), target=target, kind=kind, classes=classes, dtype=dtype)
-        shard = Shard(feature_map(scenario, rows.x.shape[1]).transform(rows.x), rows.targets.astype(np.dtype(dtype)))
-        return LocalData(shard, rows.kind, rows.classes)
+        loaded = load_rows(
+            Path(place),
+            target=settings.target or None,
+            kind=settings.kind,
+            classes=settings.classes,
+            dtype="float64" if scenario.prepared else scenario.precision,
+            categories=declared_categories(scenario),
+            missing=scenario.features.missing,
+        )
+        rows, features = DeviceRows(loaded.x, loaded.targets), feature_map(scenario, loaded.x.shape[1])
+        return _local_data(scenario, rows, features, loaded.kind, loaded.classes, loaded.columns)
     if settings.parts != scenario.fleet.size:
         part, size = f"part {settings.part} of {settings.parts}", scenario.fleet.size
         raise DataError(f"this site has {part}, but the fleet has {size} devices; split the data into {size} parts")
@@ -120,8 +135,21 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     test = str(folder / settings.test_source) if settings.test_source else ""
     own = {"data.source": place, "data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
     raw = RawData.load(scenario.with_settings(own))
-    shard = make_shard(raw.device(settings.part - 1), raw.features)
-    return LocalData(shard, raw.loaded.kind, raw.loaded.class_names)
+    whole, rows = raw.loaded, raw.device(settings.part - 1)
+    return _local_data(scenario, rows, raw.features, whole.kind, whole.class_names, whole.columns)
+
+
+def _local_data(
+    scenario: Scenario,
+    rows: DeviceRows,
+    features: FeatureMap,
+    kind: str,
+    classes: tuple[str, ...],
+    columns: tuple[Column, ...],
+) -> LocalData:
+    """Return the rows as they are where columns are to be prepared, else the shard that the device trains on."""
+    shard = Shard(rows.x, rows.y) if scenario.prepared else make_shard(rows, features)
+    return LocalData(shard, kind, classes, rows, features, columns)
 
 
 def read_settings(table: Mapping[str, Any]) -> SiteSettings:

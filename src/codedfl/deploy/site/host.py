@@ -16,12 +16,14 @@ from typing import Any, final
 from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Host, Peers
+from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.deploy.site.emulation import Emulation, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
 from codedfl.errors import CodedflError, EngineError, UsageError
+from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
 
@@ -129,10 +131,18 @@ class DeviceHost(Host):
                 raise DuplicateRequest
             self._sessions.append(session)
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
-        if self._site.schemes and scenario.scheme not in self._site.schemes:
-            allowed = ", ".join(self._site.schemes)
-            raise UsageError(f"{self._site.name} allows {allowed} only, not '{scenario.scheme}'; choose another scheme")
-        local_data = self._load(scenario)
+        self._check_allowed(scenario)
+        local_data, order = self._load(scenario), None
+        if "sums" in frame.fields:
+            rows, _ = local_data.raw
+            order = SumOrder.read(frame.fields["sums"], frame.arrays, rows.x.shape[1], rows.y.shape[1])
+            if order.scales is None:
+                shared = self._site.share_categories
+                return Frame("answer", local_data.measured(order, scenario, share_categories=shared).to_fields())
+            scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order)
+            self._check_allowed(scenario)
+        elif scenario.prepared:
+            local_data = local_data.prepared(frame.fields.get("preparation", {}))
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
         run = Session(session, self._site, scenario, local_data)
@@ -146,6 +156,11 @@ class DeviceHost(Host):
         shown = {"public": own.public.hex(), "nonce": own.nonce.hex()} if own else {"public": None, "nonce": None}
         told = {**vars(facts), "dtype": facts.dtype.name, "kind": local_data.kind, "classes": list(local_data.classes)}
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
+
+    def _check_allowed(self, scenario: Scenario) -> None:
+        if self._site.schemes and scenario.scheme not in self._site.schemes:
+            allowed = ", ".join(self._site.schemes)
+            raise UsageError(f"{self._site.name} allows {allowed} only, not '{scenario.scheme}'; choose another scheme")
 
     def _load(self, scenario: Scenario) -> LocalData:
         """Load the data, or reuse those of the previous session if they are the same."""

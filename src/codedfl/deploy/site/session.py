@@ -1,25 +1,31 @@
 """A site's session with a server: its data, device, parcels and queue of requests."""
 
+import hashlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
 
 from codedfl import schemes
+from codedfl.data import Column, FeatureMap, Preparation
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, open_grants, run_name
+from codedfl.deploy.protocol.sums import Measured, SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import RequestQueue
 from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
 from codedfl.errors import DataError, EngineError, UsageError
+from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
-from codedfl.task import Shard
+from codedfl.task import Shard, make_shard
+from codedfl.task.preparing import DeviceRows, bounds_of, sums_of
 
 _log = logging.getLogger(__name__)
 
@@ -30,11 +36,60 @@ Emulate = Callable[[Scenario, int], Emulation]
 @final
 @dataclass(frozen=True, eq=False)
 class LocalData:
-    """A site's data for a scenario, and the classes of a classification."""
+    """A site's data for a scenario, and the classes of a classification.
+
+    ``shard`` is what the device trains on. Where a scenario prepares columns, it follows from the raw ``rows``.
+    """
 
     shard: Shard
     kind: str
     classes: tuple[str, ...] = ()
+    rows: DeviceRows | None = None
+    features: FeatureMap | None = None
+    columns: tuple[Column, ...] = ()
+
+    def measured(self, order: SumOrder, scenario: Scenario, *, share_categories: bool) -> Measured:
+        """Return what is published before sums of columns."""
+        rows, _ = self.raw
+        undeclared = not scenario.features.categories and any(column.categories for column in self.columns)
+        found = {column.name: column.categories for column in self.columns if column.categories}
+        names = json.dumps([[column.name, *column.categories] for column in self.columns])
+        dummies = [bool(column.categories) for column in self.columns for _ in column.inputs]
+        return Measured(
+            samples=len(rows.x),
+            dummies=tuple(dummies or [False] * rows.x.shape[1]),
+            outputs=rows.y.shape[1],
+            columns=hashlib.sha256(names.encode()).hexdigest(),
+            kind=self.kind,
+            classes=self.classes,
+            bounds=tuple(bounds_of(order.request, rows).tolist()),
+            categories=found if undeclared and share_categories else None,
+            undeclared=undeclared,
+        )
+
+    def added(self, order: SumOrder) -> "LocalData":
+        """Return the data whose first gradient are this site's sums."""
+        rows, features = self.raw
+        sums = sums_of(order.request, rows, features)
+        if order.scales is None or order.scales.shape != sums.shape:
+            raise EngineError("the scales of the sums do not fit the columns of this site; check the server")
+        return LocalData(sum_shard(sums / order.scales), "regression")
+
+    def prepared(self, table: Mapping[str, Any]) -> "LocalData":
+        """Return the data with columns prepared as the server says."""
+        (rows, features), preparation = self.raw, Preparation.from_table(table)
+        shapes = preparation.shift.shape, preparation.target_shift.shape
+        if shapes != ((rows.x.shape[1],), (rows.y.shape[1],)):
+            raise EngineError("the preparation of columns does not fit the columns of this site; check the server")
+        return replace(self, shard=make_shard(rows, features, preparation))
+
+    @property
+    def raw(self) -> tuple[DeviceRows, FeatureMap]:
+        """The raw rows and the feature map."""
+        if self.rows is None or self.features is None:  # the shard is all there is
+            kept = FeatureMap.create("none", inputs=self.shard.x.shape[1], dtype=self.shard.x.dtype)
+            return DeviceRows(self.shard.x, self.shard.y), kept
+        return self.rows, self.features
 
     def check(self, site: str) -> None:
         """Refuse missing and infinite numbers."""
@@ -57,6 +112,8 @@ class Site:
     key: DeviceKey | None = None
     pins: Mapping[str, str] | None = None
     schemes: tuple[str, ...] = ()
+    share_categories: bool = False
+    """Whether the values of text columns may be told to the server."""
 
 
 @final

@@ -40,6 +40,7 @@ class LongCurve:
         cls, run: Run, later: Int[np.ndarray, "p"], models: Float[np.ndarray, "p d c"], problem: Problem
     ) -> "LongCurve":
         """Join a run and what follows it."""
+        assert problem.test is not None  # noqa: S101 - the paper's data sets have one
         scores = problem.test.score(side_by_side(models.astype(problem.dtype)), len(models))
         trained = run.summary["epochs"]
         epochs = np.concatenate([np.arange(1, trained + 1), trained + later])

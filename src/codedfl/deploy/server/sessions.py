@@ -1,0 +1,171 @@
+"""A session with all sites: they describe their data, learn what is public, and make the devices of a scheme."""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, final
+
+import numpy as np
+
+from codedfl import schemes
+from codedfl.deploy.protocol.envelopes import Member, close_grants, fingerprint, run_name
+from codedfl.deploy.protocol.fields import count, names, one_line, real, text
+from codedfl.deploy.protocol.sums import SumOrder
+from codedfl.deploy.protocol.wire import Frame, encode
+from codedfl.deploy.server.board import Board
+from codedfl.deploy.server.channel import Channel, SiteRequest
+from codedfl.errors import DataError, EngineError, UsageError
+from codedfl.scenario import Scenario
+from codedfl.schemes import Facts, Message
+from codedfl.task.preparing import Prepared
+
+_MOST_ANNOUNCED = 1 << 28
+"""Bytes of announcements that are sent at the same time; bounds the server's memory."""
+
+
+def ask_all_sites(channel: Channel, request: SiteRequest) -> list[Mapping[str, Any]]:
+    """Put one request to all sites; return the fields of all replies."""
+    return ask_each(channel, dict.fromkeys(range(len(channel.sites)), request))
+
+
+def ask_each(channel: Channel, requests: Mapping[int, SiteRequest]) -> list[Mapping[str, Any]]:
+    """Return the fields of all replies; without one of them the run cannot start."""
+    replies = channel.ask_all(requests)
+    if len(replies) < len(requests):
+        lost = channel.lost
+        reasons = "; ".join(f"{channel.sites[device]}: {lost[device]}" for device in sorted(lost))
+        raise EngineError(f"the run cannot start ({reasons}); fix it and rerun the same command")
+    return [replies[device].frame.fields for device in requests]
+
+
+@final
+@dataclass(frozen=True)
+class SessionTerms:
+    """Pinned fingerprints of the sites' keys, whether the server draws fresh keys, and the time scale of emulation."""
+
+    pins: Mapping[str, str] | None
+    fresh_keys: bool
+    time_scale: float
+
+
+@final
+class SiteSession:
+    """Sites that are described and prepared for one scenario.
+
+    ``load`` is the scenario that sites load their data for. They train on data that are ``prepared`` so, or, with
+    ``added``, on the sums that it asks for.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        channel: Channel,
+        board: Board,
+        terms: SessionTerms,
+        *,
+        load: Scenario,
+        prepared: Prepared | None = None,
+        added: SumOrder | None = None,
+    ) -> None:
+        self._scenario = scenario
+        self._channel = channel
+        self.terms = terms
+        fields: dict[str, Any] = {"scenario": load.to_toml()}
+        if prepared is not None:
+            fields["preparation"] = prepared.preparation.to_table()
+        order, arrays = ({}, {}) if added is None else added.to_message()
+        channel.new_session()
+        replies = ask_all_sites(channel, SiteRequest("describe", fields | order, arrays))
+        self.descriptions = [
+            SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)
+        ]
+        _check_alike(channel.sites, self.descriptions, terms.pins)
+        self.facts = [each.facts for each in self.descriptions]
+        for device, each in enumerate(self.facts):
+            board.samples(device, each.samples)
+        self.public = replace(schemes.agree(scenario, self.facts), fresh_keys=terms.fresh_keys)
+        self.scheme = schemes.build(scenario, self.public)
+        if self.scheme.unfit_for_sites is not None:
+            raise UsageError(self.scheme.unfit_for_sites)
+
+    def prepare(self) -> None:
+        """Tell all sites what is public, so that they make their devices."""
+        sites, public, announced = self._channel.sites, self.public, self.scheme.announcement()
+        run = f"{self._scenario.id()} {secrets.token_hex(8)}"
+        pairs = zip(sites, self.descriptions, strict=True)
+        members = {site: each.member for site, each in pairs if each.member is not None}
+        shared = {name: getattr(public, name) for name in ("features", "outputs", "largest_feature", "largest_target")}
+        common = {
+            "run": run,
+            "sites": list(sites),
+            "samples": list(public.samples),
+            "dtype": public.dtype.name,
+            **shared,
+            "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
+        }
+        self._run_name, self._members = run_name(run, announced), members
+        self.announced_bytes = sum(array.nbytes for array in announced.values())
+        step, replies = max(1, _MOST_ANNOUNCED // max(1, self.announced_bytes)), []
+        for first in range(0, len(sites), step):
+            described = {device: {**common, "index": device} for device in range(len(sites))[first : first + step]}
+            requests = {device: SiteRequest("prepare", each, announced) for device, each in described.items()}
+            replies += ask_each(self._channel, requests)
+        self.emulated_links = all(reply.get("emulated_links") is True for reply in replies)
+
+    def seal(self, device: int, fields: Mapping[str, Any], grants: Message) -> Message:
+        """Encrypt grants under the device's key; one without a key gets them as they are."""
+        site = self._channel.sites[device]
+        if site not in self._members:
+            return grants
+        closed = close_grants(site, self._members[site], self._run_name, fields, encode(Frame("grants", {}, grants)))
+        return {"sealed": np.frombuffer(closed, np.uint8)}
+
+
+@dataclass(frozen=True)
+class SiteDescription:
+    """What a site reports about its data and key."""
+
+    facts: Facts
+    task: tuple[str, tuple[str, ...]]
+    """The kind of task and the classes."""
+    member: Member | None
+
+    @classmethod
+    def read(cls, site: str, fields: Mapping[str, Any]) -> "SiteDescription":
+        """Validate the fields of a reply."""
+        own = version("codedfl")
+        if fields.get("version") != own:
+            other = one_line(fields.get("version"))
+            raise EngineError(f"{site} has version {other} of codedfl and the server {own}; install one everywhere")
+        try:
+            samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
+            bounds = [real(fields, name) for name in ("largest_feature", "largest_target")]
+            facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
+            shown = fields["public"], fields["nonce"]
+            member = None if shown == (None, None) else Member(*(bytes.fromhex(each) for each in shown))
+            task = text(fields, "kind"), tuple(names(fields, "classes"))
+            sound = min(samples, features, outputs) >= 1 and facts.dtype.name in ("float32", "float64")
+            sound = sound and task[0] in ("classification", "regression")
+        except (KeyError, TypeError, ValueError, EngineError):
+            sound = False
+        if not sound:
+            raise EngineError(f"{site} sent an invalid description of its data; restart it")
+        return cls(facts, task, member)
+
+
+def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription], pins: Mapping[str, str] | None) -> None:
+    """Refuse sites with other keys than the pinned ones, or with another task than the first site."""
+    first = descriptions[0].task
+    for site, each in zip(sites, descriptions, strict=True):
+        key = "none" if each.member is None else fingerprint(each.member.public)
+        if pins is not None and key != (pinned := pins.get(site, "none")):
+            raise EngineError(f"{site} has the key {key}, but the server has pinned {pinned}; check which one is right")
+        if each.task != first:
+            tasks = f"{task_words(*each.task)}; {task_words(*first)}"
+            raise DataError(f"{site} and {sites[0]} differ in their task ({tasks}); set the same kind and data.classes")
+
+
+def task_words(kind: object, classes: tuple[str, ...]) -> str:
+    """Return a task in words."""
+    return f"{kind}{' of ' if classes else ''}{', '.join(classes[:5])}{' and more' if len(classes) > 5 else ''}"

@@ -1,0 +1,107 @@
+"""Sums of columns over real sites, under the scheme of the run (``codedfl.runs.sums`` says how)."""
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.deploy.protocol.fields import one_line
+from codedfl.deploy.protocol.sums import Measured, SumOrder
+from codedfl.deploy.server.board import Board
+from codedfl.deploy.server.channel import Channel, SiteRequest
+from codedfl.deploy.server.remote import RemoteEngine
+from codedfl.deploy.server.sessions import SessionTerms, SiteSession, ask_all_sites
+from codedfl.errors import DataError
+from codedfl.progress import Progress
+from codedfl.runs.sums import sum_scenario
+from codedfl.scenario import Scenario
+from codedfl.task import feature_map
+from codedfl.task.objective import PublicObjective
+from codedfl.task.preparing import COLUMNS, Prepared, Summer, SumRequest, prepare
+from codedfl.training import State, first_gradient
+
+
+@final
+class RemoteSummer(Summer):
+    """Asks sites for bounds, and adds their sums under the scheme."""
+
+    def __init__(
+        self, scenario: Scenario, channel: Channel, board: Board, terms: SessionTerms, progress: Progress
+    ) -> None:
+        self._channel = channel
+        self._board = board
+        self._terms = terms
+        self._progress = progress
+        self._sums = 0
+        self.scenario = scenario
+        """The scenario with the categories that all sites use."""
+        measured = self._measure(SumRequest(COLUMNS))
+        if any(each.undeclared for each in measured):
+            self.scenario = scenario.with_settings({"features.categories": _collected(channel.sites, measured)})
+            measured = self._measure(SumRequest(COLUMNS))
+        _check_columns(channel.sites, measured)
+        self._dummies, self._kind = np.array(measured[0].dummies), measured[0].kind
+        self.samples = sum(each.samples for each in measured)
+        self.shape = len(measured[0].dummies), measured[0].outputs
+        self.features = feature_map(self.scenario, self.shape[0])
+
+    def prepared(self) -> Prepared:
+        """Sum columns as often as it takes; return how all sites prepare theirs."""
+        return prepare(self.scenario, self, self._dummies, regression=self._kind == "regression")
+
+    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
+        """Return the largest bounds of all sites."""
+        return np.asarray(np.max([each.bounds for each in self._measure(request)], axis=0), np.float64)
+
+    def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+        """Run the first epoch of the scheme on the sums."""
+        self._progress("summing columns", self._sums, 0)
+        channel, order = self._channel, SumOrder(request, self._sums, scales)
+        wanted = sum_scenario(self.scenario, self._sums)
+        self._sums += 1
+        session = SiteSession(wanted, channel, self._board, self._terms, load=self.scenario, added=order)
+        session.prepare()
+        public = session.public
+        objective = PublicObjective(
+            samples=public.devices, shape=(2, len(scales)), dtype=public.dtype, ridge=0.0, kind="regression"
+        )
+        shared = session.emulated_links and wanted.links.d2d_channel == "shared"
+        engine = RemoteEngine(channel, time_scale=self._terms.time_scale, one_at_a_time=shared, seal=session.seal)
+        offline = wanted.training.first_epoch_offline
+        gradient = first_gradient(session.scheme, engine, State.fresh(objective), offline=offline)
+        return np.asarray(-gradient[0] * public.devices)
+
+    def _measure(self, request: SumRequest) -> list[Measured]:
+        order, arrays = SumOrder(request).to_message()
+        self._channel.new_session()
+        fields = {"scenario": self.scenario.to_toml(), **order}
+        replies = ask_all_sites(self._channel, SiteRequest("describe", fields, arrays))
+        return [Measured.read(site, reply) for site, reply in zip(self._channel.sites, replies, strict=True)]
+
+
+def _collected(sites: Sequence[str], measured: Sequence[Measured]) -> list[dict[str, object]]:
+    """Return the union of the categories that all sites have found, in the order of their columns."""
+    found: dict[str, set[str]] = {}
+    for site, each in zip(sites, measured, strict=True):
+        if each.categories is None:
+            raise DataError(
+                f"{site} has text columns, whose categories nobody declares; declare features.categories in the "
+                "scenario, or let every owner set share_categories = true"
+            )
+        for name, values in each.categories.items():
+            found.setdefault(name, set()).update(values)
+    return [{"column": name, "values": sorted(values)} for name, values in found.items()]
+
+
+def _check_columns(sites: Sequence[str], measured: Sequence[Measured]) -> None:
+    first = measured[0]
+    for site, each in zip(sites, measured, strict=True):
+        if (each.columns, each.dummies, each.outputs) != (first.columns, first.dummies, first.outputs):
+            raise DataError(
+                f"the columns of {site} ({len(each.dummies)} inputs) are not those of {sites[0]} "
+                f"({len(first.dummies)}); give all sites the same columns by name and order"
+            )
+        if (each.kind, each.classes) != (first.kind, first.classes):
+            words = one_line(f"{each.kind} {', '.join(each.classes)}; {first.kind} {', '.join(first.classes)}")
+            raise DataError(f"{site} and {sites[0]} differ in their task ({words}); set the same kind and data.classes")
