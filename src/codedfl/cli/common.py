@@ -131,7 +131,13 @@ def chosen_scenario(
     """Load a scenario, change settings and size, and name settings of schemes that are not among those used."""
     changes = settings_from(pairs)
     chosen = load(name).with_settings(changes)
-    if devices is not None:
+    if chosen.partition.by_owner:
+        from codedfl.task import with_owners  # slow to import
+
+        if devices is not None:
+            raise UsageError(f"--devices {devices} has no meaning here: the data have one device for each owner")
+        chosen = with_owners(chosen)
+    elif devices is not None:
         chosen = chosen.with_devices(devices)
     warn_unused(changes, [chosen], schemes)
     return chosen

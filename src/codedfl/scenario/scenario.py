@@ -225,8 +225,13 @@ class Scenario(Settings):
         counted = (self.scheme, *self.options().others)
         table["schemes"] = {name: self.options(name).to_table() for name in counted if name in _OPTIONS}
         if not self.data.named:
-            for key in ("test_source",) if self.data.elsewhere else ("source", "test_source"):
+            several = self.data.elsewhere or self.partition.kind == "files"
+            for key in ("test_source",) if several else ("source", "test_source"):
                 table["data"][key] = _digest(table["data"][key])
+            if self.partition.kind == "files" and not self.data.elsewhere:
+                pattern = Path(self.data.source)
+                files = sorted(pattern.parent.glob(pattern.name))
+                table["data"]["source"] = [(path.name, _digest(str(path))) for path in files]
         if self.training.start is not None:
             table["training"]["start"] = _digest(self.training.start, "model file", "training.start")
         text = json.dumps([_FORMAT, table], sort_keys=True)
