@@ -17,7 +17,7 @@ class Quadratic:
 
     A: np.ndarray
     B: np.ndarray
-    ridge: float
+    ridge: float | np.ndarray
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         return self.A @ theta - self.B
@@ -40,7 +40,7 @@ class Quadratic:
 
 
 def quadratic(
-    eigenvalues: Sequence[float] | np.ndarray, outputs: int, *, ridge: float = 0.0, seed: int = 0
+    eigenvalues: Sequence[float] | np.ndarray, outputs: int, *, ridge: float | np.ndarray = 0.0, seed: int = 0
 ) -> Quadratic:
     """A random rotation of the eigenvalues (those of A, to which the ridge comes), random moments."""
     rng = np.random.default_rng(seed)
@@ -71,6 +71,19 @@ def models(working: Solver, given: Quadratic, epochs: int) -> list[np.ndarray]:
         advance(working, given)
         found.append(working.model)
     return found
+
+
+def awkward_rows(kind: str, rows: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Rows whose Gram matrix is singular: collinear columns, a column of zeros, or more columns than rows."""
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((rows, 6))
+    if kind == "collinear":
+        x = np.hstack([x, 2 * x[:, [0]], x[:, [1]] - x[:, [2]]])
+    elif kind == "constant":
+        x = np.hstack([x, np.zeros((rows, 1))])  # a constant column less its mean
+    elif kind == "wide":
+        x = rng.standard_normal((rows, rows + 15))
+    return x, x[:, :4] @ rng.standard_normal((4, 2)) + 0.3 * rng.standard_normal((rows, 2))
 
 
 def stored(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -11,10 +11,11 @@ from codedfl.errors import ScenarioError, TrainingError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.solvers import ClosedForm, Conditions
 from codedfl.task import Problem
 from codedfl.testing.schemes import registered
 from rundirs import small, small_problem
-from solvers.quadratics import Quadratic, quadratic, solver
+from solvers.quadratics import Quadratic, awkward_rows, quadratic, solver, stored
 from solvers.summed import Summed
 from tiny import gamma, is_one_sentence, known, problem, scenario, trained
 
@@ -94,14 +95,86 @@ def test_a_scheme_with_sums_serves_the_other_solvers_too() -> None:
     assert schemes.create(wanted(), given).server().totals() is not None
 
 
-def test_a_singular_system_gets_one_sentence() -> None:
-    given_quadratic = Quadratic(np.diag([1.0, 0.0]), np.ones((2, 1)), 0.0)
-    working = solver("closed-form", given_quadratic)
+def solved(given: Quadratic, ridges: tuple[float | np.ndarray, ...] = ()) -> ClosedForm:
+    conditions = Conditions(given.B.shape, given.ridge, lambda epoch: 1.0, 0.0, float(np.finfo(float).eps), ridges)
+    working = ClosedForm(conditions)
+    working.solve(given.A, given.B)
+    assert working.finished
+    return working
+
+
+@pytest.mark.parametrize("kind", ["collinear", "constant", "wide"])
+def test_a_singular_system_has_the_solution_of_smallest_norm(kind: str) -> None:
+    """By another way: a singular value decomposition of the rows, whose condition is the root of that of the system."""
+    x, y = awkward_rows(kind)
+    expected, _, rank, sizes = np.linalg.lstsq(x, y, rcond=None)
+    assert rank < x.shape[1]
+    found = solved(Quadratic(x.T @ x, x.T @ y, 0.0)).model
+    bound = (sizes[0] / sizes[rank - 1]) ** 2 * gamma(len(x) * x.shape[1], float)
+    assert np.linalg.norm(found - expected) <= bound * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("exponent", [11, 12, 13, 16, 17, 18])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_system_close_to_singular_gives_no_rubbish(exponent: int, seed: int) -> None:
+    """Two columns that differ by 10^-(e/2): eigenvalues of the system down to 10^-e, with a cutoff of 2e-15.
+
+    Above it the solution is that of the rows within condition times rounding. Below it, where a Cholesky factor often
+    exists but is made of rounding errors, it is that of the rows without the singular value of the difference.
+    """
+    x, y = awkward_rows("full")
+    other = np.random.default_rng(seed).standard_normal((len(x), 1))
+    x = np.hstack([x, x[:, [0]] + 10 ** (-exponent / 2) * other])
+    lost = exponent > 14
+    expected, _, rank, sizes = np.linalg.lstsq(x, y, rcond=1e-7 if lost else None)
+    found = solved(Quadratic(x.T @ x, x.T @ y, 0.0)).model
+    bound = (sizes[0] / sizes[rank - 1]) ** 2 * gamma(len(x) * 7, float)
+    assert np.linalg.norm(found - expected) <= bound * np.linalg.norm(expected)
+    assert (rank == 6) == lost
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_errors_that_make_an_eigenvalue_negative_are_not_inverted(seed: int) -> None:
+    """A Gram matrix known to 1e-6 with two directions without data: errors of either sign are left there."""
+    x, y = awkward_rows("collinear")
+    expected = np.linalg.lstsq(x, y, rcond=None)[0]
+    noise = np.random.default_rng(seed).standard_normal((8, 8))
+    noise = (noise + noise.T) * 1e-6
+    values = np.linalg.eigvalsh(x.T @ x + noise)
+    assert values[0] < 0 < values[1] < 1e-5
+    found = solved(Quadratic(x.T @ x + noise, x.T @ y, 0.0)).model
+    assert np.linalg.norm(found - expected) <= np.linalg.norm(noise) / values[2] * 2 * np.linalg.norm(expected)
+
+
+def test_sums_that_are_not_finite_get_one_sentence() -> None:
     with pytest.raises(TrainingError) as error:
-        working.solve(given_quadratic.A, given_quadratic.B)  # type: ignore[attr-defined]
-    assert "task.ridge = 0" in str(error.value)
+        solved(Quadratic(np.diag([1.0, np.inf]), np.ones((2, 1)), 0.0))
     assert is_one_sentence(str(error.value))
-    assert not working.finished
+
+
+PENALTY = np.geomspace(0.1, 10, 20)[:, None]
+
+
+def test_a_weight_for_each_feature_is_a_diagonal_matrix() -> None:
+    given = quadratic(np.geomspace(1e-3, 1, 20), 3, ridge=0.01 * PENALTY)
+    expected = np.linalg.solve(given.A + np.diag(0.01 * PENALTY[:, 0]), given.B)
+    assert np.linalg.norm(solved(given).model - expected) <= 1e3 * gamma(400, float) * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("penalty", [1.0, PENALTY], ids=["alike", "by feature"])
+def test_a_path_is_the_solution_of_each_weight(penalty: float | np.ndarray) -> None:
+    weights = (1e-4, 1e-2, 1.0)
+    given = quadratic(np.geomspace(1e-3, 1, 20), 3, ridge=weights[0] * penalty)
+    working = solved(given, tuple(weight * penalty for weight in weights))
+    assert working.models.shape == (3, 20, 3)
+    for weight, model in zip(weights, working.models, strict=True):
+        expected = np.linalg.solve(given.A + weight * np.diag(np.broadcast_to(penalty, (20, 1))[:, 0]), given.B)
+        assert np.linalg.norm(model - expected) <= 1e3 * gamma(400, float) * np.linalg.norm(expected)
+    assert np.array_equal(working.model, working.models[0])
+    again = ClosedForm(working._conditions)
+    again.restore(stored(working.to_arrays()))
+    assert again.models.tobytes() == working.models.tobytes()
+    assert solved(given).models.shape == (1, 20, 3)
 
 
 def test_it_is_within_the_condition_of_a_direct_solver() -> None:

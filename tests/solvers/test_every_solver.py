@@ -111,6 +111,27 @@ def test_it_is_finished_at_a_gradient_as_small_as_wanted(name: str, tolerance: f
     assert error <= wanted * (1 + 1e-12) / (EIGENVALUES[0] + 0.01)
 
 
+def test_equal_weights_of_features_are_one_weight(name: str) -> None:
+    """To the last bit: the same products, term by term."""
+    one = quadratic(EIGENVALUES, 3, ridge=0.01)
+    other = Quadratic(one.A, one.B, np.full((9, 1), 0.01))
+    pairs = zip(models(solver(name, one), one, EPOCHS), models(solver(name, other), other, EPOCHS), strict=True)
+    assert all(np.array_equal(theta, same) for theta, same in pairs)
+
+
+def test_weights_of_features_are_a_diagonal_matrix(name: str) -> None:
+    """The solution by numpy, within 1e-9 ||B|| / smallest eigenvalue, which is at least the smallest weight."""
+    weights = np.geomspace(0.01, 0.5, 9)
+    given_quadratic = quadratic(EIGENVALUES, 3, ridge=weights[:, None])
+    expected = np.linalg.solve(given_quadratic.A + np.diag(weights), given_quadratic.B)
+    working = solver(name, given_quadratic, tolerance=1e-9)
+    for _ in range(3000):
+        if not working.finished:
+            advance(working, given_quadratic)
+    assert working.finished
+    assert np.linalg.norm(working.model - expected) <= 1.01e-9 * np.linalg.norm(given_quadratic.B) / weights[0]
+
+
 def test_without_a_tolerance_only_the_closed_form_is_ever_finished(name: str) -> None:
     given_quadratic = quadratic(np.ones(4), 2)
     working = solver(name, given_quadratic)

@@ -196,6 +196,22 @@ def test_a_block_of_models_scores_as_each_alone() -> None:
         assert abs(together.loss[number] - alone.loss[0]) <= 2 * gamma(roundings(given_problem), float) * size
 
 
+def test_weights_of_features_are_those_of_scaled_columns() -> None:
+    """By another way: with z = sqrt(p) Theta and columns x / sqrt(p), the ridge term is lambda/2 ||z||^2."""
+    weights = np.geomspace(0.1, 10, 6)[:, None]
+    rng = np.random.default_rng(0)
+    x, y, theta, start = (rng.standard_normal(shape) for shape in ((40, 6), (40, 2), (6, 2), (6, 2)))
+    root = np.sqrt(weights)
+    ours = Problem((Shard(x, y),), x, y, "regression", 0.3 * weights, start)
+    theirs = Problem((Shard(x / root.T, y),), x, y, "regression", 0.3, root * start)
+    found, expected = ours.score(theta[None]).loss[0], theirs.score((root * theta)[None]).loss[0]
+    assert found == pytest.approx(expected, rel=1e-13)
+    assert ours.zero_loss == pytest.approx(theirs.zero_loss, rel=1e-13)
+    assert np.allclose(ours.ridge_solution(), theirs.ridge_solution() / root, rtol=1e-12)
+    curvatures = np.linalg.eigvalsh(x.T @ x / 40 + np.diag(0.3 * weights[:, 0]))
+    assert ours.largest_stable_rate() == pytest.approx(2 / curvatures[-1], rel=1e-13)
+
+
 # --- accuracy and R^2 ---
 
 

@@ -2,11 +2,20 @@
 
 from codedfl.solvers.closed_form import ClosedForm
 from codedfl.solvers.conjugate_gradients import ConjugateGradients
-from codedfl.solvers.contract import Conditions, Solver
+from codedfl.solvers.contract import Conditions, Ridge, Solver
 from codedfl.solvers.gradient_descent import GradientDescent
 from codedfl.solvers.nesterov import Nesterov
 
-__all__ = ["SOLVERS", "ClosedForm", "Conditions", "ConjugateGradients", "GradientDescent", "Nesterov", "Solver"]
+__all__ = [
+    "SOLVERS",
+    "ClosedForm",
+    "Conditions",
+    "ConjugateGradients",
+    "GradientDescent",
+    "Nesterov",
+    "Ridge",
+    "Solver",
+]
 
 SOLVERS: dict[str, type[Solver]] = {
     solver.name: solver for solver in (GradientDescent, Nesterov, ConjugateGradients, ClosedForm)

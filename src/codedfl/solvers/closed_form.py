@@ -1,5 +1,6 @@
-"""The closed form: one Cholesky factorisation, for schemes that give the server the sums over all data."""
+"""The closed form, for schemes that give the server the sums over all data: one factorisation, one epoch."""
 
+from collections.abc import Sequence
 from typing import final
 
 import numpy as np
@@ -7,21 +8,33 @@ import scipy
 from jaxtyping import Float
 
 from codedfl.errors import TrainingError
-from codedfl.solvers.contract import Solver
+from codedfl.solvers.contract import Ridge, Solver
+
+_WELL_CONDITIONED = 1e-10
+"""Reciprocal condition from which a Cholesky factor is used.
+
+LAPACK's estimate is of the 1-norm and may be a factor of d and more above the true value, so this leaves a margin to
+the cutoff of d times epsilon, below which a Cholesky factor is made of rounding errors or does not exist.
+"""
 
 
 @final
 class ClosedForm(Solver):
-    """Solves (A/m + lambda I) Theta = B/m once, in float64."""
+    """Solves (A/m + lambda I) Theta = B/m once, in float64, for one lambda or all of a path.
+
+    Where the solution is not unique, or the matrix so near to such a one that rounding decides, it is that of smallest
+    norm, as of ``numpy.linalg.lstsq``: eigenvalues of the system up to epsilon * d * (the largest) count as zero.
+    """
 
     name = "closed-form"
     needs_exact = True
     needs_sums = True
-    state = ("solved",)
+    state = ("solved", "path")
 
     def begin(self) -> None:
         """Start unsolved."""
         self._solved = False
+        self._path = np.zeros((0, *self._conditions.shape))
 
     def improve(self, gradient: Float[np.ndarray, "d c"]) -> float:
         """Return the norm of the gradient; the model comes from :meth:`solve` alone."""
@@ -29,18 +42,70 @@ class ClosedForm(Solver):
 
     def solve(self, gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"]) -> None:
         """Solve for the model, from A/m and B/m."""
-        system = gram + self._conditions.ridge * np.eye(len(gram))
-        try:
-            factor = scipy.linalg.cho_factor(system, lower=True)
-        except (np.linalg.LinAlgError, ValueError):
+        if not (np.isfinite(gram).all() and np.isfinite(moments).all()):
             raise TrainingError(
-                f"the closed form needs a positive definite matrix, which the data and task.ridge = "
-                f"{self._conditions.ridge:g} do not give; raise task.ridge or choose another training.solver"
-            ) from None
-        self._model = np.ascontiguousarray(scipy.linalg.cho_solve(factor, moments))
+                "the sums over all data hold numbers that are not finite; "
+                'scale the features down or set task.precision = "float64"'
+            )
+        given = self._conditions
+        if given.ridges:
+            self._path = smallest_solutions(gram, moments, given.ridges, given.epsilon)
+            self._model = self._path[0]
+        else:
+            self._model = _solution(gram, moments, given.ridge, given.epsilon)
         self._solved = True
+
+    @property
+    def models(self) -> Float[np.ndarray, "l d c"]:
+        """The model of each weight."""
+        return self._path if self._conditions.ridges else self._model[None]
 
     @property
     def finished(self) -> bool:
         """Whether the system is solved."""
         return self._solved
+
+
+def _solution(
+    gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"], ridge: Ridge, epsilon: float
+) -> Float[np.ndarray, "d c"]:
+    """Solve by a Cholesky factor, or by eigenvalues if the matrix is singular or close to it."""
+    system = gram + ridge * np.eye(len(gram))
+    try:
+        factor = scipy.linalg.cho_factor(system, lower=True)
+    except np.linalg.LinAlgError:
+        return np.asarray(smallest_solutions(gram, moments, [ridge], epsilon)[0])
+    reciprocal, _ = scipy.linalg.lapack.dpocon(factor[0], np.linalg.norm(system, 1), uplo="L")
+    if reciprocal < _WELL_CONDITIONED:
+        return np.asarray(smallest_solutions(gram, moments, [ridge], epsilon)[0])
+    return np.ascontiguousarray(scipy.linalg.cho_solve(factor, moments))
+
+
+def smallest_solutions(
+    matrix: Float[np.ndarray, "d d"], right: Float[np.ndarray, "d c"], ridges: Sequence[Ridge], epsilon: float
+) -> Float[np.ndarray, "l d c"]:
+    """Return the solutions of smallest norm of (matrix + lambda) x = right, for a positive semi-definite matrix.
+
+    Weights that are numbers share one eigendecomposition.
+    """
+    models = np.empty((len(ridges), *right.shape))
+    alike = [number for number, ridge in enumerate(ridges) if np.ndim(ridge) == 0]
+    if alike:
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+        rotated = vectors.T @ right
+        for number in alike:
+            models[number] = vectors @ (_inverses(values + ridges[number], epsilon)[:, None] * rotated)
+    for number in set(range(len(ridges))) - set(alike):
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2 + ridges[number] * np.eye(len(matrix)))
+        models[number] = vectors @ (_inverses(values, epsilon)[:, None] * (vectors.T @ right))
+    return models
+
+
+def _inverses(values: Float[np.ndarray, "d"], epsilon: float) -> Float[np.ndarray, "d"]:
+    """Invert eigenvalues in increasing order; those at the level of rounding give zero.
+
+    The exact matrix has no negative eigenvalues, so a negative one shows how large errors are; of a few random errors
+    of both signs the largest is within a factor of ten of the smallest.
+    """
+    cutoff = max(epsilon * len(values) * values[-1], -10 * values[0])
+    return np.asarray(np.divide(1.0, values, out=np.zeros_like(values), where=values > cutoff))

@@ -2,16 +2,19 @@
 
 A solver minimises f(Theta) = data term + lambda/2 * ||Theta||^2. It knows lambda, the shape of the model and the
 gradients of the data term at its queries, but no data: a scheme sends ``query()`` and passes the decoded gradient to
-``update``.
+``update``. Where features have weights of their own, lambda is a column of them, and lambda * Theta broadcasts.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import numpy as np
 from jaxtyping import Float, Shaped
+
+Ridge: TypeAlias = float | Float[np.ndarray, "d 1"]
+"""The weight lambda of the ridge term: a number, or one for each feature."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +22,15 @@ class Conditions:
     """Parameters of a solver."""
 
     shape: tuple[int, int]
-    ridge: float
+    ridge: Ridge
     rate: Callable[[int], float]
     """Learning rate of an epoch (counted from 1)."""
     tolerance: float
     """Gradient norm at which to stop, relative to that of the first model; 0: never."""
     epsilon: float
     """Relative spacing of the numbers that devices compute with."""
+    ridges: tuple[Ridge, ...] = ()
+    """All weights of a path, for solvers that solve for several; the first is ``ridge``."""
 
 
 class Solver(ABC):
@@ -89,6 +94,11 @@ class Solver(ABC):
     def model(self) -> Float[np.ndarray, "d c"]:
         """The newest model, which is scored and saved."""
         return self._model
+
+    @property
+    def models(self) -> Float[np.ndarray, "l d c"]:
+        """The newest model of each weight of a path; of a single weight, the model."""
+        return self._model[None]
 
     @property
     def rate(self) -> float:

@@ -17,7 +17,7 @@ from codedfl.solvers.contract import Solver
 class Nesterov(Solver):
     """Gradient steps with momentum: the gradient is taken at an extrapolated point Y.
 
-    With mu the learning rate and q = lambda * mu:
+    With mu the learning rate and q = lambda * mu (of the smallest lambda, where features have their own):
 
         Theta' = Y - mu * (gradient(Y) + lambda * Y),
         Y'     = Theta' + beta * (Theta' - Theta),  beta = theta (1 - theta) / (theta^2 + theta'),
@@ -56,7 +56,7 @@ class Nesterov(Solver):
 
     def _momentum(self) -> float:
         """Advance theta; return beta."""
-        square, q = self._theta**2, min(self._conditions.ridge * self.rate, 1.0)
+        square, q = self._theta**2, min(float(np.min(self._conditions.ridge)) * self.rate, 1.0)
         advanced = (q - square + np.sqrt((q - square) ** 2 + 4 * square)) / 2
         beta = self._theta * (1 - self._theta) / (square + advanced)
         self._theta = float(advanced)

@@ -14,6 +14,7 @@ from jaxtyping import Float, Shaped
 
 from codedfl.data import Preparation
 from codedfl.errors import DataError
+from codedfl.solvers import Ridge
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +31,10 @@ class Objective(ABC):
 
     kind: str
     """``classification`` or ``regression``."""
-    ridge: float
-    """The weight lambda of the ridge term."""
+    ridge: Ridge
+    """The weight lambda of the ridge term; with ``penalty``, a weight for each feature."""
+    penalty: Float[np.ndarray, "d 1"] | None = None
+    """Factor on lambda for each feature; None: 1."""
     start: Float[np.ndarray, "d c"] | None = None
     """The first model; None: zero. All other models here, and what devices are sent, are differences to it."""
 
@@ -116,7 +119,7 @@ class PublicObjective(Objective):
     samples: int
     shape: tuple[int, int]
     dtype: "np.dtype[Any]"
-    ridge: float
+    ridge: Ridge
     kind: str
     test: TestSet | None = None
 

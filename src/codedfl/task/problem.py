@@ -18,6 +18,7 @@ from jaxtyping import Float, Shaped
 
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
+from codedfl.solvers import Ridge
 from codedfl.task.loading import RawData, load_start
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
@@ -32,7 +33,7 @@ class Problem(Objective):
     x_test: Float[np.ndarray, "q d"]
     y_test: Shaped[np.ndarray, "q ..."]
     kind: str
-    ridge: float
+    ridge: Ridge
     start: Float[np.ndarray, "d c"] | None = None
     raw: RawData | None = field(default=None, repr=False)
     """The raw data, where the problem was built from a scenario."""
@@ -103,8 +104,8 @@ class Problem(Objective):
     @property
     def zero_loss(self) -> float:
         """The loss of the first model."""
-        start = 0.0 if self.start is None else float(np.sum(self.start**2))
-        return self.target_energy / (2 * self.samples) + self.ridge * start / 2
+        start = 0.0 if self.start is None else float(self._ridge_term(self.start[None])[0])
+        return self.target_energy / (2 * self.samples) + start
 
     def score(self, models: Float[np.ndarray, "b d c"], points: Float[np.ndarray, "p d c"] | None = None) -> Scores:
         """Score models together, so that the test set and the Gram matrix are read once for many epochs."""
@@ -121,9 +122,12 @@ class Problem(Objective):
 
     def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
         squares = np.einsum("bdc,bdc->b", models, products - 2 * self.total_moments) + self.target_energy
-        whole = self.whole(models)
-        ridge = self.ridge * np.einsum("bdc,bdc->b", whole, whole)
-        return np.asarray(squares / (2 * self.samples) + ridge / 2)
+        return np.asarray(squares / (2 * self.samples) + self._ridge_term(self.whole(models)))
+
+    def _ridge_term(self, models: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
+        if np.ndim(self.ridge) == 0:
+            return np.asarray(self.ridge * np.einsum("bdc,bdc->b", models, models) / 2)
+        return np.asarray(np.einsum("bdc,bdc->b", self.ridge * models, models) / 2)
 
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
         """Return the minimiser of the loss, the limit of full-batch training, less the first model."""
@@ -140,9 +144,11 @@ class Problem(Objective):
 
     def largest_stable_rate(self) -> float:
         """Return 2/L, the learning rate above which full-batch gradient descent diverges."""
-        d = self.shape[0]
-        top = scipy.linalg.eigh(self.total_gram / self.samples, eigvals_only=True, subset_by_index=[d - 1, d - 1])
-        return float(2 / (top[0] + self.ridge))
+        d, system, shift = self.shape[0], self.total_gram / self.samples, self.ridge
+        if np.ndim(shift):
+            system, shift = system + shift * np.eye(d), 0.0
+        top = scipy.linalg.eigh(system, eigvals_only=True, subset_by_index=[d - 1, d - 1])
+        return float(2 / (top[0] + shift))
 
 
 def _blocks(shards: tuple[Shard, ...]) -> Any:
