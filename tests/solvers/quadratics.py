@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from codedfl.solvers import SOLVERS, ClosedForm, Conditions, Solver
+from codedfl.solvers import SOLVERS, ClosedForm, Conditions, RidgePath, Solver
+
+ALL_SOLVERS = {**SOLVERS, RidgePath.name: RidgePath}
+"""Also that which no scenario names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,7 @@ def solver(
     name: str, given: Quadratic, *, rate: float = 1.0, tolerance: float = 0.0, epsilon: float = np.finfo(float).eps
 ) -> Solver:
     conditions = Conditions(given.B.shape, given.ridge, lambda epoch: rate, tolerance, float(epsilon))
-    return SOLVERS[name](conditions)
+    return ALL_SOLVERS[name](conditions)
 
 
 def advance(working: Solver, given: Quadratic) -> None:

@@ -369,3 +369,23 @@ def test_a_search_whose_curvatures_all_are_rounding_is_given_up() -> None:
     advance(working, given_quadratic)
     assert np.array_equal(working.model, model)
     assert np.array_equal(working.query(), model)
+
+
+def test_of_two_models_the_better_is_kept() -> None:
+    """Errors of 1e-3 that change from query to query: the end is the first measured slope that is not halved."""
+    given_quadratic = quadratic(np.geomspace(0.01, 1, 12), 2)
+    rng = np.random.default_rng(3)
+    working = solver(CG, given_quadratic, tolerance=1e-8)
+    measured = []
+    for _ in range(300):
+        query, model = working.query(), working.model
+        gradient = given_quadratic.gradient(query) + 1e-3 * rng.standard_normal(query.shape)
+        if np.array_equal(query, model) and model.any():
+            measured.append((np.linalg.norm(gradient), model))
+        working.update(gradient)
+        if working.finished:
+            break
+    norms = [norm for norm, _ in measured]
+    assert all(later <= earlier / 2 for earlier, later in itertools.pairwise(norms[:-1]))
+    assert norms[-1] > norms[-2] / 2
+    assert np.array_equal(working.model, min(measured, key=lambda pair: pair[0])[1])

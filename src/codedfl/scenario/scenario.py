@@ -18,7 +18,19 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from codedfl.errors import DataError, ScenarioError, UsageError
-from codedfl.scenario.sections import AUTO, RIDGE_PATH, Data, Features, Fleet, Links, Partition, Task, Timing, Training
+from codedfl.scenario.sections import (
+    AUTO,
+    PATH_SOLVER_NAMES,
+    RIDGE_PATH,
+    Data,
+    Features,
+    Fleet,
+    Links,
+    Partition,
+    Task,
+    Timing,
+    Training,
+)
 from codedfl.settings import Settings, check_keys, did_you_mean, read_section, setting
 
 _FORMAT = "codedfl-scenario-2"
@@ -110,10 +122,25 @@ class Scenario(Settings):
         if self.training.solver == AUTO:
             chosen = dataclasses.replace(self.training, solver=self._auto_solver)
             object.__setattr__(self, "training", chosen)
+        self._check_path()
         sizes = self.partition.sizes
         if self.partition.kind == "sizes" and len(sizes) != self.fleet.size:
             devices = f"the fleet has {self.fleet.size} devices"
             raise ScenarioError(f"partition.sizes holds {len(sizes)} numbers but {devices}; give one each")
+
+    def _check_path(self) -> None:
+        """Refuse several weights where they cannot be solved for at once."""
+        several, solver = len(self.ridges) > 1, self.training.solver
+        if several and solver not in PATH_SOLVER_NAMES:
+            raise ScenarioError(
+                f"task.ridge holds {len(self.ridges)} weights, but training.solver = '{solver}' solves for one; "
+                f"choose {' or '.join(PATH_SOLVER_NAMES)}, or give one weight"
+            )
+        if several and self.training.start is not None:
+            raise ScenarioError(
+                f"task.ridge holds {len(self.ridges)} weights, but training.start = '{self.training.start}' gives each "
+                "another first gradient; give one weight or no first model"
+            )
 
     @property
     def _auto_solver(self) -> str:

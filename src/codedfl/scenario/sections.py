@@ -11,6 +11,9 @@ DATA_SETS = ("mnist", "fashion", "digits")
 SOLVER_NAMES = ("gradient-descent", "nesterov", "conjugate-gradients", "closed-form")
 """The names in ``codedfl.solvers.SOLVERS``, which this room does not import."""
 
+PATH_SOLVER_NAMES = ("conjugate-gradients", "closed-form")
+"""Those in ``codedfl.solvers.PATH_SOLVERS``, which solve for several ridge weights at once."""
+
 AUTO = "auto"
 
 RIDGE_PATH = tuple(float(f"{10 ** (-6 + 7 * step / 29):.3g}") for step in range(30))

@@ -5,8 +5,10 @@ from codedfl.solvers.conjugate_gradients import ConjugateGradients
 from codedfl.solvers.contract import Conditions, Ridge, Solver
 from codedfl.solvers.gradient_descent import GradientDescent
 from codedfl.solvers.nesterov import Nesterov
+from codedfl.solvers.ridge_path import RidgePath
 
 __all__ = [
+    "PATH_SOLVERS",
     "SOLVERS",
     "ClosedForm",
     "Conditions",
@@ -14,6 +16,7 @@ __all__ = [
     "GradientDescent",
     "Nesterov",
     "Ridge",
+    "RidgePath",
     "Solver",
 ]
 
@@ -21,3 +24,6 @@ SOLVERS: dict[str, type[Solver]] = {
     solver.name: solver for solver in (GradientDescent, Nesterov, ConjugateGradients, ClosedForm)
 }
 """The solvers by name."""
+
+PATH_SOLVERS: dict[str, type[Solver]] = {ConjugateGradients.name: RidgePath, ClosedForm.name: ClosedForm}
+"""What a name stands for where several weights are solved for, or data of any condition."""

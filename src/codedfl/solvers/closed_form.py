@@ -11,7 +11,7 @@ from codedfl.errors import TrainingError
 from codedfl.solvers.contract import Ridge, Solver
 
 _WELL_CONDITIONED = 1e-10
-"""Reciprocal condition from which a Cholesky factor is used.
+"""Reciprocal condition from which a Cholesky factor is used, unless rounding is coarser than that.
 
 LAPACK's estimate is of the 1-norm and may be a factor of d and more above the true value, so this leaves a margin to
 the cutoff of d times epsilon, below which a Cholesky factor is made of rounding errors or does not exist.
@@ -23,7 +23,8 @@ class ClosedForm(Solver):
     """Solves (A/m + lambda I) Theta = B/m once, in float64, for one lambda or all of a path.
 
     Where the solution is not unique, or the matrix so near to such a one that rounding decides, it is that of smallest
-    norm, as of ``numpy.linalg.lstsq``: eigenvalues of the system up to epsilon * d * (the largest) count as zero.
+    norm, as of ``numpy.linalg.lstsq``: eigenvalues of the system up to epsilon * d * (the largest) count as zero. With
+    a ridge term, epsilon is that of float64, else that of the numbers that devices compute with.
     """
 
     name = "closed-form"
@@ -49,10 +50,10 @@ class ClosedForm(Solver):
             )
         given = self._conditions
         if given.ridges:
-            self._path = smallest_solutions(gram, moments, given.ridges, given.epsilon)
+            self._path = solutions(gram, moments, given.ridges, given.epsilon)
             self._model = self._path[0]
         else:
-            self._model = _solution(gram, moments, given.ridge, given.epsilon)
+            self._model = solution(gram, moments, given.ridge, given.epsilon)
         self._solved = True
 
     @property
@@ -66,39 +67,40 @@ class ClosedForm(Solver):
         return self._solved
 
 
-def _solution(
+def solution(
     gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"], ridge: Ridge, epsilon: float
 ) -> Float[np.ndarray, "d c"]:
-    """Solve by a Cholesky factor, or by eigenvalues if the matrix is singular or close to it."""
+    """Solve for one weight by a Cholesky factor, or by eigenvalues if the matrix is singular or close to it."""
     system = gram + ridge * np.eye(len(gram))
     try:
         factor = scipy.linalg.cho_factor(system, lower=True)
     except np.linalg.LinAlgError:
-        return np.asarray(smallest_solutions(gram, moments, [ridge], epsilon)[0])
+        return np.asarray(solutions(gram, moments, [ridge], epsilon)[0])
     reciprocal, _ = scipy.linalg.lapack.dpocon(factor[0], np.linalg.norm(system, 1), uplo="L")
-    if reciprocal < _WELL_CONDITIONED:
-        return np.asarray(smallest_solutions(gram, moments, [ridge], epsilon)[0])
+    if reciprocal < max(_WELL_CONDITIONED, len(gram) * _rounding(ridge, epsilon)):
+        return np.asarray(solutions(gram, moments, [ridge], epsilon)[0])
     return np.ascontiguousarray(scipy.linalg.cho_solve(factor, moments))
 
 
-def smallest_solutions(
-    matrix: Float[np.ndarray, "d d"], right: Float[np.ndarray, "d c"], ridges: Sequence[Ridge], epsilon: float
+def solutions(
+    gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"], ridges: Sequence[Ridge], epsilon: float
 ) -> Float[np.ndarray, "l d c"]:
-    """Return the solutions of smallest norm of (matrix + lambda) x = right, for a positive semi-definite matrix.
-
-    Weights that are numbers share one eigendecomposition.
-    """
-    models = np.empty((len(ridges), *right.shape))
-    alike = [number for number, ridge in enumerate(ridges) if np.ndim(ridge) == 0]
-    if alike:
-        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-        rotated = vectors.T @ right
-        for number in alike:
-            models[number] = vectors @ (_inverses(values + ridges[number], epsilon)[:, None] * rotated)
-    for number in set(range(len(ridges))) - set(alike):
-        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2 + ridges[number] * np.eye(len(matrix)))
-        models[number] = vectors @ (_inverses(values, epsilon)[:, None] * (vectors.T @ right))
+    """Return the solution of smallest norm for each weight; weights that are numbers share one eigendecomposition."""
+    models, symmetric = np.empty((len(ridges), *moments.shape)), (gram + gram.T) / 2
+    numbers = [ridge for ridge in ridges if np.ndim(ridge) == 0]
+    shared = np.linalg.eigh(symmetric) if numbers else None
+    for model, ridge in zip(models, ridges, strict=True):
+        if shared is not None and np.ndim(ridge) == 0:
+            values, vectors = shared[0] + ridge, shared[1]
+        else:
+            values, vectors = np.linalg.eigh(symmetric + ridge * np.eye(len(gram)))
+        model[:] = vectors @ (_inverses(values, _rounding(ridge, epsilon))[:, None] * (vectors.T @ moments))
     return models
+
+
+def _rounding(ridge: Ridge, epsilon: float) -> float:
+    """Return the relative spacing that decides what is zero: errors of data are bounded by a ridge term, if any."""
+    return float(np.finfo(np.float64).eps) if np.any(ridge) else epsilon
 
 
 def _inverses(values: Float[np.ndarray, "d"], epsilon: float) -> Float[np.ndarray, "d"]:

@@ -12,13 +12,14 @@ import numpy as np
 import scipy
 from jaxtyping import Float
 
-from codedfl.errors import TrainingError
-from codedfl.solvers.contract import Solver
+from codedfl.solvers.contract import Solver, check_finite
 
 _MARGIN = 10
 """The error of a gradient must be this factor below the tolerance it is tested against."""
 _QUESTIONS = 8
 """Queries at the same model before the gradient of a nearby point is accepted as that of the model."""
+_ROUNDS = 4
+"""Directions of a search in units of the dimension, at most; one would do without rounding."""
 
 
 @final
@@ -33,12 +34,19 @@ class ConjugateGradients(Solver):
     Residuals are updated by recurrence. Once they are below the tolerance, or no direction is left, the next query is
     the model itself: its gradient ends the training or restarts the search there. Rounding in the replies thus delays
     the end but never ends the training too early.
+
+    Where rounding keeps the gradient above the tolerance, a restart no longer improves it: a search that does not halve
+    the measured gradient is the last, and the better of the two models is kept. A search is measured after directions
+    for four times the dimension at the latest, of which one would do without rounding.
     """
 
     name = "conjugate-gradients"
     needs_exact = True
     asks_at_model = False
-    state = ("at_zero", "residual", "directions", "scales", "curvature", "questions")
+    state = (
+        *("at_zero", "residual", "directions", "scales", "curvature", "questions"),
+        *("searched", "best", "best_norm", "stalled"),
+    )
 
     def begin(self) -> None:
         """Start at the zero model, without search directions."""
@@ -49,7 +57,16 @@ class ConjugateGradients(Solver):
         self._scales = np.zeros(c)
         self._curvature = 0.0
         self._missed = 0.0
+        self._far = False
         self._questions = 0
+        self._searched = 0
+        self._best, self._best_norm = self._model, np.inf
+        self._stalled = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the newest measured gradient of f meets the tolerance, or is as small as rounding allows."""
+        return self._stalled or super().finished
 
     def query(self) -> Float[np.ndarray, "d c"]:
         """Return the scaled search directions, or the model where there are none."""
@@ -73,11 +90,7 @@ class ConjugateGradients(Solver):
 
     def improve(self, gradient: Float[np.ndarray, "d c"]) -> float:
         """Minimise along the queried directions, or begin a search from the model."""
-        if not np.isfinite(gradient).all():
-            raise TrainingError(
-                f"the gradient of epoch {self._epoch} holds numbers that are not finite; "
-                'scale the features down or set task.precision = "float64"'
-            )
+        check_finite(gradient, self._epoch)
         if self._directions.shape[1]:
             self._search(gradient)
             return np.inf
@@ -93,14 +106,28 @@ class ConjugateGradients(Solver):
         far = self._missed * (self._curvature or 1.0) > wanted * first / _MARGIN
         self._questions = self._questions + 1 if far and self._epoch > 1 and self._questions < _QUESTIONS else 0
         self._missed = 0.0
+        self._far = far
         return self._questions > 0
 
     def _start(self, gradient: Float[np.ndarray, "d c"]) -> float:
         self._residual = -(gradient + self._conditions.ridge * self._model)
         if self._epoch == 1:
             self._at_zero, self._scales = gradient, np.linalg.norm(self._residual, axis=0)
-        self._directions = self._basis(self._residual)
-        return float(np.linalg.norm(self._residual))
+        norm = float(np.linalg.norm(self._residual))
+        if self._conditions.tolerance > 0 and self._model.any() and not self._far:
+            norm = self._judge(norm)
+        self._searched, self._directions = 0, self._basis(self._residual)
+        if self._stalled:
+            self._directions = self._directions[:, :0]
+        return norm
+
+    def _judge(self, norm: float) -> float:
+        """Hold the model whose gradient was measured against the best so far; return the norm of the better."""
+        self._stalled = norm > self._best_norm / 2
+        if norm < self._best_norm:
+            self._best, self._best_norm = self._model, norm
+        self._model = self._best
+        return self._best_norm
 
     def _search(self, gradient: Float[np.ndarray, "d c"]) -> None:
         P, first = self._directions, self._first_norm
@@ -109,7 +136,12 @@ class ConjugateGradients(Solver):
         steps = inverse @ (P.T @ self._residual)
         self._model = self._model + P @ steps
         self._residual = self._residual - product @ steps
-        if not inverse.any() or np.linalg.norm(self._residual) <= self._conditions.tolerance * first:
+        self._searched += P.shape[1]
+        left, wanted = float(np.linalg.norm(self._residual)), self._conditions.tolerance
+        if wanted > 0:  # below the rounding of the residual itself, directions are random
+            wanted = max(wanted, np.sqrt(len(P)) * np.finfo(np.float64).eps)
+            left = 0.0 if self._searched >= _ROUNDS * len(P) else left
+        if left <= wanted * first or not inverse.any():
             self._directions = P[:, :0]
         else:
             self._directions = self._basis(self._residual - P @ (inverse @ (product.T @ self._residual)))

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, TypeAlias, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
+from codedfl.errors import TrainingError
+
 Ridge: TypeAlias = float | Float[np.ndarray, "d 1"]
 """The weight lambda of the ridge term: a number, or one for each feature."""
 
@@ -31,6 +33,15 @@ class Conditions:
     """Relative spacing of the numbers that devices compute with."""
     ridges: tuple[Ridge, ...] = ()
     """All weights of a path, for solvers that solve for several; the first is ``ridge``."""
+
+
+def check_finite(gradient: Float[np.ndarray, "d c"], epoch: int) -> None:
+    """Refuse a gradient with numbers that are not finite."""
+    if not np.isfinite(gradient).all():
+        raise TrainingError(
+            f"the gradient of epoch {epoch} holds numbers that are not finite; "
+            'scale the features down or set task.precision = "float64"'
+        )
 
 
 class Solver(ABC):

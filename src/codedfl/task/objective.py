@@ -6,6 +6,7 @@ A simulation has all data and computes every score (``codedfl.task.Problem``); a
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -50,6 +51,11 @@ class Objective(ABC):
     def pull(self) -> Float[np.ndarray, "d c"] | None:
         """The gradient of the ridge term at the first model; None where that is zero."""
         return None if self.start is None else self.ridge * self.start
+
+    @final
+    def weights(self, ridges: Sequence[float]) -> tuple[Ridge, ...]:
+        """Return the ridge terms of several lambda."""
+        return tuple(ridge if self.penalty is None else ridge * self.penalty for ridge in ridges)
 
     @final
     def whole(self, models: Float[np.ndarray, "*b d c"]) -> Float[np.ndarray, "*b d c"]:

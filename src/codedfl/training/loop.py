@@ -20,7 +20,7 @@ from codedfl.network import RoundCosts
 from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Round, Scheme, Server, Stage
 from codedfl.schemes.messages import Message, Work
-from codedfl.solvers import SOLVERS, Conditions, GradientDescent, Solver
+from codedfl.solvers import PATH_SOLVERS, SOLVERS, Conditions, GradientDescent, Solver
 from codedfl.task import learning_rate
 from codedfl.task.objective import Objective
 from codedfl.training.records import StageRecord, State
@@ -35,8 +35,11 @@ def create_solver(problem: Objective, scenario: Scenario, state: State) -> Solve
     """Make the solver of a training and bring it to where the state stands; it is told nothing of the data."""
     training, epsilon = scenario.training, float(np.finfo(problem.dtype).eps)
     rate = partial(learning_rate, training)
-    conditions = Conditions(problem.shape, problem.ridge, rate=rate, tolerance=scenario.tolerance, epsilon=epsilon)
-    solver = SOLVERS[training.solver](conditions)
+    ridges = problem.weights(scenario.ridges) if len(scenario.ridges) > 1 else ()
+    conditions = Conditions(problem.shape, problem.ridge, rate, scenario.tolerance, epsilon, ridges)
+    # files may be of any condition, which a recurrence does not survive; named data sets keep the paper's numbers
+    kept = PATH_SOLVERS if ridges or not scenario.data.named else SOLVERS
+    solver = kept.get(training.solver, SOLVERS[training.solver])(conditions)
     if state.epoch > 0:
         solver.restore(state.solver)
     return solver

@@ -162,6 +162,18 @@ SETTINGS = {
     "not a number": setting("links.loss=nan", "links.loss", "nan"),
     "infinite": setting("links.up_rate=inf", "links.up_rate", "inf"),
     "negative": setting("task.ridge=-1", "task.ridge", "at least 0"),
+    "weights out of order": setting("task.ridge=[0.1,0.01]", "task.ridge", "increase"),
+    "weights and a solver of one": setting(
+        "task.ridge=[0.01,0.1]", "task.ridge holds 2", "gradient-descent", "conjugate-gradients or closed-form"
+    ),
+    "weights and a first model": Wrong(
+        (
+            *("run", "small.toml", "--set", "task.ridge=auto", "--set", "scheme=conventional", "--out", "out"),
+            *("--set", "training.solver=conjugate-gradients", "--set", "training.start=model.npz"),
+        ),
+        2,
+        ("task.ridge holds 30", "training.start = 'model.npz'"),
+    ),
     "targets out of order": setting("training.targets=[0.9,0.5]", "training.targets", "increase"),
     "unknown choice": setting("features.kind=fourier", "features.kind", "fourier", "rbf"),
     "unknown scheme": setting("scheme=nosuch", "scheme", "nosuch", "conventional"),
