@@ -113,10 +113,8 @@ class RidgePath(Solver):
         residuals = np.stack([self._residual(*pair) for pair in zip(y, self._ridges, strict=True)])
         norms = np.linalg.norm(residuals, axis=(1, 2))
         worst = int(norms.argmax())
-        more = (
-            norms[worst] > wanted and newest.shape[1] > 0
-        )  # else a scheme that can send nothing new would be asked for ever
-        rest = residuals[worst] if more else residuals[worst][:, :0]
+        # a scheme that could send nothing new could not next time either
+        rest = residuals[worst] if norms[worst] > wanted and newest.shape[1] else residuals[worst][:, :0]
         self._directions = self._new(rest, self._first_norm + self._curvature * float(np.linalg.norm(y[worst])))
         return float(norms[worst])
 
