@@ -160,6 +160,24 @@ def test_what_was_sent_is_kept_not_what_was_asked_for(outputs: int, steps: int) 
         assert np.linalg.norm(model - expected) <= 100 * gamma(40 * 12, float) * np.linalg.norm(expected)
 
 
+def test_a_scheme_that_rounds_what_it_sends_is_asked_for_the_rest() -> None:
+    """Entries of 16 steps on average, as sealed schemes send them: what was not sent is part of later queries.
+
+    Directions that follow from the newest products alone would never bring it: B itself is sent to a few percent.
+    """
+    given_quadratic = quadratic(np.geomspace(1e-3, 1, 90), 3)
+    exact, rounded = (path(given_quadratic, WEIGHTS[2:], tolerance=1e-6) for _ in range(2))
+    epochs = 0
+    while not rounded.finished:
+        query = rounded.query()
+        step = np.maximum(np.abs(query).mean(axis=0), 1e-300) / 16
+        rounded.asked_at(step * np.round(query / step))
+        rounded.update(given_quadratic.gradient(step * np.round(query / step)))
+        epochs += 1
+    assert np.all(rounded.residuals <= 1e-6)
+    assert epochs <= 1.5 * solved(exact, given_quadratic)
+
+
 def test_a_direction_that_was_sent_before_ends_the_search() -> None:
     """A scheme that can send nothing new: no direction is left, so that the training ends with what it has."""
     given_quadratic = quadratic(np.linspace(0.5, 1, 6), 1)

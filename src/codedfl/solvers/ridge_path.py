@@ -29,11 +29,12 @@ class RidgePath(Solver):
     With V the orthonormal directions so far, the model of lambda is V y with (V^T A V + lambda) y = V^T B: of all
     models in the span of V it has the smallest loss, so no model becomes worse with further directions. Residuals
     follow from the kept products A V without a further query. A query at a model could tell no more: the scheme would
-    give that product with the same number formats. The next directions are the products with the newest, for the
-    smallest lambda, and once that is solved, the residuals of the lambda that is furthest from it.
+    give that product with the same number formats.
 
     What a scheme sends is a rounding of the query, and the product belongs to what was sent. Both are made orthogonal
-    to the earlier directions by the same triangular factor.
+    to the earlier directions by the same triangular factor. The next directions are the longest that the residuals of
+    the unsolved lambda have in common; without rounding they all lie in the span of the newest products, with it they
+    also hold what was not sent. Columns of the query that are left take the products.
 
     The training is finished when all residuals meet the tolerance, or when no direction is left; the latter takes at
     most ceil(d / c) queries. At most d directions of d numbers are kept and their products, 16 d min(d, c * epochs)
@@ -99,24 +100,30 @@ class RidgePath(Solver):
         if self._epoch == 1:
             self._right = -gradient
             first = np.linalg.norm(self._right, axis=0)
-            self._directions = self._new(self._right[:, first > 0] / first[first > 0], 1.0)
+            self._directions = _beside(self._basis, self._right[:, first > 0] / first[first > 0], 1.0)
             return float(np.linalg.norm(self._right))
         if self._directions.shape[1] == 0:
             return float(np.linalg.norm(gradient + self._conditions.ridge * self._model))
         newest = self._extend(gradient)
-        residual = self._solve()
-        self._directions = self._new(newest, self._curvature)
-        wanted = self._conditions.tolerance * self._first_norm
-        if residual > wanted and self._directions.shape[1]:
-            return residual
         y = self._coefficients()
+        self._model = self._basis @ y[0]
         residuals = np.stack([self._residual(*pair) for pair in zip(y, self._ridges, strict=True)])
         norms = np.linalg.norm(residuals, axis=(1, 2))
-        worst = int(norms.argmax())
-        # a scheme that could send nothing new could not next time either
-        rest = residuals[worst] if norms[worst] > wanted and newest.shape[1] else residuals[worst][:, :0]
-        self._directions = self._new(rest, self._first_norm + self._curvature * float(np.linalg.norm(y[worst])))
-        return float(norms[worst])
+        wanted = self._conditions.tolerance * self._first_norm
+        unsolved = np.hstack([newest[:, :0], *residuals[norms > wanted]])
+        self._directions = self._next(unsolved, newest, self._first_norm + self._curvature * float(np.linalg.norm(y)))
+        return float(norms.max())
+
+    def _next(
+        self, unsolved: Float[np.ndarray, "d r"], newest: Float[np.ndarray, "d k"], size: float
+    ) -> Float[np.ndarray, "d m"]:
+        """Choose the next directions: residuals, then products; ``size`` is what residuals are computed from."""
+        if not unsolved.shape[1] or not newest.shape[1]:  # solved, or the scheme could send nothing new
+            return newest[:, :0]
+        c = self._conditions.shape[1]
+        chosen = _beside(self._basis, unsolved, size)[:, :c]
+        more = _beside(np.hstack([self._basis, chosen]), newest, self._curvature)
+        return np.ascontiguousarray(np.hstack([chosen, more])[:, :c])
 
     def _extend(self, gradient: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d k"]:
         """Add the directions that were sent, and their products; return products with the smallest weight's system."""
@@ -135,34 +142,29 @@ class RidgePath(Solver):
         self._curvature = max(self._curvature, float(np.linalg.norm(own, 2)) if rank else 0.0)
         return np.asarray(product + self._conditions.ridge * q)
 
-    def _solve(self) -> float:
-        """Set the model of the smallest weight; return the norm of its residual."""
-        ridge = self._conditions.ridge
-        y = solution(*self._system(ridge))
-        self._model = self._basis @ y
-        return float(np.linalg.norm(self._residual(y, ridge)))
-
     def _system(self, ridge: Ridge) -> tuple[Float[np.ndarray, "k k"], Float[np.ndarray, "k c"], float, float]:
         """Return the small system of a weight, as :func:`solution` takes it."""
         right, epsilon = self._basis.T @ self._right, self._conditions.epsilon
-        if isinstance(ridge, float):
-            return self._small, right, ridge, epsilon
-        return self._small + self._basis.T @ (ridge * self._basis), right, 0.0, _ROUNDING if ridge.any() else epsilon
+        if isinstance(ridge, np.ndarray):
+            weighted = self._small + self._basis.T @ (ridge * self._basis)
+            return weighted, right, 0.0, _ROUNDING if ridge.any() else epsilon
+        return self._small, right, ridge, epsilon
 
     def _coefficients(self) -> Float[np.ndarray, "l k c"]:
         if self._small.size == 0:
             return np.zeros((len(self._ridges), 0, self._conditions.shape[1]))
-        if any(np.ndim(ridge) for ridge in self._ridges):
+        if len(self._ridges) == 1 or any(np.ndim(ridge) for ridge in self._ridges):
             return np.stack([solution(*self._system(ridge)) for ridge in self._ridges])
         return solutions(self._small, self._basis.T @ self._right, self._ridges, self._conditions.epsilon)
 
     def _residual(self, y: Float[np.ndarray, "k c"], ridge: Ridge) -> Float[np.ndarray, "d c"]:
         return np.asarray(self._right - self._products @ y - ridge * (self._basis @ y))
 
-    def _new(self, block: Float[np.ndarray, "d k"], size: float) -> Float[np.ndarray, "d m"]:
-        """Return orthonormal columns that span what the block adds to the space, above the rounding of ``size``."""
-        for _ in range(2):
-            block = block - self._basis @ (self._basis.T @ block)
-        q, r, _ = scipy.linalg.qr(block, mode="economic", pivoting=True)
-        rank = np.count_nonzero(abs(np.diag(r)) > np.sqrt(len(block)) * _ROUNDING * size)
-        return np.ascontiguousarray(q[:, :rank])
+
+def _beside(space: Float[np.ndarray, "d n"], block: Float[np.ndarray, "d k"], size: float) -> Float[np.ndarray, "d m"]:
+    """Return orthonormal columns of what a block adds to a space, the longest first, above the rounding of ``size``."""
+    for _ in range(2):
+        block = block - space @ (space.T @ block)
+    q, r, _ = scipy.linalg.qr(block, mode="economic", pivoting=True)
+    rank = np.count_nonzero(abs(np.diag(r)) > np.sqrt(len(block)) * _ROUNDING * size)
+    return np.ascontiguousarray(q[:, :rank])

@@ -34,8 +34,8 @@ class Objective(ABC):
     """``classification`` or ``regression``."""
     ridge: Ridge
     """The weight lambda of the ridge term; with ``penalty``, a weight for each feature."""
-    penalty: Float[np.ndarray, "d 1"] | None = None
-    """Factor on lambda for each feature; None: 1."""
+    penalty: Ridge = 1.0
+    """Factor on lambda, for each feature where they differ."""
     start: Float[np.ndarray, "d c"] | None = None
     """The first model; None: zero. All other models here, and what devices are sent, are differences to it."""
 
@@ -55,7 +55,7 @@ class Objective(ABC):
     @final
     def weights(self, ridges: Sequence[float]) -> tuple[Ridge, ...]:
         """Return the ridge terms of several lambda."""
-        return tuple(ridge if self.penalty is None else ridge * self.penalty for ridge in ridges)
+        return tuple(ridge * self.penalty for ridge in ridges)
 
     @final
     def whole(self, models: Float[np.ndarray, "*b d c"]) -> Float[np.ndarray, "*b d c"]:
@@ -127,6 +127,7 @@ class PublicObjective(Objective):
     dtype: "np.dtype[Any]"
     ridge: Ridge
     kind: str
+    penalty: Ridge = 1.0
     test: TestSet | None = None
 
     @property

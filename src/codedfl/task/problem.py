@@ -43,6 +43,7 @@ class Problem(Objective):
     shape: tuple[int, int] = field(init=False)
     dtype: "np.dtype[Any]" = field(init=False)
     test: TestSet | None = field(init=False)
+    penalty: Ridge = field(init=False)
 
     @classmethod
     def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
@@ -76,7 +77,7 @@ class Problem(Objective):
         derived = {"samples": sum(shard.samples for shard in self.shards), "shape": (x.shape[1], y.shape[1])}
         preparation = None if self.prepared is None else self.prepared.preparation
         test = TestSet(self.x_test, self.y_test, self.kind, preparation) if len(self.x_test) else None
-        vars(self).update(derived, dtype=x.dtype, test=test)
+        vars(self).update(derived, dtype=x.dtype, test=test, penalty=penalties(1.0, preparation))
 
     @cached_property
     def total_gram(self) -> Float[np.ndarray, "d d"]:

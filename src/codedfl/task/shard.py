@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from codedfl.data import FeatureMap, Preparation
+from codedfl.solvers import Ridge
 from codedfl.task.preparing import DeviceRows
 
 
@@ -59,11 +59,11 @@ def make_shard(
     return Shard(x, (y if start is None else y - x @ start).astype(features.dtype))
 
 
-def penalties(ridge: float, preparation: Preparation | None) -> Any:
+def penalties(ridge: float, preparation: Preparation | None) -> Ridge:
     """Return the weight of the ridge term: one for all features, or one for each."""
     if preparation is None or preparation.penalty is None:
         return ridge
-    return ridge * preparation.penalty[:, None]
+    return np.asarray(ridge * preparation.penalty[:, None])
 
 
 def prepared_features(

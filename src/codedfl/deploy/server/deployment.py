@@ -152,6 +152,7 @@ class DeploymentBackend(RunBackend):
             shape=(public.features, public.outputs),
             dtype=public.dtype,
             ridge=penalties(scenario.ridge, preparation),
+            penalty=penalties(1.0, preparation),
             kind=task[0],
             test=_test_set(loading, public, task, preparation, progress) if options.test and check is None else None,
         )
