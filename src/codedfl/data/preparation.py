@@ -55,6 +55,12 @@ class Preparation:
     target_unit: Float[np.ndarray, "c"]
     """Divides shifted targets."""
 
+    @classmethod
+    def identity(cls, inputs: int, outputs: int) -> "Preparation":
+        """Return the preparation that changes nothing."""
+        zeros, ones = np.zeros, np.ones
+        return cls(zeros(inputs), ones(inputs), None, None, None, zeros(outputs), ones(outputs))
+
     def inputs(self, x: Float[np.ndarray, "n p"]) -> Float[np.ndarray, "n p"]:
         """Return prepared inputs in float64."""
         filled = x.astype(np.float64)

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
 
@@ -9,15 +10,20 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
+from codedfl.data import Preparation
 from codedfl.engines import Engine, VirtualEngine
+from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel
-from codedfl.progress import Progress
-from codedfl.runs.sums import SchemeSummer, sum_scenario
+from codedfl.progress import Progress, silent
+from codedfl.runs.selection import Selection, choose_ridge, fold_scenario
+from codedfl.runs.sums import SEED_STEP, SchemeSummer
 from codedfl.scenario import Scenario
-from codedfl.task import Problem, RawData
+from codedfl.task import Problem, RawData, make_shard
+from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
-from codedfl.task.preparing import prepare
-from codedfl.training import History, State
+from codedfl.task.preparing import Prepared, prepare
+from codedfl.task.shard import penalties
+from codedfl.training import History, State, create_solver, train
 from codedfl.training.costs import LINKS
 from codedfl.training.timeline import timeline
 from codedfl.training.timing import Variant, epoch_ends
@@ -55,35 +61,64 @@ class RunBackend(ABC):
 class SimulationBackend(RunBackend):
     """All devices in one process, in virtual time."""
 
-    def __init__(self, scenario: Scenario, problem: Problem) -> None:
-        self.scenario = scenario
+    def __init__(self, scenario: Scenario, problem: Problem, progress: Progress = silent) -> None:
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
-        self._sums: list[History] = []
-        if problem.raw is not None and problem.prepared is not None:
-            problem = self._prepared(problem.raw)
+        self._earlier: list[tuple[History | Variant, History, int]] = []
+        """What was done before the training: how it is replayed, its record, and the seed of its delays."""
+        self._selection: Selection | None = None
+        self.scenario = scenario
+        raw, several = problem.raw, len(scenario.ridges) > 1
+        if raw is not None and (several or problem.prepared is not None):
+            problem = self._prepared(raw, progress)
+        elif several:
+            raise ScenarioError("task.ridge must be a number for data that are given as shards")
         self.objective = self.problem = problem
-        self.scheme = schemes.create(scenario, problem)
+        self.scheme = schemes.create(self.scenario, problem)
 
-    def _prepared(self, raw: RawData) -> Problem:
-        """Sum columns again, under the scheme of the run."""
-        rows, scenario = [raw.device(index) for index in range(len(raw.parts))], self.scenario
-        summer = SchemeSummer(scenario, rows, raw.features)
-        prepared = prepare(scenario, summer, raw.dummies, regression=raw.loaded.kind == "regression")
-        self._sums = summer.histories
-        return Problem.of_raw(scenario, raw, prepared)
+    def _prepared(self, raw: RawData, progress: Progress) -> Problem:
+        """Sum columns, and choose the weight of the ridge term, under the scheme of the run."""
+        rows, scenario, prepared = [raw.device(index) for index in range(len(raw.parts))], self.scenario, None
+        summer = SchemeSummer(scenario, rows, raw.features, self._earlier)
+        if scenario.prepared:
+            prepared = prepare(scenario, summer, raw.dummies, regression=raw.loaded.kind == "regression")
+        if len(scenario.ridges) > 1:
+            fit = partial(self._fit, raw, prepared)
+            self._selection = choose_ridge(scenario, summer, prepared, fit, progress)
+            self.scenario = scenario.with_settings({"task.ridge": self._selection.ridge})
+        return Problem.of_raw(self.scenario, raw, prepared)
+
+    def _fit(
+        self, raw: RawData, prepared: Prepared | None, rows: RowChoice, preparation: Preparation, count: float
+    ) -> Float[np.ndarray, "l d c"]:
+        """Train the models of all weights on some rows."""
+        devices = range(len(raw.parts))
+        shards = tuple(make_shard(rows.of(raw.device(i), i), raw.features, preparation) for i in devices)
+        wanted = fold_scenario(self.scenario, count, sum(shard.samples for shard in shards))
+        seed = wanted.timing.seed + SEED_STEP * (1 + len(self._earlier))
+        known = None if prepared is None else replace(prepared, preparation=preparation)
+        empty, kind = (np.zeros((0, shards[0].x.shape[1])), raw.loaded.y_test[:0]), raw.loaded.kind
+        problem = Problem(shards, *empty, kind, penalties(wanted.ridge, preparation), None, None, known)
+        scheme, state = schemes.create(wanted, problem), State.fresh(problem)
+        sides = [scheme.device(index, shard) for index, shard in enumerate(shards)]
+        engine = VirtualEngine(sides, self._delays, seed=seed, draw=wanted.timing.draw)
+        state = train(problem, wanted, scheme, engine, state)
+        offline = wanted.training.first_epoch_offline
+        course = Variant.create(scheme, problem, state.history, first_offline=offline) or state.history
+        self._earlier.append((course, state.history, seed))
+        return create_solver(problem, wanted, state).models
 
     @property
     def _began(self) -> float:
         """When the training begins in the run's own draw."""
-        return float(sum(history.columns["time"][-1] for history in self._sums))
+        return float(sum(history.columns["time"][-1] for _, history, _ in self._earlier))
 
     @cached_property
-    def _sum_seconds(self) -> Float[np.ndarray, "draws"]:
-        """How long the sums take in each timing draw."""
-        timing, total = self.scenario.timing, np.zeros(self.scenario.timing.draws)
-        for number, history in enumerate(self._sums):
-            seed = sum_scenario(self.scenario, number).timing.seed
-            (ends,) = epoch_ends([history], self._delays, epochs=1, seed=seed, draws=timing.draws)
+    def _earlier_seconds(self) -> Float[np.ndarray, "draws"]:
+        """How long everything before the training takes in each timing draw."""
+        draws = self.scenario.timing.draws
+        total = np.zeros(draws)
+        for course, history, seed in self._earlier:
+            (ends,) = epoch_ends([course], self._delays, epochs=len(history), seed=seed, draws=draws)
             total += ends[:, -1]
         return total
 
@@ -110,7 +145,7 @@ class SimulationBackend(RunBackend):
         (seconds,) = epoch_ends(
             [course], self._delays, epochs=state.epoch, seed=timing.seed, draws=timing.draws, progress=report
         )
-        return np.asarray(seconds + self._sum_seconds[:, None])
+        return np.asarray(seconds + self._earlier_seconds[:, None])
 
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
         """Return the timeline of the run's own draw."""
@@ -124,9 +159,13 @@ class SimulationBackend(RunBackend):
     def facts(self, state: State) -> dict[str, Any]:
         """Return the time of the run's own draw, and what the sums of columns cost."""
         facts: dict[str, Any] = {"virtual_seconds": state.history.columns["time"][-1]}
-        if self._sums:
-            bits = {link: sum(int(sum(h.columns[f"{link}_bits"])) for h in self._sums) for link in LINKS}
-            facts["preparation"] = {"sums": len(self._sums), "seconds": self._began, "bits_sent": bits}
+        if self._earlier:
+            records = [history for _, history, _ in self._earlier]
+            bits = {link: sum(int(sum(each.columns[f"{link}_bits"])) for each in records) for link in LINKS}
+            epochs = sum(map(len, records))
+            facts["preparation"] = {"epochs": epochs, "seconds": self._began, "bits_sent": bits}
+        if self._selection is not None:
+            facts["selection"] = self._selection.to_table()
         if self.problem.raw is not None and self.problem.raw.owners:
             facts["owners"] = list(self.problem.raw.owners)
         return facts

@@ -164,7 +164,7 @@ def execute(
             storage.remove_unfinished(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
-    chosen = backend() if backend else SimulationBackend(scenario, given())
+    chosen = backend() if backend else SimulationBackend(scenario, given(), progress)
     try:
         there = set(path.iterdir()) if path.is_dir() else set()
         storage.make_folder(path)

@@ -14,13 +14,15 @@ from jaxtyping import Float
 from codedfl import schemes
 from codedfl.data import FeatureMap
 from codedfl.engines import VirtualEngine
-from codedfl.network import DelayModel
+from codedfl.network import Clock, DelayModel, Draws, RoundCosts
 from codedfl.scenario import Scenario
 from codedfl.task import Problem, Shard
-from codedfl.task.preparing import DeviceRows, Summer, SumRequest, bounds_of, sums_of
+from codedfl.task.folds import DeviceRows
+from codedfl.task.preparing import Summer, SumRequest, bounds_of, sums_of
 from codedfl.training import History, State, first_gradient
+from codedfl.training.timing import Variant
 
-_SEED_STEP = 1_000_003
+SEED_STEP = 1_000_003
 """Distance of the seeds of random delays of sums, so that sums and training meet independent delays."""
 
 
@@ -45,7 +47,7 @@ def sum_scenario(scenario: Scenario, number: int = 0) -> Scenario:
         "training.targets": [],
         "training.tolerance": 0.0,
         "training.start": None,
-        "timing.seed": scenario.timing.seed + _SEED_STEP * (number + 1),
+        "timing.seed": scenario.timing.seed + SEED_STEP * (number + 1),
     }
     return exact.with_settings(changes)
 
@@ -59,28 +61,50 @@ def sum_shard(sums: Float[np.ndarray, "k"]) -> Shard:
 class SchemeSummer(Summer):
     """Adds the sums of simulated devices under the scheme of a scenario, and records what it costs."""
 
-    def __init__(self, scenario: Scenario, devices: Sequence[DeviceRows], features: FeatureMap) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        devices: Sequence[DeviceRows],
+        features: FeatureMap,
+        records: list[tuple[History | Variant, History, int]],
+    ) -> None:
+        """To ``records``, what a sum costs is added: how it is replayed, its history, and the seed of its delays."""
         self._scenario = scenario
+        self._records = records
         self._devices = devices
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
         self.features = features
         self.samples = sum(len(rows.x) for rows in devices)
         self.shape = devices[0].x.shape[1], devices[0].y.shape[1]
-        self.histories: list[History] = []
-        """Costs of each sum, in order."""
 
     def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
         """Return the largest bounds of all devices."""
-        return np.asarray(np.max([bounds_of(request, rows) for rows in self._devices], axis=0))
+        found = [bounds_of(request, rows, self.features, device) for device, rows in enumerate(self._devices)]
+        return np.asarray(np.max(found, axis=0))
 
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Run the first epoch of the scheme on the sums."""
-        wanted = sum_scenario(self._scenario, len(self.histories))
-        shards = tuple(sum_shard(sums_of(request, rows, self.features) / scales) for rows in self._devices)
+        wanted = sum_scenario(self._scenario, len(self._records))
+        vectors = (sums_of(request, rows, self.features, device) for device, rows in enumerate(self._devices))
+        shards = tuple(sum_shard(vector / scales) for vector in vectors)
         problem = Problem(shards, np.zeros((0, 2)), np.zeros((0, len(scales))), "regression", 0.0)
         scheme, state = schemes.create(wanted, problem), State.fresh(problem)
         devices = [scheme.device(index, shard) for index, shard in enumerate(shards)]
         engine = VirtualEngine(devices, self._delays, seed=wanted.timing.seed, draw=wanted.timing.draw)
         gradient = first_gradient(scheme, engine, state, offline=wanted.training.first_epoch_offline)
-        self.histories.append(state.history)
+        self._records.append((state.history, state.history, wanted.timing.seed))
+        if "models" in request.arrays:
+            self._record_download(request.arrays["models"], wanted)
         return np.asarray(-gradient[0] * len(shards))
+
+    def _record_download(self, models: Float[np.ndarray, "l d c"], wanted: Scenario) -> None:
+        """Count what it takes to send models to all devices and to predict their rows."""
+        count, seed = len(self._devices), wanted.timing.seed + 1
+        down, up = np.full(count, 64 * models.size), np.zeros(count, np.int64)
+        macs = np.array([len(rows.x) * models.size for rows in self._devices])
+        costs = RoundCosts(np.arange(count), down, macs, up, quorum=count, server_macs=0)
+        clock = Clock(Draws(self._delays, seed=seed, first=wanted.timing.draw))
+        clock.ask(1, 0, costs)
+        history = History()
+        history.add_epoch([costs], epoch=1, time=float(clock.now[0]))
+        self._records.append((history, history, seed))

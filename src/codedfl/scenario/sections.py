@@ -159,6 +159,16 @@ class Task(Settings, table="task"):
         "chosen by it; unset: 1e-6 for files, 0.05 for the data sets, whose formats are the paper's.",
     )
 
+    folds: int = setting(
+        default=5, low=2, high=100, help="Folds into which devices divide their rows to choose task.ridge."
+    )
+    held_out: float | None = setting(
+        default=None,
+        above=0,
+        high=0.5,
+        help="Choose task.ridge on about this share of the rows, held out once; unset: on each of the folds in turn.",
+    )
+
     def check(self) -> None:
         """Refuse a list of weights that is empty or out of order."""
         if isinstance(self.ridge, tuple) and (not self.ridge or list(self.ridge) != sorted(set(self.ridge))):

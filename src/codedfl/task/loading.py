@@ -15,7 +15,7 @@ from codedfl.data.files import owner_count
 from codedfl.errors import ScenarioError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
-from codedfl.task.preparing import DeviceRows
+from codedfl.task.folds import DeviceRows
 
 
 def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:

@@ -20,9 +20,10 @@ from jaxtyping import Bool, Float
 from codedfl.data import FeatureMap, Preparation
 from codedfl.errors import DataError
 from codedfl.scenario import Scenario
+from codedfl.task.folds import DeviceRows, RowChoice
 
-COLUMNS, FEATURES = "columns", "features"
-"""Kinds of sums: of columns, their squares, and targets; of the features of a kernel."""
+COLUMNS, FEATURES, ERRORS = "columns", "features", "errors"
+"""Kinds of sums: of columns, their squares, and targets; of the features of a kernel; of squared errors of models."""
 
 _FAR = 1e4
 """The square of the mean over the variance from which on sums are repeated about the mean: 4 digits have cancelled."""
@@ -33,48 +34,61 @@ _MARGIN = 1 + 2.0**-20
 
 @final
 @dataclass(frozen=True, eq=False)
-class DeviceRows:
-    """The raw rows of a device: inputs (NaN: missing), and targets (one-hot rows for classes)."""
-
-    x: Float[np.ndarray, "n p"]
-    y: Float[np.ndarray, "n c"]
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class SumRequest:
     """Which sums devices compute over their rows."""
 
     kind: str
     arrays: Mapping[str, Float[np.ndarray, "..."]] = field(default_factory=dict)
-    """For columns: ``origin`` and ``target_origin``, from which values are counted."""
+    """For columns: ``origin`` and ``target_origin``, from which values are counted; for errors: ``models``."""
     preparation: Preparation | None = None
-    """For features: how columns are prepared."""
+    """For features and errors: how columns are prepared."""
+    rows: RowChoice | None = None
+    """Which rows count; None: all."""
 
 
-def bounds_of(request: SumRequest, rows: DeviceRows) -> Float[np.ndarray, "k"]:
-    """Return what a device publishes first: a power of two for each column (then target) that bounds its entries."""
+def bounds_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, device: int) -> Float[np.ndarray, "k"]:
+    """Return what a device publishes first: powers of two that bound entries of columns and targets, or errors."""
     if request.kind == FEATURES:
         return np.zeros(0)
+    rows = rows if request.rows is None else request.rows.of(rows, device)
+    if request.kind == ERRORS:
+        return _powers_of_two(_errors(request, rows, features).max(axis=0, initial=0.0))
     deviations = np.abs(np.nan_to_num(rows.x - request.arrays["origin"], nan=0.0))
     targets = np.abs(rows.y - request.arrays["target_origin"])
     largest = np.concatenate([deviations.max(axis=0, initial=0.0), targets.max(axis=0, initial=0.0)])
+    return _powers_of_two(largest)
+
+
+def _powers_of_two(largest: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+    """Return the least powers of two that are not smaller; 0 for 0."""
     if not np.isfinite(largest).all():
-        raise DataError("a column holds infinite numbers; replace them")
+        raise DataError("a column holds infinite numbers, or numbers whose squares are; replace them")
     fraction, exponent = np.frexp(largest)
     return np.where(largest > 0, np.ldexp(1.0, exponent - (fraction == 0.5)), 0.0)
 
 
-def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Float[np.ndarray, "k"]:
-    """Return a device's sums over its rows."""
+def _errors(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Float[np.ndarray, "n l"]:
+    """Return the squared error of each model at each row, in units of the targets, the mean over outputs."""
+    preparation, models = request.preparation, request.arrays["models"]
+    assert preparation is not None  # noqa: S101 - requests are validated when they are read
+    mapped = preparation.features(features.transform(preparation.inputs(rows.x)))
+    found = preparation.outputs(np.einsum("nd,ldc->lnc", mapped, models))
+    return np.asarray(((found - rows.y) ** 2).mean(axis=2).T)
+
+
+def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, device: int) -> Float[np.ndarray, "k"]:
+    """Return a device's sums over its rows; the last one of columns and of errors is the number of rows."""
+    rows = rows if request.rows is None else request.rows.of(rows, device)
     if request.kind == FEATURES:
         assert request.preparation is not None  # noqa: S101 - requests are validated when they are read
         mapped = features.transform(request.preparation.inputs(rows.x))
         return np.asarray(mapped.sum(axis=0, dtype=np.float64))
+    if request.kind == ERRORS:
+        return np.append(_errors(request, rows, features).sum(axis=0), float(len(rows.x)))
     present = ~np.isnan(rows.x)
     x = np.where(present, rows.x - request.arrays["origin"], 0.0)
     y = rows.y - request.arrays["target_origin"]
-    parts = (x.sum(axis=0), (x**2).sum(axis=0), present.sum(axis=0), y.sum(axis=0), (y**2).sum(axis=0))
+    parts = (x.sum(axis=0), (x**2).sum(axis=0), present.sum(axis=0), y.sum(axis=0), (y**2).sum(axis=0), [len(x)])
     return np.concatenate(parts, dtype=np.float64)
 
 
@@ -85,8 +99,10 @@ def scales_of(
     if request.kind == FEATURES:
         return np.full(features.dimension, samples * features.largest)
     known = np.where(bounds > 0, bounds, 1.0)
+    if request.kind == ERRORS:
+        return np.asarray(samples * np.append(known, 1.0))
     x, y = known[:inputs], known[inputs:]
-    return np.asarray(samples * np.concatenate([x, x**2, np.ones(inputs), y, y**2]))
+    return np.asarray(samples * np.concatenate([x, x**2, np.ones(inputs), y, y**2, [1.0]]))
 
 
 class Summer(ABC):
@@ -126,11 +142,13 @@ class PlainSummer(Summer):
 
     def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
         """Return the largest bounds of all devices."""
-        return np.asarray(np.max([bounds_of(request, rows) for rows in self._devices], axis=0))
+        found = [bounds_of(request, rows, self.features, device) for device, rows in enumerate(self._devices)]
+        return np.asarray(np.max(found, axis=0))
 
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Add in float64."""
-        return np.asarray(sum(sums_of(request, rows, self.features) / scales for rows in self._devices))
+        devices = enumerate(self._devices)
+        return np.asarray(sum(sums_of(request, rows, self.features, device) / scales for device, rows in devices))
 
 
 @final
@@ -175,7 +193,7 @@ def prepare(scenario: Scenario, summer: Summer, dummies: Bool[np.ndarray, "p"], 
     origin, target_origin, m = np.zeros(p), np.zeros(c), summer.samples
     for _ in range(_MOST_PASSES):
         total = summer.total(SumRequest(COLUMNS, {"origin": origin, "target_origin": target_origin}))
-        first, second, present, y_first, y_second = np.split(total, np.cumsum([p, p, p, c]))
+        first, second, present, y_first, y_second, _ = np.split(total, np.cumsum([p, p, p, c, c]))
         present = np.rint(present)
         if not present.all():
             raise DataError(
@@ -226,6 +244,30 @@ def _preparation(
     energy = target_variance + (target_mean - target_shift) ** 2
     target_unit = np.where(regression & (energy > 0), np.sqrt(energy), 1.0)
     return Preparation(shift, unit, fill, None, penalty, target_shift, target_unit)
+
+
+def prepare_fold(scenario: Scenario, summer: Summer, prepared: Prepared, rows: RowChoice) -> tuple[Preparation, float]:
+    """Return the preparation with means over some rows only, and the number of those rows.
+
+    Units stay those of all rows: scaling comes before the division into folds, as in a pipeline that ends in a
+    cross-validated estimator, and the intercept is that of the rows.
+    """
+    whole, (p, c) = prepared.preparation, summer.shape
+    origin = {"origin": whole.shift, "target_origin": whole.target_shift}
+    total = summer.total(SumRequest(COLUMNS, origin, rows=rows))
+    first, _, _, y_first, _, rows_in_all = np.split(total, np.cumsum([p, p, p, c, c]))
+    count = float(np.rint(rows_in_all[0]))
+    if count < 1:
+        raise DataError("a fold leaves no row to train on; lower task.folds")
+    changes: dict[str, Any] = {}
+    if scenario.intercept:
+        changes["target_shift"] = whole.target_shift + y_first / count
+        if scenario.features.kind == "none":
+            changes["shift"] = whole.shift + first / count  # what stands for missing values is the shift itself
+        else:
+            features = summer.total(SumRequest(FEATURES, preparation=whole, rows=rows))
+            changes["feature_shift"] = features / count
+    return Preparation(**{**vars(whole), **changes}), count
 
 
 def _with_features(preparation: Preparation, mean: Float[np.ndarray, "d"]) -> Preparation:

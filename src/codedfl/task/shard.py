@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from codedfl.data import FeatureMap, Preparation
 from codedfl.solvers import Ridge
-from codedfl.task.preparing import DeviceRows
+from codedfl.task.folds import DeviceRows
 
 
 def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
@@ -52,7 +52,12 @@ def make_shard(
     preparation: Preparation | None = None,
     start: Float[np.ndarray, "d c"] | None = None,
 ) -> Shard:
-    """Return prepared features and targets of a device's rows, less what the first model predicts."""
+    """Return prepared features and targets of a device's rows, less what the first model predicts.
+
+    Without rows it is a single one of zeros.
+    """
+    if not len(rows.x):  # a row of zeros counts, and adds nothing to any sum
+        return Shard(np.zeros((1, features.dimension), features.dtype), np.zeros((1, rows.y.shape[1]), features.dtype))
     x, y = prepared_features(rows.x, features, preparation), rows.y
     if preparation is not None:
         y = preparation.targets(y)

@@ -368,7 +368,12 @@ def test_no_keys_are_needed_where_no_parcels_are_sent(sites: InProcessFleet, tmp
         sites.deploy(chosen("sealed"), tmp_path / "sealed")
 
 
-ON_SITES = {"data.source": "sites", "features.scale": "none", "features.intercept": False}
+ON_SITES = {
+    "data.source": "sites",
+    "features.scale": "none",
+    "features.intercept": False,
+    "training.solver": "gradient-descent",
+}
 
 
 def test_a_data_source_of_sites_is_for_deployments_only(tmp_path: Path) -> None:

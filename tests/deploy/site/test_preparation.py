@@ -37,10 +37,9 @@ def rows(seed: int = 3) -> list[dict[str, list[Any]]]:
 
 
 def write(path: Path, table: dict[str, list[Any]]) -> None:
-    lines = [",".join(table)]
-    for values in zip(*table.values(), strict=True):
-        lines.append(",".join("" if value is None else str(value) for value in values))
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    rows_of = zip(*table.values(), strict=True)
+    lines = [",".join("" if value is None else str(value) for value in values) for values in rows_of]
+    path.write_text("\n".join([",".join(table), *lines]) + "\n", encoding="utf-8")
 
 
 def scenario(folder: Path, scheme: str, **changes: Any) -> Scenario:
@@ -94,7 +93,9 @@ def test_sites_and_virtual_time_agree_to_the_last_bit(tmp_path: Path) -> None:
     for number in range(1, len(SIZES) + 1):
         (tmp_path / f"device-{number}.csv").rename(tmp_path / f"owner-{number}.csv")
     together = {"data.source": str(tmp_path / "owner-*.csv"), "partition.kind": "files", "data.target": "price"}
-    virtual = runs.execute(scenario(tmp_path, "sealed", **together, **{"data.test_fraction": 0.0}), tmp_path / "virtual")
+    virtual = runs.execute(
+        scenario(tmp_path, "sealed", **together, **{"data.test_fraction": 0.0}), tmp_path / "virtual"
+    )
     assert virtual.summary["owners"] == [f"owner-{number}" for number in range(1, len(SIZES) + 1)]
     assert np.array_equal(real.model, virtual.model)
 
@@ -129,3 +130,15 @@ def test_tables_that_do_not_fit_stop_the_run(
         deployed(scenario(tmp_path, "sealed", **changes), tmp_path, **site)
     assert is_one_sentence(str(error.value))
     assert not (tmp_path / "run").exists()
+
+
+def test_sites_choose_the_ridge_weight_of_virtual_time(tmp_path: Path) -> None:
+    several = {"task.ridge": [1e-3, 0.01, 0.1, 1.0], "task.folds": 3}
+    real = deployed(scenario(tmp_path, "sealed-coded", **several), tmp_path, share_categories=True)
+    for number in range(1, len(SIZES) + 1):
+        (tmp_path / f"device-{number}.csv").rename(tmp_path / f"owner-{number}.csv")
+    together = {"data.source": str(tmp_path / "owner-*.csv"), "partition.kind": "files", "data.target": "price"}
+    changes = several | together | {"data.test_fraction": 0.0}
+    virtual = runs.execute(scenario(tmp_path, "sealed-coded", **changes), tmp_path / "virtual")
+    assert real.summary["selection"] == virtual.summary["selection"]
+    assert np.array_equal(real.model, virtual.model)

@@ -11,9 +11,8 @@ from codedfl.data import Preparation
 from codedfl.deploy.protocol import fields
 from codedfl.errors import DataError, EngineError
 from codedfl.schemes import Message
-from codedfl.task.preparing import COLUMNS, FEATURES, SumRequest
-
-_ORIGINS = ("origin", "target_origin")
+from codedfl.task.folds import RowChoice
+from codedfl.task.preparing import COLUMNS, ERRORS, FEATURES, SumRequest
 
 
 @final
@@ -27,35 +26,56 @@ class SumOrder:
 
     def to_message(self) -> tuple[dict[str, Any], Message]:
         """Return fields and arrays of a request to a site."""
-        preparation = self.request.preparation
-        table = None if preparation is None else preparation.to_table()
-        order = {"kind": self.request.kind, "number": self.number, "preparation": table}
+        preparation, rows = self.request.preparation, self.request.rows
+        order = {
+            "kind": self.request.kind,
+            "number": self.number,
+            "preparation": None if preparation is None else preparation.to_table(),
+            "rows": None if rows is None else vars(rows),
+        }
         arrays = dict(self.request.arrays) | ({} if self.scales is None else {"scales": self.scales})
         return {"sums": order}, arrays
 
     @classmethod
-    def read(cls, order: Any, arrays: Message, inputs: int, outputs: int) -> "SumOrder":
+    def read(cls, order: Any, arrays: Message, inputs: int, features: int, outputs: int) -> "SumOrder":
         """Read and check an order; origins that are not given are zero."""
         try:
             kind, number = fields.text(order, "kind"), fields.count(order, "number")
             table = order.get("preparation")
             preparation = None if table is None else Preparation.from_table(table)
+            rows = read_rows(order.get("rows"))
         except (AttributeError, TypeError, DataError, EngineError):
             raise EngineError("the server's order of sums cannot be read; check that versions agree") from None
-        sizes = {"origin": inputs, "target_origin": outputs}
-        known = {name: arrays.get(name, np.zeros(size)) for name, size in sizes.items()}
+        given = {name: array for name, array in arrays.items() if name != "scales"}
         scales = arrays.get("scales")
-        sound = kind in (COLUMNS, FEATURES) and set(arrays) <= {*_ORIGINS, "scales"}
-        sound = sound and all(_is_vector(known[name], size) for name, size in sizes.items())
-        sound = sound and (scales is None or (_is_vector(scales, scales.size) and bool((scales > 0).all())))
-        sound = sound and ((kind == FEATURES) == (preparation is not None))
+        shapes: dict[str, tuple[int, ...]] = {"origin": (inputs,), "target_origin": (outputs,)}
+        if kind == COLUMNS:
+            given = {name: np.zeros(shape) for name, shape in shapes.items()} | given
+        elif kind == ERRORS:
+            shapes = {"models": (len(given.get("models", ())), features, outputs)}
+        else:
+            shapes = {}
+        sound = kind in (COLUMNS, FEATURES, ERRORS) and given.keys() == shapes.keys()
+        sound = sound and all(_is_real(given[name], shape) for name, shape in shapes.items())
+        sound = sound and (scales is None or (_is_real(scales, (scales.size,)) and bool((scales > 0).all())))
+        sound = sound and ((kind == COLUMNS) == (preparation is None))
         if not sound or (preparation is not None and preparation.shift.shape != (inputs,)):
             raise EngineError("the server's order of sums does not fit the columns of this site; check the server")
-        return cls(SumRequest(kind, known if kind == COLUMNS else {}, preparation), number, scales)
+        return cls(SumRequest(kind, given, preparation, rows), number, scales)
 
 
-def _is_vector(array: Any, size: int) -> bool:
-    return array.dtype == np.float64 and array.shape == (size,) and bool(np.isfinite(array).all())
+def read_rows(table: Any) -> RowChoice | None:
+    """Read which rows count; None: all."""
+    if table is None:
+        return None
+    fold, folds, seed = (fields.count(table, name) for name in ("fold", "folds", "seed"))
+    if not fold < folds:
+        raise EngineError("the server asks for a fold that does not exist; check that versions agree")
+    return RowChoice(fold, folds, seed, fields.flag(table, "held_out"))
+
+
+def _is_real(array: Any, shape: tuple[int, ...]) -> bool:
+    return array.dtype == np.float64 and array.shape == shape and bool(np.isfinite(array).all())
 
 
 @final
@@ -102,7 +122,6 @@ class Measured:
                 undeclared=fields.flag(reply, "undeclared"),
             )
             sound = min(made.samples, len(made.dummies), made.outputs) >= 1
-            sound = sound and len(made.bounds) in (0, len(made.dummies) + made.outputs)
             sound = sound and made.kind in ("classification", "regression")
         except (KeyError, TypeError, AttributeError, EngineError):
             sound = False

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -27,6 +28,7 @@ from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, Usage
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
+from codedfl.runs.selection import choose_ridge
 from codedfl.scenario import Scenario
 from codedfl.schemes import Public
 from codedfl.storage import write_json
@@ -135,10 +137,16 @@ class DeploymentBackend(RunBackend):
         self._engine: RemoteEngine
         progress("describing sites", 0, 0)
         began, prepared, loading, terms = channel.clock(), None, scenario, self._terms
-        if scenario.prepared:
+        self._selection, self._prepared_seconds = None, 0.0
+        if scenario.prepared or len(scenario.ridges) > 1:
             summer = RemoteSummer(scenario, channel, board, terms, progress)
             prepared, loading = summer.prepared(), summer.scenario
-        self._prepared_seconds = (channel.clock() - began) / options.time_scale if scenario.prepared else 0.0
+            if len(scenario.ridges) > 1:
+                self._selection = choose_ridge(loading, summer, prepared, partial(summer.fit, prepared), progress)
+                chosen = {"task.ridge": self._selection.ridge}
+                self.scenario, loading = scenario.with_settings(chosen), loading.with_settings(chosen)
+            self._prepared_seconds = (channel.clock() - began) / options.time_scale
+        scenario = self.scenario
         session = SiteSession(scenario, channel, board, terms, load=loading, prepared=prepared)
         self._session = session
         self._held = np.array(
@@ -215,7 +223,8 @@ class DeploymentBackend(RunBackend):
     def facts(self, state: State) -> dict[str, Any]:
         """Return the real time, the sites, the lost ones and refused messages."""
         channel = self._channel
-        return {
+        chosen = {} if self._selection is None else {"selection": self._selection.to_table()}
+        return chosen | {
             "virtual_seconds": None,
             "real_seconds": state.history.columns["time"][-1],
             "deployment": {

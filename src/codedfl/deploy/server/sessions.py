@@ -18,15 +18,18 @@ from codedfl.deploy.server.channel import Channel, SiteRequest
 from codedfl.errors import DataError, EngineError, UsageError
 from codedfl.scenario import Scenario
 from codedfl.schemes import Facts, Message
+from codedfl.task.folds import RowChoice
 from codedfl.task.preparing import Prepared
 
 _MOST_ANNOUNCED = 1 << 28
 """Bytes of announcements that are sent at the same time; bounds the server's memory."""
 
 
-def ask_all_sites(channel: Channel, request: SiteRequest) -> list[Mapping[str, Any]]:
-    """Put one request to all sites; return the fields of all replies."""
-    return ask_each(channel, dict.fromkeys(range(len(channel.sites)), request))
+def describe_all(channel: Channel, fields: Mapping[str, Any], arrays: Message) -> list[Mapping[str, Any]]:
+    """Begin a session in which all sites describe their data; return the fields of all replies."""
+    channel.new_session()
+    devices = range(len(channel.sites))
+    return ask_each(channel, {n: SiteRequest("describe", {**fields, "device": n}, arrays) for n in devices})
 
 
 def ask_each(channel: Channel, requests: Mapping[int, SiteRequest]) -> list[Mapping[str, Any]]:
@@ -53,8 +56,8 @@ class SessionTerms:
 class SiteSession:
     """Sites that are described and prepared for one scenario.
 
-    ``load`` is the scenario that sites load their data for. They train on data that are ``prepared`` so, or, with
-    ``added``, on the sums that it asks for.
+    ``load`` is the scenario that sites load their data for. They train on data (or some ``rows`` of them) that are
+    ``prepared`` so, or, with ``added``, on the sums that it asks for.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class SiteSession:
         *,
         load: Scenario,
         prepared: Prepared | None = None,
+        rows: RowChoice | None = None,
         added: SumOrder | None = None,
     ) -> None:
         self._scenario = scenario
@@ -73,10 +77,9 @@ class SiteSession:
         self.terms = terms
         fields: dict[str, Any] = {"scenario": load.to_toml()}
         if prepared is not None:
-            fields["preparation"] = prepared.preparation.to_table()
+            fields |= {"preparation": prepared.preparation.to_table(), "rows": None if rows is None else vars(rows)}
         order, arrays = ({}, {}) if added is None else added.to_message()
-        channel.new_session()
-        replies = ask_all_sites(channel, SiteRequest("describe", fields | order, arrays))
+        replies = describe_all(channel, fields | order, arrays)
         self.descriptions = [
             SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)
         ]

@@ -1,25 +1,30 @@
 """Sums of columns over real sites, under the scheme of the run (``codedfl.runs.sums`` says how)."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.data import Preparation
 from codedfl.deploy.protocol.fields import one_line
 from codedfl.deploy.protocol.sums import Measured, SumOrder
 from codedfl.deploy.server.board import Board
-from codedfl.deploy.server.channel import Channel, SiteRequest
+from codedfl.deploy.server.channel import Channel
 from codedfl.deploy.server.remote import RemoteEngine
-from codedfl.deploy.server.sessions import SessionTerms, SiteSession, ask_all_sites
+from codedfl.deploy.server.sessions import SessionTerms, SiteSession, describe_all
 from codedfl.errors import DataError
 from codedfl.progress import Progress
+from codedfl.runs.selection import fold_scenario
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.task import feature_map
+from codedfl.task.folds import RowChoice
 from codedfl.task.objective import PublicObjective
 from codedfl.task.preparing import COLUMNS, Prepared, Summer, SumRequest, prepare
-from codedfl.training import State, first_gradient
+from codedfl.task.shard import penalties
+from codedfl.training import State, create_solver, first_gradient, train
 
 
 @final
@@ -46,13 +51,18 @@ class RemoteSummer(Summer):
         self.shape = len(measured[0].dummies), measured[0].outputs
         self.features = feature_map(self.scenario, self.shape[0])
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> Prepared | None:
         """Sum columns as often as it takes; return how all sites prepare theirs."""
+        if not self.scenario.prepared:
+            return None
         return prepare(self.scenario, self, self._dummies, regression=self._kind == "regression")
 
     def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
         """Return the largest bounds of all sites."""
-        return np.asarray(np.max([each.bounds for each in self._measure(request)], axis=0), np.float64)
+        found = [each.bounds for each in self._measure(request)]
+        if len({len(bounds) for bounds in found}) > 1:
+            raise DataError("sites publish bounds of different numbers of columns; check that versions agree")
+        return np.asarray(np.max(found, axis=0), np.float64)
 
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Run the first epoch of the scheme on the sums."""
@@ -66,17 +76,39 @@ class RemoteSummer(Summer):
         objective = PublicObjective(
             samples=public.devices, shape=(2, len(scales)), dtype=public.dtype, ridge=0.0, kind="regression"
         )
-        shared = session.emulated_links and wanted.links.d2d_channel == "shared"
-        engine = RemoteEngine(channel, time_scale=self._terms.time_scale, one_at_a_time=shared, seal=session.seal)
-        offline = wanted.training.first_epoch_offline
+        engine, offline = self._engine(session), wanted.training.first_epoch_offline
         gradient = first_gradient(session.scheme, engine, State.fresh(objective), offline=offline)
         return np.asarray(-gradient[0] * public.devices)
 
+    def fit(
+        self, prepared: Prepared | None, rows: RowChoice, preparation: Preparation, count: float
+    ) -> Float[np.ndarray, "l d c"]:
+        """Train the models of all weights on some rows."""
+        whole = prepared or Prepared(preparation, None, None)
+        described = replace(whole, preparation=preparation)
+        session = SiteSession(
+            self.scenario, self._channel, self._board, self._terms, load=self.scenario, prepared=described, rows=rows
+        )
+        session.prepare()
+        public, wanted = session.public, fold_scenario(self.scenario, count, sum(session.public.samples))
+        objective = PublicObjective(
+            samples=sum(public.samples),
+            shape=(public.features, public.outputs),
+            dtype=public.dtype,
+            ridge=penalties(wanted.ridge, preparation),
+            kind=self._kind,
+        )
+        state = train(objective, wanted, session.scheme, self._engine(session), State.fresh(objective))
+        return create_solver(objective, wanted, state).models
+
+    def _engine(self, session: SiteSession) -> RemoteEngine:
+        shared = session.emulated_links and self.scenario.links.d2d_channel == "shared"
+        scale = self._terms.time_scale
+        return RemoteEngine(self._channel, time_scale=scale, one_at_a_time=shared, seal=session.seal)
+
     def _measure(self, request: SumRequest) -> list[Measured]:
         order, arrays = SumOrder(request).to_message()
-        self._channel.new_session()
-        fields = {"scenario": self.scenario.to_toml(), **order}
-        replies = ask_all_sites(self._channel, SiteRequest("describe", fields, arrays))
+        replies = describe_all(self._channel, {"scenario": self.scenario.to_toml(), **order}, arrays)
         return [Measured.read(site, reply) for site, reply in zip(self._channel.sites, replies, strict=True)]
 
 

@@ -16,8 +16,8 @@ from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import DeviceGroup, Links, Scenario
 from codedfl.settings import Settings, setting
 from codedfl.task import RawData, Shard, feature_map, make_shard
+from codedfl.task.folds import DeviceRows
 from codedfl.task.loading import declared_categories
-from codedfl.task.preparing import DeviceRows
 
 _ADAPTER_KEYS = ("host", "patience", "folder")
 

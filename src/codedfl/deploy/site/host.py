@@ -16,7 +16,7 @@ from typing import Any, final
 from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Host, Peers
-from codedfl.deploy.protocol.sums import SumOrder
+from codedfl.deploy.protocol.sums import SumOrder, read_rows
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.deploy.site.emulation import Emulation, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
@@ -134,15 +134,19 @@ class DeviceHost(Host):
         self._check_allowed(scenario)
         local_data, order = self._load(scenario), None
         if "sums" in frame.fields:
-            rows, _ = local_data.raw
-            order = SumOrder.read(frame.fields["sums"], frame.arrays, rows.x.shape[1], rows.y.shape[1])
+            (rows, features), device = local_data.raw, fields.count(frame.fields, "device")
+            shape = rows.x.shape[1], features.dimension, rows.y.shape[1]
+            order = SumOrder.read(frame.fields["sums"], frame.arrays, *shape)
             if order.scales is None:
                 shared = self._site.share_categories
-                return Frame("answer", local_data.measured(order, scenario, share_categories=shared).to_fields())
-            scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order)
+                return Frame(
+                    "answer", local_data.measured(order, scenario, device, share_categories=shared).to_fields()
+                )
+            scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order, device)
             self._check_allowed(scenario)
-        elif scenario.prepared:
-            local_data = local_data.prepared(frame.fields.get("preparation", {}))
+        elif scenario.prepared or "preparation" in frame.fields:
+            rows_of, device = read_rows(frame.fields.get("rows")), fields.count(frame.fields, "device")
+            local_data = local_data.prepared(frame.fields.get("preparation", {}), rows_of, device)
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
         run = Session(session, self._site, scenario, local_data)

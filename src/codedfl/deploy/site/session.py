@@ -25,7 +25,8 @@ from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
 from codedfl.task import Shard, make_shard
-from codedfl.task.preparing import DeviceRows, bounds_of, sums_of
+from codedfl.task.folds import DeviceRows, RowChoice
+from codedfl.task.preparing import bounds_of, sums_of
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +49,9 @@ class LocalData:
     features: FeatureMap | None = None
     columns: tuple[Column, ...] = ()
 
-    def measured(self, order: SumOrder, scenario: Scenario, *, share_categories: bool) -> Measured:
+    def measured(self, order: SumOrder, scenario: Scenario, device: int, *, share_categories: bool) -> Measured:
         """Return what is published before sums of columns."""
-        rows, _ = self.raw
+        rows, features = self.raw
         undeclared = not scenario.features.categories and any(column.categories for column in self.columns)
         found = {column.name: column.categories for column in self.columns if column.categories}
         names = json.dumps([[column.name, *column.categories] for column in self.columns])
@@ -62,22 +63,23 @@ class LocalData:
             columns=hashlib.sha256(names.encode()).hexdigest(),
             kind=self.kind,
             classes=self.classes,
-            bounds=tuple(bounds_of(order.request, rows).tolist()),
+            bounds=tuple(bounds_of(order.request, rows, features, device).tolist()),
             categories=found if undeclared and share_categories else None,
             undeclared=undeclared,
         )
 
-    def added(self, order: SumOrder) -> "LocalData":
+    def added(self, order: SumOrder, device: int) -> "LocalData":
         """Return the data whose first gradient are this site's sums."""
         rows, features = self.raw
-        sums = sums_of(order.request, rows, features)
+        sums = sums_of(order.request, rows, features, device)
         if order.scales is None or order.scales.shape != sums.shape:
             raise EngineError("the scales of the sums do not fit the columns of this site; check the server")
         return LocalData(sum_shard(sums / order.scales), "regression")
 
-    def prepared(self, table: Mapping[str, Any]) -> "LocalData":
-        """Return the data with columns prepared as the server says."""
+    def prepared(self, table: Mapping[str, Any], choice: RowChoice | None, device: int) -> "LocalData":
+        """Return the data, or some rows of them, with columns prepared as the server says."""
         (rows, features), preparation = self.raw, Preparation.from_table(table)
+        rows = rows if choice is None else choice.of(rows, device)
         shapes = preparation.shift.shape, preparation.target_shift.shape
         if shapes != ((rows.x.shape[1],), (rows.y.shape[1],)):
             raise EngineError("the preparation of columns does not fit the columns of this site; check the server")
