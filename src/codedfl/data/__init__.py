@@ -2,7 +2,7 @@
 
 from codedfl.data.dataset import Dataset
 from codedfl.data.features import FeatureMap
-from codedfl.data.files import load_file
+from codedfl.data.files import load_file, read_rows
 from codedfl.data.loading import load
 from codedfl.data.partition import partition
 from codedfl.data.preparation import Column, Preparation
@@ -21,4 +21,5 @@ __all__ = [
     "load_named",
     "load_rows",
     "partition",
+    "read_rows",
 ]

@@ -102,10 +102,7 @@ def read_parts(
     path: Path, target: str | None, *, owner: str = "", categories: Declared | None = None
 ) -> tuple[Part, Part | None]:
     """Read the training samples of a file, and the test samples where it separates them."""
-    if path.suffix.lower() not in FILE_ENDINGS:
-        raise DataError(f"{path} has the ending {path.suffix!r}; give a file that ends in {', '.join(FILE_ENDINGS)}.")
-    if not path.is_file():
-        raise DataError(f"there is no file {path}; check the path.")
+    _check_file(path)
     if path.suffix.lower() != ".npz":
         return read_table(path, target, owner=owner, categories=categories), None
     if target is not None:
@@ -116,17 +113,39 @@ def read_parts(
     return _read_npz(path, owner)
 
 
-def _read_npz(path: Path, owner: str) -> tuple[Part, Part | None]:
+def read_rows(path: Path) -> Any:
+    """Read rows to predict: a table with named columns, or the array x of a .npz."""
+    _check_file(path)
+    if path.suffix.lower() != ".npz":
+        return open_table(path)
+    arrays = _arrays(path)
+    if "x" not in arrays:
+        raise DataError(f"{path} holds the arrays {', '.join(arrays) or 'none'}; it must hold the rows as x.")
+    return arrays["x"]
+
+
+def _check_file(path: Path) -> None:
+    if path.suffix.lower() not in FILE_ENDINGS:
+        raise DataError(f"{path} has the ending {path.suffix!r}; give a file that ends in {', '.join(FILE_ENDINGS)}.")
+    if not path.is_file():
+        raise DataError(f"there is no file {path}; check the path.")
+
+
+def _arrays(path: Path) -> dict[str, Any]:
     try:
         # np.load would also accept a single array or a pickle
         with zipfile.ZipFile(path):
             pass
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {name.lower(): archive[name] for name in archive.files}
+            return {name.lower(): archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
         # NumPy refuses object arrays, which could execute code of the file's author
         cause = "it holds objects instead of numbers" if "bject array" in str(error) else str(error)
         raise DataError(f"{path} cannot be read as .npz ({cause}); save plain numeric arrays.") from error
+
+
+def _read_npz(path: Path, owner: str) -> tuple[Part, Part | None]:
+    arrays = _arrays(path)
     if {"x_train", "y_train", "x_test", "y_test"} <= arrays.keys():
         return _part(arrays, path, "x_train", "y_train", owner), _part(arrays, path, "x_test", "y_test")
     if {"x", "y"} <= arrays.keys():

@@ -16,6 +16,8 @@ from jaxtyping import Float, Shaped
 from codedfl.data import Preparation
 from codedfl.errors import DataError
 from codedfl.solvers import Ridge
+from codedfl.task.description import Description
+from codedfl.task.metrics import Counts, counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,10 @@ class Objective(ABC):
     """``classification`` or ``regression``."""
     ridge: Ridge
     """The weight lambda of the ridge term; with ``penalty``, a weight for each feature."""
+    described: Description | None = None
+    """What columns and outputs mean; None: the server does not know."""
+    test: "TestSet | None" = None
+    """Rows that no device trains on; None: there are none."""
     penalty: Ridge = 1.0
     """Factor on lambda, for each feature where they differ."""
     start: Float[np.ndarray, "d c"] | None = None
@@ -104,11 +110,19 @@ class TestSet:
 
     def score(self, columns: Float[np.ndarray, "d columns"], models: int) -> Float[np.ndarray, "b"]:
         """Return the accuracy (or R^2) of models given side by side as columns."""
-        predicted = (self.x @ columns).reshape(-1, models, columns.shape[1] // models)
-        if self.preparation is not None:
-            predicted = self.preparation.outputs(predicted)
+        predicted = self.outputs(columns, models)
         measure = accuracy if self.kind == "classification" else r_squared
         return np.array([measure(predicted[:, i], self.y) for i in range(models)])
+
+    def outputs(self, columns: Float[np.ndarray, "d columns"], models: int = 1) -> Float[np.ndarray, "q b c"]:
+        """Return the outputs of models given side by side as columns, in the units of the targets."""
+        predicted = np.asarray(self.x @ columns).reshape(-1, models, columns.shape[1] // models)
+        return predicted if self.preparation is None else self.preparation.outputs(predicted)
+
+    def counts(self, model: Float[np.ndarray, "d c"]) -> Counts:
+        """Return the sums from which the metrics of a model follow."""
+        center = None if self.kind == "classification" else self.y.mean(axis=0, dtype=np.float64)
+        return counts(self.kind, self.outputs(model)[:, 0].astype(np.float64), self.y, center)
 
 
 def side_by_side(models: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "d columns"]:
@@ -129,6 +143,7 @@ class PublicObjective(Objective):
     kind: str
     penalty: Ridge = 1.0
     test: TestSet | None = None
+    described: Description | None = None
 
     @property
     def zero_gradient(self) -> Float[np.ndarray, "d c"]:

@@ -19,6 +19,7 @@ from jaxtyping import Float, Shaped
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario, Training
 from codedfl.solvers import Ridge
+from codedfl.task.description import Description
 from codedfl.task.loading import RawData, load_start
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
@@ -44,6 +45,7 @@ class Problem(Objective):
     dtype: "np.dtype[Any]" = field(init=False)
     test: TestSet | None = field(init=False)
     penalty: Ridge = field(init=False)
+    described: Description | None = field(init=False)
 
     @classmethod
     def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
@@ -77,7 +79,9 @@ class Problem(Objective):
         derived = {"samples": sum(shard.samples for shard in self.shards), "shape": (x.shape[1], y.shape[1])}
         preparation = None if self.prepared is None else self.prepared.preparation
         test = TestSet(self.x_test, self.y_test, self.kind, preparation) if len(self.x_test) else None
-        vars(self).update(derived, dtype=x.dtype, test=test, penalty=penalties(1.0, preparation))
+        described = None if self.raw is None else Description.of_data(self.raw.loaded, preparation)
+        derived |= {"test": test, "penalty": penalties(1.0, preparation), "described": described}
+        vars(self).update(derived, dtype=x.dtype)
 
     @cached_property
     def total_gram(self) -> Float[np.ndarray, "d d"]:

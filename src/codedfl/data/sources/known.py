@@ -33,6 +33,11 @@ class Source:
     origins: tuple[Origin, ...]
 
     @property
+    def label_kind(self) -> str:
+        """The NumPy kind of the labels: digits are whole numbers, other classes have names."""
+        return "i" if self.class_names == DIGIT_NAMES else "U"
+
+    @property
     def places(self) -> tuple[str, ...]:
         """The places it comes from, in the order tried."""
         if not self.files:
@@ -132,7 +137,8 @@ def load_named(name: str, progress: Progress = silent) -> Dataset:
     )
     x_train, x_test = (np.divide(x.reshape(len(x), -1), np.float32(255)) for x in (x_train, x_test))
     y_train, y_test = y_train.astype(np.int64), y_test.astype(np.int64)
-    return Dataset(source.name, "classification", x_train, y_train, x_test, y_test, source.class_names)
+    names, kind = source.class_names, source.label_kind
+    return Dataset(source.name, "classification", x_train, y_train, x_test, y_test, names, label_kind=kind)
 
 
 def obtain(source: Source, progress: Progress) -> dict[str, bytes]:
@@ -216,4 +222,5 @@ def _load_digits(source: Source) -> Dataset:
         of_class = np.flatnonzero(labels == label)
         test[of_class[-(len(of_class) // 5) :]] = True
     (x_train, y_train), (x_test, y_test) = ((features[part], labels[part].astype(np.int64)) for part in (~test, test))
-    return Dataset(source.name, "classification", x_train, y_train, x_test, y_test, source.class_names)
+    names, kind = source.class_names, source.label_kind
+    return Dataset(source.name, "classification", x_train, y_train, x_test, y_test, names, label_kind=kind)
