@@ -55,7 +55,10 @@ parts = 3
 wait_for = 4
 """
 SCHEMES = ("conventional", "minibatch", "drop-slowest")
-FINISHED = {"scenario.toml", "epochs.parquet", "summary.json", "model.npz", "timeline.parquet", "timings.npy"}
+FINISHED = {
+    *("scenario.toml", "epochs.parquet", "summary.json", "timeline.parquet", "timings.npy"),
+    *("model.npz", "model/model.json", "model/model.npz"),
+}
 
 
 def small(changes: Mapping[str, Any] | None = None) -> Scenario:
@@ -137,6 +140,7 @@ def results(path: Path) -> dict[str, Any]:
         found[f"{name}: timings"] = bits(np.load(place / "timings.npy"))
         with np.load(place / "model.npz") as arrays:
             found |= {f"{name}: model {key}": bits(array) for key, array in arrays.items()}
+        found[f"{name}: model.json"] = strict_json((place / "model/model.json").read_text())
     return found
 
 

@@ -9,7 +9,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from sklearn.linear_model import Ridge
-from sklearn.metrics import r2_score
+from sklearn.metrics import confusion_matrix, r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -89,8 +89,10 @@ def test_regression(codedfl: Command, folder: Path, ending: str) -> None:
     prepare(folder, ending, {part: {"v": v[:, 0]} for part, v in VALUES.items()}, 'target = "v"')
     found = run(codedfl)
     wanted = r2_score(VALUES["test"][:, 0], solver(VALUES["train"][:, 0]).predict(X["test"]))
-    assert found["metric"] == "r2"
-    assert found["final_accuracy"] == pytest.approx(wanted, rel=1e-9)
+    assert (found["metric"], found["final_accuracy"], found["best_accuracy"]) == ("r2", None, None)
+    assert found["metrics"]["r2"] == pytest.approx(wanted, rel=1e-9)
+    assert found["remark"] is None
+    assert found["final_r2"] == pytest.approx(wanted, rel=1e-9)
     assert 0.5 < wanted < 1, "an easy problem, but not a trivial one"
 
 
@@ -99,7 +101,7 @@ def test_regression_of_two_targets(codedfl: Command, folder: Path, ending: str) 
     columns = {part: {"v": v[:, 0], "w": v[:, 1]} for part, v in VALUES.items()}
     prepare(folder, ending, columns, 'target = "v,w"')
     wanted = r2_score(VALUES["test"], solver(VALUES["train"]).predict(X["test"]))
-    assert run(codedfl)["final_accuracy"] == pytest.approx(wanted, rel=1e-9)
+    assert run(codedfl)["final_r2"] == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
@@ -107,7 +109,9 @@ def test_classification(codedfl: Command, folder: Path, ending: str) -> None:
     prepare(folder, ending, {part: {"animal": NAMES[kinds]} for part, kinds in KINDS.items()}, "")
     found = run(codedfl)
     guesses = np.argmax(solver(np.eye(3)[KINDS["train"]]).predict(X["test"]), axis=1)
-    assert found["metric"] == "accuracy"
+    assert (found["metric"], found["final_r2"], found["best_r2"]) == ("accuracy", None, None)
+    assert found["metrics"]["confusion_matrix"] == confusion_matrix(KINDS["test"], guesses).tolist()
+    assert found["metrics"]["classes"] == NAMES.tolist()
     assert found["final_accuracy"] == np.mean(guesses == KINDS["test"])
     assert 0.6 < found["final_accuracy"] < 1
 
@@ -122,7 +126,7 @@ def test_a_part_of_one_file_is_set_aside_for_testing(codedfl: Command, folder: P
     assert (len(split.x_train), len(split.x_test)) == (90, 30)
     model = solver(split.y_train, split.x_train)
     wanted = r2_score(split.y_test, model.predict(split.x_test))
-    assert run(codedfl)["final_accuracy"] == pytest.approx(wanted, rel=1e-9)
+    assert run(codedfl)["final_r2"] == pytest.approx(wanted, rel=1e-9)
 
 
 def test_single_precision_by_default(codedfl: Command, folder: Path) -> None:
@@ -130,9 +134,7 @@ def test_single_precision_by_default(codedfl: Command, folder: Path) -> None:
     wanted = r2_score(VALUES["test"][:, 0], solver(VALUES["train"][:, 0]).predict(X["test"]))
     outcome = codedfl("run", "scenarios/own.toml", "--set", "task.precision=float32", "--json")
     # 120 products and sums of single precision in every gradient
-    assert strict_json(outcome.out)["final_accuracy"] == pytest.approx(
-        wanted, abs=120 * float(np.finfo(np.float32).eps)
-    )
+    assert strict_json(outcome.out)["final_r2"] == pytest.approx(wanted, abs=120 * float(np.finfo(np.float32).eps))
 
 
 def test_time_to_a_coefficient_of_determination(codedfl: Command, folder: Path) -> None:
@@ -165,6 +167,21 @@ def test_a_run_on_own_data_goes_on_from_anywhere(
     monkeypatch.chdir(folder / "data")
     outcome = codedfl("run", "../scenarios/own.toml", "--out", "../run", "--json")
     assert strict_json(outcome.out) == first
+
+
+@pytest.mark.parametrize("kind", ["classification", "regression"])
+def test_a_model_no_better_than_a_constant_is_named_in_words(codedfl: Command, folder: Path, kind: str) -> None:
+    """Targets of the test set that are turned round: every guess is wrong where it can be."""
+    targets: dict[str, dict[str, np.ndarray]] = {part: {"v": v[:, 0]} for part, v in VALUES.items()}
+    if kind == "classification":
+        targets = {part: {"v": v[:, 0] > 0} for part, v in VALUES.items()}
+        targets["test"]["v"] = ~targets["test"]["v"]
+    else:
+        targets["test"]["v"] = -targets["test"]["v"]
+    prepare(folder, ".npz", targets, "")
+    sentence = run(codedfl)["remark"]
+    assert sentence.startswith("the model predicts no better than a constant: its ")
+    assert sentence in codedfl("run", "scenarios/own.toml", "--out", "run").out
 
 
 def test_compare_on_own_data(codedfl: Command, folder: Path) -> None:

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from sklearn.metrics import confusion_matrix
 
+from codedfl.data import load_named
 from codedfl.errors import RunDirectoryError, ScenarioError, TrainingError
 from codedfl.runs import directory as runs
 from codedfl.runs import target_name
@@ -22,6 +24,9 @@ PROMISED = {
     "scheme",
     "epochs",
     "final_accuracy",
+    "final_r2",
+    "metrics",
+    "remark",
     "time_to_accuracy",
     "bits_sent",
     "device_macs",
@@ -176,7 +181,18 @@ class TestAgreement:
         assert model.shape == (FEATURES, OUTPUTS)
         problem = small_problem()
         guesses = np.argmax(problem.x_test @ model.astype(np.float32), axis=1)
-        assert summary(run.path)["final_accuracy"] == np.mean(guesses == problem.y_test)
+        found = summary(run.path)
+        assert found["final_accuracy"] == found["metrics"]["accuracy"] == np.mean(guesses == problem.y_test)
+        assert found["metrics"]["confusion_matrix"] == confusion_matrix(problem.y_test, guesses).tolist()
+        assert (found["final_r2"], found["best_r2"], found["remark"]) == (None, None, None)
+
+    def test_the_model_predicts_from_raw_rows(self, run: runs.Run) -> None:
+        raw, model = load_named("digits"), run.load_model()
+        assert np.array_equal(model.theta, run.model)
+        assert np.mean(model.predict(raw.x_test) == raw.y_test) == summary(run.path)["final_accuracy"]
+        assert model.classes == tuple(range(10))
+        assert (model.scheme, model.scenario_id) == (run.scenario.scheme, run.scenario.id())
+        assert (model.samples, model.ridge, model.intercept) == (raw.samples, 9e-6, False)
 
     def test_seconds_to_a_target(self, run: runs.Run) -> None:
         seconds = run.seconds_to(0.5)

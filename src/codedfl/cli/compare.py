@@ -13,6 +13,7 @@ from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.report.comparison import draw_accuracies, write_page
 from codedfl.report.pages import seconds_text
+from codedfl.runs import final_score
 from codedfl.schemes import SCHEMES
 from codedfl.security import EPOCHS
 from codedfl.studies.compare import BENCHMARK, REPEATS, compare, compare_all
@@ -90,7 +91,7 @@ def _comparison(rows: Sequence[dict[str, Any]]) -> Table:
     for row in rows:
         times = [with_band(row["time_to_accuracy"][t], row["time_to_accuracy_band"][t]) for t in targets]
         speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
-        table.add_row(row["scheme"], f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times, speedup)
+        table.add_row(row["scheme"], f"{row['epochs']:,}", score_text(row), *times, speedup)
     return table
 
 
@@ -103,6 +104,12 @@ def _costs(rows: Sequence[dict[str, Any]]) -> Table:
         secrecy = common.secrecy_text(row["verdict"], row["leakage"])
         table.add_row(row["scheme"], *sizes, f"{row['device_macs']:.2g}", str(row["survives_losses"]), secrecy)
     return table
+
+
+def score_text(row: Mapping[str, Any]) -> str:
+    """Write the final score of a run; without test data there is none."""
+    score = final_score(row)
+    return "-" if score is None else f"{score:.4f}"
 
 
 def with_band(seconds: float | None, limits: Sequence[float | None] | None) -> str:

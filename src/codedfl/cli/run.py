@@ -6,7 +6,7 @@ from rich.table import Table
 
 from codedfl.cli import common
 from codedfl.report.pages import seconds_text
-from codedfl.runs import default_directory, execute
+from codedfl.runs import default_directory, execute, final_score, metric_name
 
 
 def run_command(
@@ -28,15 +28,17 @@ def run_command(
         common.print_json(run.summary)
     else:
         common.console.print(run_table(run.summary))
+        if run.summary.get("remark"):
+            common.console.print(run.summary["remark"], soft_wrap=True)
         common.console.print(f"run directory: {place}", soft_wrap=True)
 
 
 def run_table(summary: dict[str, Any]) -> Table:
     """Return the results of a run for people; without test data, nothing about accuracy is known."""
     table = Table(title=f"{summary['scenario']}, {summary['scheme']}, id {summary['scenario_id']}", show_header=False)
-    name = "accuracy" if summary["metric"] == "accuracy" else "R²"
+    name = metric_name(summary)
     table.add_row("epochs", f"{summary['epochs']:,}")
-    score, real = summary["final_accuracy"], summary["virtual_seconds"] is None
+    score, real = final_score(summary), summary["virtual_seconds"] is None
     clock = ("real" if summary["deployment"]["time_scale"] == 1 else "emulated") if real else "virtual"
     table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}")
     for target, seconds in summary["time_to_accuracy"].items():

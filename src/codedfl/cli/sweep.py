@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from codedfl.cli import common
-from codedfl.cli.compare import with_band
+from codedfl.cli.compare import score_text, with_band
 from codedfl.errors import UsageError
 from codedfl.report.sweep import draw_sweep
 from codedfl.studies.sweep import sweep
@@ -69,5 +69,5 @@ def _grid(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> Table:
     for row in rows:
         times = [with_band(row["time_to_accuracy"].get(t), row["time_to_accuracy_band"].get(t)) for t in targets]
         settings = [str(row["settings"][key]) for key in keys]
-        table.add_row(*settings, f"{row['epochs']:,}", f"{row['final_accuracy']:.4f}", *times)
+        table.add_row(*settings, f"{row['epochs']:,}", score_text(row), *times)
     return table

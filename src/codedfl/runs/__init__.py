@@ -1,6 +1,16 @@
 """Run directories: results, checkpoints, and runs that resume."""
 
 from codedfl.runs.directory import Run, default_directory, execute, load, model_difference
-from codedfl.runs.summary import target_name, times_to_targets
+from codedfl.runs.summary import final_score, metric_name, target_name, times_to_targets
 
-__all__ = ["Run", "default_directory", "execute", "load", "model_difference", "target_name", "times_to_targets"]
+__all__ = [
+    "Run",
+    "default_directory",
+    "execute",
+    "final_score",
+    "load",
+    "metric_name",
+    "model_difference",
+    "target_name",
+    "times_to_targets",
+]

@@ -3,7 +3,8 @@
     scenario.toml    the scenario
     epochs.parquet   one row per epoch
     summary.json     the results in short; exists when the run is finished
-    model.npz        the model
+    model/           the model to predict with, see codedfl.task.model
+    model.npz        its matrix
     timeline.parquet steps of all parties in the run's own draw (simulations)
     devices.parquet  requests to all devices and their durations (deployments)
     timings.npy      end of each epoch (columns) in each timing draw (rows), in seconds
@@ -33,9 +34,10 @@ from jaxtyping import Float, Shaped
 from codedfl import errors, schemes, storage
 from codedfl.progress import Progress, silent
 from codedfl.runs.backend import RunBackend, SimulationBackend
-from codedfl.runs.summary import Timed, summarise, tabulate
+from codedfl.runs.summary import Timed, final_score, metric_name, summarise, tabulate
 from codedfl.scenario import Scenario
 from codedfl.task import Problem, with_owners
+from codedfl.task.model import Model, save_model
 from codedfl.task.objective import Objective
 from codedfl.training import State, create_solver, train
 from codedfl.training.timing import time_to
@@ -81,15 +83,19 @@ class Run:
         return f"<table>{''.join(cells)}</table>"
 
     def _facts(self) -> dict[str, str]:
-        score, metric = self.summary["final_accuracy"], "accuracy" if self.summary["metric"] == "accuracy" else "R²"
+        score = final_score(self.summary)
         shown = "not known" if score is None else f"{score:.4f}"
-        return {"epochs": f"{self.summary['epochs']:,}", f"final {metric}": shown}
+        return {"epochs": f"{self.summary['epochs']:,}", f"final {metric_name(self.summary)}": shown}
 
     @property
     def model(self) -> Float[np.ndarray, "features outputs"]:
         """The trained matrix."""
         with np.load(self.path / "model.npz", allow_pickle=False) as arrays:
             return np.asarray(arrays["theta"])
+
+    def load_model(self) -> Model:
+        """Return the model to predict with."""
+        return Model.load(self.path)
 
     def to_pandas(self) -> Any:
         """Return the epochs as a ``pandas.DataFrame``; pandas is not a dependency of codedfl."""
@@ -247,13 +253,14 @@ def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) 
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
     if scheme.follows_timing and isinstance(backend, SimulationBackend):
         runs += _repeat(scenario, path, backend.problem, progress)
-    summary = summarise(scenario, scheme, state, runs) | backend.facts(state)
-    metric = "accuracy" if backend.objective.kind == "classification" else "r2"
-    summary |= {"scenario_id": identity, "metric": metric, "wall_seconds": time.perf_counter() - began}
+    objective, theta = backend.objective, backend.objective.whole(state.model)
+    summary = summarise(scenario, scheme, state, runs, objective) | backend.facts(state)
+    summary |= {"scenario_id": identity, "wall_seconds": time.perf_counter() - began}
     single = timings.astype(np.float32)
     storage.write_whole(path / "timings.npy", lambda file: np.save(file, single, allow_pickle=False))
     storage.write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
-    storage.write_arrays(path / "model.npz", {"theta": backend.objective.whole(state.model)})
+    storage.write_arrays(path / "model.npz", {"theta": theta})
+    save_model(path / "model", scenario, identity, objective, theta)
     for name, table in backend.tables(state).items():
         storage.write_parquet(path / name, table)
     storage.write_json(path / "summary.json", summary)

@@ -1,7 +1,7 @@
 """The contents of ``summary.json`` and ``epochs.parquet``."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from codedfl import schemes
 from codedfl.scenario import Scenario
+from codedfl.task.objective import Objective
 from codedfl.training import COLUMNS, State
 from codedfl.training.costs import LINKS, mean_and_largest, spent_in
 from codedfl.training.timing import Band, band, time_to
@@ -47,7 +48,34 @@ def times_to_targets(
     return means, bands
 
 
-def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, runs: list[Timed]) -> dict[str, Any]:
+def final_score(summary: Mapping[str, Any]) -> float | None:
+    """Return the final accuracy of a classification or R² of a regression; None if it is not known."""
+    accuracy = summary.get("final_accuracy")
+    return summary.get("final_r2") if accuracy is None else accuracy
+
+
+def metric_name(summary: Mapping[str, Any]) -> str:
+    """Return the metric of a summary in words."""
+    return "accuracy" if summary["metric"] == "accuracy" else "R²"
+
+
+def _scores(state: State, objective: Objective) -> dict[str, Any]:
+    """Return the scores on the test set, each under its own name; None what does not apply or is not known."""
+    scores = state.history.columns["accuracy"]
+    metric = "accuracy" if objective.kind == "classification" else "r2"
+    best = max((value for value in scores if math.isfinite(value)), default=None)
+    found = {f"final_{metric}": _finite(scores[-1]), f"best_{metric}": best, "metric": metric}
+    known: dict[str, Any] = {"metrics": None, "remark": None}
+    if objective.test is not None:
+        counted = objective.test.counts(objective.whole(state.model))
+        classes = objective.described.classes if objective.described else ()
+        known = {"metrics": counted.metrics(classes), "remark": counted.remark()}
+    return dict.fromkeys(("final_accuracy", "best_accuracy", "final_r2", "best_r2")) | found | known
+
+
+def summarise(
+    scenario: Scenario, scheme: schemes.Scheme[Any], state: State, runs: list[Timed], objective: Objective
+) -> dict[str, Any]:
     """Return the contents of ``summary.json`` without the backend's; unknown values are None."""
     columns = state.history.columns
     means, bands = times_to_targets(scenario.training.targets, runs)
@@ -57,8 +85,7 @@ def summarise(scenario: Scenario, scheme: schemes.Scheme[Any], state: State, run
         "scenario": scenario.name,
         "scheme": scenario.scheme,
         "epochs": state.epoch,
-        "final_accuracy": _finite(columns["accuracy"][-1]),
-        "best_accuracy": max((value for value in columns["accuracy"] if math.isfinite(value)), default=None),
+        **_scores(state, objective),
         "time_to_accuracy": means,
         "time_to_accuracy_band": bands,
         "timing_draws": sum(len(seconds) for _, seconds in runs),

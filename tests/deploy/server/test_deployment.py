@@ -21,6 +21,7 @@ from codedfl.errors import (
     DataError,
     EngineError,
     LostDevicesError,
+    RunDirectoryError,
     ScenarioError,
     TrainingError,
     UsageError,
@@ -63,6 +64,20 @@ def test_the_directory_is_that_of_every_run(sites: InProcessFleet, tmp_path: Pat
     assert np.array_equal(run.epochs["time_mean"], run.epochs["time"])
 
 
+def test_a_model_of_columns_as_they_are_predicts_by_their_position(sites: InProcessFleet, tmp_path: Path) -> None:
+    """The server knows neither names nor, behind a feature map, the number of columns."""
+    direct = chosen("sealed-coded").with_settings({"features.kind": "none"})
+    run = sites.deploy(direct, tmp_path / "run", check=False)
+    found = run.load_model()
+    assert np.array_equal(found.theta, model(run))
+    assert [column.name for column in found.columns] == [str(number) for number in range(len(found.theta))]
+    rows = given().x_test
+    assert np.array_equal(found.outputs(rows), rows @ found.theta)
+    assert found.classes == ("a", "b", "c")
+    with pytest.raises(RunDirectoryError, match="its server did not know the columns"):
+        sites.deploy(chosen("sealed-coded"), tmp_path / "other", check=False).load_model()
+
+
 def test_a_server_without_data_knows_neither_loss_nor_errors(sites: InProcessFleet, tmp_path: Path) -> None:
     run = sites.deploy(chosen("sealed-coded"), tmp_path / "run", check=False)
     for column in ("accuracy", "loss", "gradient_error"):
@@ -70,6 +85,7 @@ def test_a_server_without_data_knows_neither_loss_nor_errors(sites: InProcessFle
     assert (run.epochs["gradient_norm"] > 0).all()
     summary = strict_json((run.path / "summary.json").read_text())
     assert (summary["final_accuracy"], summary["best_accuracy"], summary["gradient_error"]) == (None, None, None)
+    assert (summary["metrics"], summary["remark"]) == (None, None)
     assert (summary["virtual_seconds"], summary["real_seconds"]) == (None, run.epochs["time"][-1])
     checked = sites.deploy(chosen("sealed-coded"), tmp_path / "checked")
     assert np.isfinite(checked.epochs["loss"]).all()

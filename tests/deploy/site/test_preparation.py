@@ -88,6 +88,20 @@ def test_the_model_is_that_of_pooled_tables(scheme: str, tmp_path: Path) -> None
     assert np.allclose(run.model[:, 0] * y.std(), coefficients, rtol=1e-5, atol=1e-5 * np.abs(coefficients).max())
 
 
+def test_the_server_predicts_from_inputs_by_position(tmp_path: Path) -> None:
+    """It knows no names; each category is an input of its own, and empty cells are filled."""
+    model = deployed(scenario(tmp_path, "conventional"), tmp_path, share_categories=True).load_model()
+    assert [column.name for column in model.columns] == ["0", "1", "2", "3", "4"]
+    given = [
+        [np.nan if income is None else income, year, *(town == known for known in sorted(TOWNS))]
+        for table in rows()
+        for income, year, town in zip(table["income"], table["year"], table["town"], strict=True)
+    ]
+    coefficients, x, y = pooled()
+    wanted = (x - x.mean(axis=0)) @ coefficients + y.mean()
+    assert model.predict(np.array(given, float)) == pytest.approx(wanted, rel=1e-7)
+
+
 def test_sites_and_virtual_time_agree_to_the_last_bit(tmp_path: Path) -> None:
     real = deployed(scenario(tmp_path, "sealed"), tmp_path, share_categories=True)
     for number in range(1, len(SIZES) + 1):

@@ -32,7 +32,15 @@ OPTIONS = {
 NEAR = 1e-6
 KEYS = {
     *("fleet", "devices", "scheme", "solver", "predicted", "refused", "refused_sorted", "epochs", "final_accuracy"),
-    *("metric", "accuracy_iid", "accuracy_sorted", "time_to_accuracy", "time_to_accuracy_band", "timing_draws"),
+    *(
+        "final_r2",
+        "metric",
+        "accuracy_iid",
+        "accuracy_sorted",
+        "time_to_accuracy",
+        "time_to_accuracy_band",
+        "timing_draws",
+    ),
     *("speedup", "speedups", "seconds_per_epoch", "bits_sent", "bits_per_device", "device_macs", "macs_per_device"),
     *("survives_losses", "leakage", "verdict", "attack", "scenario_id"),
 }

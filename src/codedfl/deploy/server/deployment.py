@@ -33,6 +33,7 @@ from codedfl.scenario import Scenario
 from codedfl.schemes import Public
 from codedfl.storage import write_json
 from codedfl.task import Problem, feature_map, load_data
+from codedfl.task.description import Description, likely_labels
 from codedfl.task.loading import declared_categories
 from codedfl.task.objective import PublicObjective, TestSet
 from codedfl.task.shard import penalties, prepared_features
@@ -155,6 +156,12 @@ class DeploymentBackend(RunBackend):
         public, self.scheme = session.public, session.scheme
         preparation = None if prepared is None else prepared.preparation
         task = session.descriptions[0].task
+        wanted = options.test and check is None
+        test, described = _test_set(loading, public, task, preparation, progress) if wanted else (None, None)
+        inputs = len(preparation.shift) if preparation is not None else public.features
+        if described is None and (preparation is not None or scenario.features.kind == "none"):
+            labels = likely_labels(task[1])
+            described = Description.create(inputs, public.outputs, classes=labels, preparation=preparation)
         self.objective = PublicObjective(
             samples=sum(public.samples),
             shape=(public.features, public.outputs),
@@ -162,7 +169,8 @@ class DeploymentBackend(RunBackend):
             ridge=penalties(scenario.ridge, preparation),
             penalty=penalties(1.0, preparation),
             kind=task[0],
-            test=_test_set(loading, public, task, preparation, progress) if options.test and check is None else None,
+            test=test,
+            described=described,
         )
         if check is not None:
             # other reference data would train another model
@@ -253,12 +261,12 @@ def _test_set(
     task: tuple[str, tuple[str, ...]],
     preparation: Preparation | None,
     progress: Progress,
-) -> TestSet | None:
-    """Load the scenario's test samples, if it has any."""
+) -> tuple[TestSet | None, Description | None]:
+    """Load the scenario's test samples, if it has any, and what their columns are called."""
     data, (kind, classes) = scenario.data, task
     if data.elsewhere:
         if not data.test_source:
-            return None
+            return None, None
         rows = load_rows(
             Path(data.test_source),
             target=data.target or None,
@@ -269,19 +277,22 @@ def _test_set(
             missing=scenario.features.missing,
         )
         x, y, found = rows.x, rows.y, (rows.kind, rows.classes)
+        named, labels = rows.columns, likely_labels(classes)
+        described = Description.create(x.shape[1], public.outputs, named, (), labels, preparation=preparation)
     else:
         loaded = load_data(scenario, progress)
         x, y, found = loaded.x_test, loaded.y_test, (loaded.kind, loaded.class_names)
+        described = Description.of_data(loaded, preparation)
     if found != task:
         words = f"({task_words(*found)}) does not match the sites' data ({task_words(*task)})"
         raise DataError(f"the server's test set {words}")
-    if not len(x):
-        return None
     inputs = x.shape[1] if preparation is None else len(preparation.shift)
     features = feature_map(scenario, inputs)
     if x.shape[1] != inputs or features.dimension != public.features:
         raise DataError(f"the server's test set has {x.shape[1]} inputs, which are not the sites'; use another")
-    return TestSet(prepared_features(x, features, preparation), y, kind, preparation)
+    if not len(x):
+        return None, described
+    return TestSet(prepared_features(x, features, preparation), y, kind, preparation), described
 
 
 def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,7 @@ def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[
     spent = spent_by_device(costs, scenario, epochs)
     return {
         "epochs": epochs,
-        "final_accuracy": known.summary["final_accuracy"],
-        "metric": known.summary["metric"],
+        **{name: known.summary[name] for name in ("final_accuracy", "final_r2", "metric")},
         "time_to_accuracy": means,
         "time_to_accuracy_band": bands,
         "timing_draws": len(seconds),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from codedfl.errors import ScenarioError
-from codedfl.runs import target_name
+from codedfl.runs import final_score, target_name
 from codedfl.scenario import Scenario
 from codedfl.schemes import nominal
 from codedfl.security.attacks.null import Null
@@ -46,9 +46,10 @@ def _row(found: Measured, by_label: Measured | None, base: Mapping[str, float | 
         "refused_sorted": by_label.refused if by_label else None,
         "epochs": summary.get("epochs"),
         "final_accuracy": summary.get("final_accuracy"),
+        "final_r2": summary.get("final_r2"),
         "metric": summary.get("metric"),
-        "accuracy_iid": summary.get("final_accuracy") if scenario.partition.kind == "iid" else None,
-        "accuracy_sorted": by_label.summary["final_accuracy"] if by_label and by_label.summary else None,
+        "accuracy_iid": final_score(summary) if scenario.partition.kind == "iid" else None,
+        "accuracy_sorted": final_score(by_label.summary) if by_label and by_label.summary else None,
         "speedup": speedups[target_name(targets[-1])] if speedups else None,
         "speedups": speedups,
         **{key: summary.get(key) for key in _COSTS},
