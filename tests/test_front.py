@@ -44,6 +44,8 @@ class TestRuns:
         with np.load(folder / "run/model.npz") as arrays:
             assert np.array_equal(done.model, arrays["theta"])
         assert done.model.shape == (30, 10)
+        assert np.array_equal(codedfl.load_model("run").theta, done.model)
+        assert np.array_equal(codedfl.load_model(folder / "run/model").theta, done.load_model().theta)
 
     def test_a_run_is_shown_in_short(self, done: codedfl.Run) -> None:
         score = f"{done.summary['final_accuracy']:.4f}"

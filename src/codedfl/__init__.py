@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from codedfl.errors import CodedflWarning as CodedflWarning
     from codedfl.front import attack as attack
     from codedfl.front import compare as compare
+    from codedfl.front import load_model as load_model
     from codedfl.front import load_run as load_run
     from codedfl.front import plan as plan
     from codedfl.front import run as run
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = dict.fromkeys(("attack", "compare", "load_run", "plan", "run", "sweep"), "front")
+_HOMES = dict.fromkeys(("attack", "compare", "load_model", "load_run", "plan", "run", "sweep"), "front")
 _HOMES |= {
     "CodedflError": "errors",
     "CodedflWarning": "errors",

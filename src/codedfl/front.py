@@ -21,6 +21,7 @@ from codedfl.task import with_owners
 if TYPE_CHECKING:
     from codedfl.security.audit import Outcome
     from codedfl.studies.plan import Plan
+    from codedfl.task.model import Model
 
 Chosen = Scenario | str | PathLike[str]
 Settings = Mapping[str, Any] | None
@@ -100,6 +101,42 @@ def load_run(path: str | PathLike[str]) -> Run:
     True
     """
     return runs.load(Path(path))
+
+
+def load_model(path: str | PathLike[str]) -> "Model":
+    """Load the model of a finished run, to predict with it.
+
+    Parameters
+    ----------
+    path : str or path
+        A run directory, its folder ``model``, or a copy of that folder; the data are not needed.
+
+    Returns
+    -------
+    Model
+        Its ``predict``, ``decision_function`` and ``outputs`` take raw rows: an array with the model's columns in their
+        order, or a mapping, data frame or table with named columns in any order.
+
+    Raises
+    ------
+    RunDirectoryError
+        There is no model, or it is damaged.
+
+    Examples
+    --------
+    >>> import codedfl, tempfile
+    >>> from sklearn.datasets import load_digits
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = codedfl.run("paper-quick", folder + "/run", {"training.epochs": 30, "timing.draws": 10})
+    ...     model = codedfl.load_model(folder + "/run")
+    >>> model
+    <Model of 10 classes from 64 columns, trained with minibatch>
+    >>> model.predict(load_digits().data[:5] / 16)
+    array([0, 1, 2, 3, 4])
+    """
+    from codedfl.task.model import Model
+
+    return Model.load(Path(path))
 
 
 def compare(

@@ -10,6 +10,7 @@ import pytest
 from cli.conftest import Command
 from cli.wrong import FOLDER, Wrong
 from cli.wrong.data import DATA
+from cli.wrong.models import MODELS
 from cli.wrong.settings import SCENARIOS, SETTINGS, USAGE
 from codedfl import storage as whole_files
 from rundirs import SMALL, tree
@@ -92,6 +93,7 @@ TABLE = [
     for group, rows in (
         *(("usage", USAGE), ("setting", SETTINGS), ("scenario", SCENARIOS)),
         *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS), ("plug-in", PLUGINS)),
+        ("model", MODELS),
     )
     for name, wrong in rows.items()
 ]

@@ -71,6 +71,16 @@ COMMANDS = {
         ("fer --erasures 256 --precision 0.1",),
         "codes",
     ),
+    "predict": _Command(
+        "Predict rows of a file with the model of a run.",
+        ("predict runs/mine rows.csv", "predict runs/mine rows.parquet --out predicted.csv --scores"),
+        "models.predict",
+    ),
+    "export": _Command(
+        "Write the model of a run as ONNX, checked with onnxruntime.",
+        ("export runs/mine model.onnx",),
+        "models.export",
+    ),
     "settings": _Command(
         "Print every key of a scenario with its type, default and meaning.",
         ("settings", "settings training", "settings schemes.sealed.delta --json"),
