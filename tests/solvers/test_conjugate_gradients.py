@@ -358,6 +358,21 @@ def test_where_all_curvatures_vanish_the_model_stays() -> None:
     assert working.finished and not working.model.any()
 
 
+@pytest.mark.parametrize("far", [True, False])
+def test_a_curvature_that_no_search_has_found_counts_as_one(far: bool) -> None:
+    """f is linear: where no search finds curvature, a gradient is taken up to tolerance ||B|| / 10 away."""
+    linear = Quadratic(np.zeros((9, 9)), quadratic(np.ones(9), 2).B, 0.0)
+    working = solver(CG, linear, tolerance=1e-3)
+    advance(working, linear)
+    advance(working, linear)
+    assert not working.query().any(), "at the model, which is still zero"
+    away = np.zeros((9, 2))
+    away[3, 1] = (1.01 if far else 0.99) * 1e-3 * np.linalg.norm(linear.B) / 10
+    working.asked_at(away)
+    working.update(linear.gradient(away))
+    assert working.query().any() == (not far), "the same question, or a search from the gradient nearby"
+
+
 def test_a_search_whose_curvatures_all_are_rounding_is_given_up() -> None:
     """Curvatures of 1 and 1e-9 where numbers have six digits: the second search finds the latter alone."""
     given_quadratic = Quadratic(np.diag([1.0, 1e-9]), np.ones((2, 1)), 0.0)
