@@ -1,4 +1,4 @@
-"""A run on sites: its directory, going on after an interruption, and what stops it before it begins."""
+"""A run on sites: its directory, and what stops it before it begins."""
 
 import dataclasses
 import json
@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from codedfl import schemes
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode
-from codedfl.deploy.server.deployment import DeploymentOptions, deploy, serve
+from codedfl.deploy.server.deployment import serve
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import (
@@ -29,12 +28,10 @@ from codedfl.errors import (
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES
 from contracts.test_engines import EPOCHS, chosen, given
-from contracts.test_schemes import UNLESS
 from fleets import InProcessFleet, fleet
 from rundirs import strict_json
-from tiny import is_one_sentence, known, problem, promised_gradient, spied
+from tiny import is_one_sentence, problem
 
 
 def model(run: Run) -> np.ndarray:
@@ -139,99 +136,6 @@ def test_a_finished_run_is_loaded_without_asking_anybody(sites: InProcessFleet, 
     sites.faults.silent |= set(sites.sites)
     again = sites.deploy(chosen("conventional"), tmp_path / "run")
     assert (again.summary, len(sites.recording.sent)) == (first.summary, asked)
-
-
-class Killed(BaseException):
-    """The server is gone."""
-
-
-def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int, **options: Any) -> None:
-    """Run until the server dies when it has saved so many epochs."""
-
-    def kill(stage: str, done: int, total: int) -> None:
-        if stage.startswith("training") and done == after + 1:
-            raise Killed
-
-    conditions = DeploymentOptions(test=False, clock=sites.clock, **options)
-    with pytest.raises(Killed):
-        deploy(scenario, sites.carrier, sites.sites, path, options=conditions, check=sites.given, progress=kill)
-    with np.load(path / "checkpoint.npz") as arrays:
-        assert len(arrays["round_of_epoch"]) == after
-
-
-REPEATABLE = [
-    pytest.param(name, marks=UNLESS) if name == "he" else name
-    for name, scheme in SCHEMES.items()
-    if not scheme.follows_timing
-]
-
-
-@pytest.mark.parametrize("name", REPEATABLE)
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_killed_server_goes_on_and_ends_with_the_same_model(
-    name: str, stop: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """To the last bit; stragglers may have handed over before, as soon as there are reply times to judge by."""
-    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
-    scenario, made = chosen(name), given()
-    with fleet(made) as sites:
-        whole = sites.deploy(scenario, tmp_path / "whole", seeded_keys=True)
-        killed(sites, scenario, tmp_path / "run", after=stop, seeded_keys=True)
-        run = sites.deploy(scenario, tmp_path / "run", seeded_keys=True)
-    assert np.array_equal(model(run), model(whole))
-    for column in ("epoch", "accuracy", "loss", "gradient_norm", "gradient_error", "up_bits", "d2d_bits"):
-        assert np.array_equal(run.epochs[column], whole.epochs[column], equal_nan=True), column
-    assert (np.diff(run.epochs["time"]) >= 0).all()
-    table = devices(run.path)
-    rows = list(zip(table["epoch"], table["question"], table["device"], strict=True))
-    assert len(set(rows)) == len(rows), "an epoch that was asked again stands there once"
-    assert set(table["epoch"]) == ({1} if known(name).sums else set(range(1, EPOCHS + 1)))
-
-
-@pytest.mark.parametrize("name", [name for name, scheme in SCHEMES.items() if scheme.follows_timing])
-def test_a_killed_server_goes_on_where_models_follow_the_timing(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With the same epochs behind it, open questions put again, and every epoch once."""
-    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
-    with fleet(given()) as sites:
-        killed(sites, chosen(name), tmp_path / "run", after=3)
-        with np.load(tmp_path / "run/checkpoint.npz") as arrays:
-            before = arrays["column_gradient_norm"].tolist()
-        run = sites.deploy(chosen(name), tmp_path / "run")
-    assert run.epochs["epoch"].tolist() == list(range(1, EPOCHS + 1))
-    assert run.epochs["gradient_norm"][:3].tolist() == before
-    assert run.summary["deployment"]["lost"] == {}
-
-
-@pytest.mark.parametrize("name", ["sealed", "code-based"])
-def test_hand_overs_are_done_again_when_a_run_goes_on(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Everybody hands over as soon as it can; then the server dies, and sites are prepared anew.
-
-    Gradients are as exact as the scheme promises, before and after, and the model follows them to the last bit.
-    """
-    monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
-    scenario, made = chosen(name, **{f"schemes.{name}.delta": 0.0}), given()
-    still = runs.execute(chosen(name), tmp_path / "virtual", problem=lambda: made)
-    seen = spied(monkeypatch, scenario)
-    with fleet(made) as sites:
-        killed(sites, scenario, tmp_path / "run", after=3)
-        del seen[3:]  # what was done after the last save is done again
-        with np.load(tmp_path / "run/checkpoint.npz") as arrays:
-            assert len(arrays["transfers"]) > 0
-        run = sites.deploy(scenario, tmp_path / "run")
-    assert [epoch.epoch for epoch in seen] == list(range(1, EPOCHS + 1))
-    scheme, theta = schemes.create(scenario, made), np.zeros(made.shape)
-    for epoch in seen:
-        expected, bound = promised_gradient(scheme, made.shards, seen[: epoch.epoch])
-        assert np.all(abs(epoch.gradient - expected) <= bound)
-        theta = theta - scenario.training.learning_rate * (epoch.gradient + made.ridge * theta)
-    assert np.array_equal(model(run), theta)
-    if name == "sealed":
-        assert np.array_equal(model(run), model(still)), "sharing changes the time, not the model"
-        assert np.array_equal(run.epochs["gradient_error"], still.epochs["gradient_error"])
 
 
 def test_data_to_check_by_must_be_those_of_the_scenario(sites: InProcessFleet, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from contracts.test_engines import NAMES, chosen, given
-from deploy.server.test_faults import flipped
+from deploy.server.faults.test_parcels import flipped
 from fleets import InProcessFleet, fleet
 from sleeping import sleeping_clock
 from tiny import gamma, is_one_sentence, shares

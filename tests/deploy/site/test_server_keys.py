@@ -22,7 +22,7 @@ from codedfl.schemes import Message, Public, Work
 from codedfl.schemes.sharing import code_based
 from codedfl.schemes.sharing.code_based import CodeBasedDevice
 from contracts.test_engines import RIDGE, SIZES, chosen, given
-from deploy.server.test_deployment import killed
+from deploy.server.test_interrupted_deployment import killed
 from fleets import fleet
 from haystacks import Drawn, Needles
 from tiny import is_one_sentence, problem
