@@ -31,7 +31,7 @@ def server():
         running.contents = {f"{name}.gz": gzip.compress(content) for name, content in CONTENTS.items()}
         running.missing = 0
         running.address = f"http://127.0.0.1:{running.server_port}/files"
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))  # looks so often whether to end
         thread.start()
         yield running
         running.shutdown()

@@ -21,6 +21,16 @@ def test_equals_scikit_learn(dtype, tolerance, gamma):
     np.testing.assert_allclose(found, theirs.transform(x), rtol=0, atol=tolerance * max(1, gamma))
 
 
+@pytest.mark.parametrize("gamma", [0.02, 5])
+def test_weights_are_drawn_as_scikit_learn_draws_them(gamma):
+    """To the last bit, in float64 as in turns of float32."""
+    theirs = RBFSampler(gamma=gamma, n_components=130, random_state=7).fit(np.zeros((1, 64)))
+    for dtype, unit in (("float64", 1.0), ("float32", 2 * np.pi)):
+        ours = FeatureMap.create("rbf", inputs=64, dimension=130, gamma=gamma, seed=7, dtype=dtype)
+        for own, other in ((ours.weights, theirs.random_weights_), (ours.offset, theirs.random_offset_)):
+            assert np.array_equal(own, (other / unit).astype(dtype))
+
+
 def test_cosine_is_exact_to_float32_rounding():
     from codedfl.data.kernels import cosine_of_turns
 

@@ -50,12 +50,12 @@ class FeatureMap:
         if kind != "rbf":
             raise ScenarioError(f"there is no feature kind {kind!r}; choose one of rbf, none.")
         _check(dimension, gamma, seed)
-        from sklearn.kernel_approximation import RBFSampler  # slow to import
-
-        drawn = RBFSampler(gamma=gamma, n_components=dimension, random_state=seed).fit(np.zeros((1, inputs)))
+        # drawn as RBFSampler draws them, without it: importing scikit-learn takes longer than a small run
+        draw = np.random.RandomState(seed)
+        weights = (2.0 * gamma) ** 0.5 * draw.normal(size=(inputs, dimension))
+        offset = draw.uniform(0, 2 * math.pi, size=dimension)
         unit = 2 * math.pi if number == np.float32 else 1.0
-        weights, offset = (drawn.random_weights_ / unit).astype(number), (drawn.random_offset_ / unit).astype(number)
-        return cls("rbf", inputs, dimension, number, weights, offset)
+        return cls("rbf", inputs, dimension, number, (weights / unit).astype(number), (offset / unit).astype(number))
 
     @property
     def largest(self) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from codedfl.data import SOURCES, fetch, load_named
 from codedfl.data.sources import download
@@ -250,6 +251,15 @@ def test_digits_are_stratified_and_always_the_same():
     assert np.abs(shares - 0.2).max() < 0.01
     np.testing.assert_array_equal(data.x_train, load_named("digits").x_train)
     assert (fetch("digits") / "digits.csv.gz").is_file()
+
+
+def test_digits_are_those_of_scikit_learn():
+    data, (pixels, labels) = load_named("digits"), load_digits(return_X_y=True)
+    for label in range(10):
+        of_class = (pixels[labels == label] / 16).astype(np.float32)
+        cut = len(of_class) - len(of_class) // 5
+        np.testing.assert_array_equal(data.x_train[data.y_train == label], of_class[:cut])
+        np.testing.assert_array_equal(data.x_test[data.y_test == label], of_class[cut:])
 
 
 def test_unknown_name_is_refused():
