@@ -13,10 +13,10 @@ from codedfl.task import Problem
 from codedfl.testing.schemes import SchemeContract
 from tiny import PAPER_FLEET, SEALED, problem, promised_gradient, scenario, spied, trained
 
-PAIRED = ("secagg", "one-shot")
-"""Every pair of their devices agrees on keys: a fleet of seven takes 21 agreements where one of 25 takes 300."""
+COSTLY = ("secagg", "one-shot", "he")
+"""Every pair of their devices agrees on keys (21 of seven devices, 300 of 25), or each encrypts its Gram matrix."""
 
-SIZES = defaultdict(lambda: [10] * 15 + [11] * 8 + [2, 5], {name: [10, 10, 11, 11, 10, 2, 5] for name in PAIRED})
+SIZES = defaultdict(lambda: [10] * 15 + [11] * 8 + [2, 5], {name: [10, 10, 11, 11, 10, 2, 5] for name in COSTLY})
 """The paper's fleet of 25; two shards are smaller than others, one too small for a Gram matrix of 12 features."""
 
 FEWER = [{"count": 3, "mac_rate": 25e6}, {"count": 2, "mac_rate": 5e6}, {"count": 2, "mac_rate": 1.25e6}]
@@ -42,7 +42,7 @@ WORDS = {
 
 def wanted(name: str, changes: dict[str, Any] | None = None) -> Scenario:
     settings = {"scheme": name, "training.epochs": EPOCHS, "training.learning_rate": 0.1}
-    fleet = {"fleet.devices": FEWER} if name in PAIRED else {}
+    fleet = {"fleet.devices": FEWER} if name in COSTLY else {}
     return scenario({**settings, **fleet, f"schemes.{name}": SMALL.get(name, {}), **(changes or {})})
 
 
@@ -62,7 +62,7 @@ for _name in SCHEMES:
         "scheme": SCHEMES[_name],
         "options": SMALL.get(_name, {}),
         "sizes": SIZES[_name],
-        "fleet": FEWER if _name in PAIRED else PAPER_FLEET,
+        "fleet": FEWER if _name in COSTLY else PAPER_FLEET,
         "words": WORDS.get(_name, (np.uint32,) if issubclass(SCHEMES[_name], SEALED) else None),
     }
     _class = type(f"Test_{_name}", (Promising,), _own)

@@ -213,9 +213,12 @@ def test_if_no_scheme_has_a_result_the_first_error_is_raised(tmp_path: Path) -> 
     assert not (tmp_path / "compare.json").exists()
 
 
-def test_a_broken_cipher_is_in_the_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_broken_cipher_is_in_the_row(tmp_path: Path, fits: bool) -> None:
     """Whether or not the scheme fits the data."""
     broken = [name for name, scheme in REGISTERED.items() if scheme.verdict == "broken"]
     assert broken == ["code-based"]
-    rows = compare(small({"training.epochs": 2}), broken, tmp_path, silent)
+    code = {"n": 60 if fits else 24, "degree": 3, "t_tot": 12, "t": 6, "M": 4, "beta": 2}
+    rows = compare(small({"training.epochs": 2, "schemes.code-based": code}), broken, tmp_path, silent)
     assert [entry["verdict"] for entry in rows] == ["not encrypted", "broken"]
+    assert (rows[1]["refused"] is None) == fits
