@@ -1,6 +1,8 @@
 """``codedfl deploy`` with real processes: from nothing to a trained model, and nothing left behind."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the e
 
 import psutil
 
-from cli.conftest import Command
+from cli.conftest import Command, Outcome
+from cli.test_plugins import EXAMPLE, write_plugin
 from codedfl.cli.deploy import commands as deploying
 from codedfl.cli.deploy.board import board, read_board
 from codedfl.deploy.flare.jobs import Admin
@@ -21,7 +24,7 @@ from codedfl.deploy.server.fleet import fleet_folder, make_fleet
 from codedfl.errors import LostDevicesError
 from codedfl.runs import directory as runs
 from codedfl.scenario import load
-from rundirs import strict_json
+from rundirs import environment, strict_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 """FLARE's session leaves sockets to the garbage collector."""
@@ -33,23 +36,34 @@ def processes_that_name(folder: Path) -> list[int]:
     return [one.pid for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]
 
 
-def test_local_trains_the_model_of_virtual_time_and_leaves_nothing_running(codedfl: Command, folder: Path) -> None:
-    command = ("deploy", "local", "small.toml", "--devices", "3", "--set", "scheme=sealed-coded", *QUICK, "--verify")
-    outcome = codedfl(*command, "--out", "run", "--json")
-    assert outcome.code == 0
+def test_local_trains_the_model_of_virtual_time_with_a_plug_in_and_leaves_nothing_running(
+    codedfl: Command, folder: Path
+) -> None:
+    """Server and sites load the file of the scheme; virtual time rounds replies as the sites do."""
+    write_plugin(folder / "mine.py")
+
+    def local() -> Outcome:
+        """In a process of its own, because plug-ins stay registered."""
+        words = ("deploy", "local", "small.toml", "--devices", "3", "--set", f"scheme={EXAMPLE}", *QUICK)
+        command = (sys.executable, "-m", "codedfl.cli", *words, "--plugin", "mine.py", "--verify", "--json")
+        done = subprocess.run([*command, "--out", "run"], env=environment(), capture_output=True, text=True)
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    outcome = local()
+    assert outcome.code == 0, outcome.err
     dated = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # where it takes more than ten seconds
     assert [line for line in outcome.err.splitlines() if not dated.match(line)] == []
     found = strict_json(outcome.out)
     assert found["verified"]["equal_to_the_last_bit"] is True
     assert found["verified"]["difference_to_virtual_time"] == 0
-    assert (found["epochs"], found["virtual_seconds"], found["deployment"]["lost"]) == (4, None, {})
+    assert (found["scheme"], found["epochs"], found["virtual_seconds"]) == (EXAMPLE, 4, None)
+    assert found["deployment"]["lost"] == {}
     assert found["real_seconds"] > 0
     assert not (folder / "run.fleet").exists(), "kits hold keys, and are of no use any more"
     assert processes_that_name(folder) == []
     ended = codedfl("deploy", "status", "run")
     assert (ended.code, ended.out) == (0, "no processes run for 'run'\n")
-    again = codedfl(*command, "--out", "run", "--json")
-    assert strict_json(again.out) == found, "what is finished is not run again"
+    assert strict_json(local().out) == found, "what is finished is not run again"
 
 
 def test_a_run_that_was_killed_before_it_began_is_known_by_its_fleet(codedfl: Command, folder: Path) -> None:

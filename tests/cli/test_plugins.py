@@ -1,4 +1,7 @@
-"""Plug-ins: a file that registers schemes reaches every process that a command, or a call from Python, starts."""
+"""Plug-ins: a file that registers schemes reaches every process that a command, or a call from Python, starts.
+
+The processes of a deployment: test_deploying.py.
+"""
 
 import re
 import subprocess
@@ -14,11 +17,16 @@ FEW = ("--set", "training.epochs=4", "--set", "timing.draws=3")
 EXAMPLE = "half-precision"
 
 
+def write_plugin(path: Path) -> None:
+    """The example of the page as a plug-in."""
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    path.write_text(f"{block}\n\nfrom codedfl import schemes\n\nschemes.register(HalfPrecision)\n")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working directory with a scenario, and with the example of the page as a plug-in."""
-    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    (tmp_path / "mine.py").write_text(f"{block}\n\nfrom codedfl import schemes\n\nschemes.register(HalfPrecision)\n")
+    """A working directory with a scenario and a plug-in."""
+    write_plugin(tmp_path / "mine.py")
     (tmp_path / "small.toml").write_text(SMALL)
     return tmp_path
 
@@ -60,17 +68,3 @@ def test_a_sweep_from_python_hands_plugins_to_its_processes(folder: Path, indent
     """Also where its processes, which run the script up to the guard, have loaded the file already."""
     (folder / "study.py").write_text(SWEEP.format(indent=indent))
     assert strict_json(python(folder, "study.py")) == [EXAMPLE] * 2 + ["minibatch"] * 2
-
-
-class TestDeployed:
-    @pytest.fixture(autouse=True)
-    def _flare(self) -> None:
-        pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the extra 'flare'")
-
-    def test_server_and_sites_of_this_machine_load_the_file(self, folder: Path) -> None:
-        """The model is that of virtual time, which rounds replies as the sites do."""
-        words = ("deploy", "local", "small.toml", "--devices", "3", "--set", f"scheme={EXAMPLE}", *FEW)
-        command = ("-m", "codedfl.cli", *words, "--plugin", "mine.py", "--verify", "--out", "run", "--json")
-        found = strict_json(python(folder, *command))
-        assert (found["scheme"], found["epochs"], found["deployment"]["lost"]) == (EXAMPLE, 4, {})
-        assert found["verified"]["equal_to_the_last_bit"] is True
