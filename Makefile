@@ -29,8 +29,10 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# one thread each; three workers on two processors, because tests of deployments mostly wait for FLARE. Bytecode is
+# kept even where the environment says otherwise: rewriting assertions and checks takes each worker ten seconds
 test: check
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup  # one thread each: two workers
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
 
 # daily work: what needs no process, no fleet and no long training
 quick: venv

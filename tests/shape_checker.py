@@ -1,13 +1,15 @@
 """The run-time checker of signatures: a whole number is a number, as everywhere in Python.
 
-Checking costs several times what small functions do. So every test has the first calls of each function checked, and
-the thousandth passes as it would without tests.
+Checking shapes costs several times what small functions do. So every test has the first calls of each function checked
+whose signature has shapes, and the thousandth passes as it would without tests. Other signatures need no jaxtyping,
+which would take most of the tests' time; their calls are all checked.
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
+import jaxtyping
 from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
@@ -25,17 +27,30 @@ def begin() -> None:
 
 
 def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a decorator that checks calls check the first ones of each test; classes it checks always."""
+    """Let a decorator that checks shapes check the first calls of each test; classes it checks always."""
 
     def decorator(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
         decorate = checker(*arguments, **options)
 
         def wrap(found: Any) -> Any:
-            return decorate(found) if isinstance(found, type) else _first_calls(found, decorate(found))
+            if isinstance(found, type):
+                return decorate(found)
+            if not any(map(_has_shape, getattr(found, "__annotations__", {}).values())):
+                return check(found)
+            return _first_calls(found, decorate(found))
 
         return wrap
 
     return decorator
+
+
+def _has_shape(hint: Any) -> bool:
+    """Whether a shape may be in an annotation; one in quotes is not looked into."""
+    if isinstance(hint, str):
+        return not hint.isidentifier()
+    if parts := hint if isinstance(hint, list) else get_args(hint):
+        return any(map(_has_shape, parts))
+    return isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray)
 
 
 def _first_calls(plain: Callable[..., Any], checked: Callable[..., Any]) -> Callable[..., Any]:
