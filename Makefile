@@ -30,7 +30,7 @@ check: venv
 	$(BIN)/lint-imports
 
 # one thread each; three workers on two processors, because tests of deployments mostly wait for FLARE. Bytecode is
-# kept even where the environment says otherwise: rewriting assertions and checks takes each worker ten seconds
+# kept even where the environment says otherwise: rewriting assertions takes each worker nine seconds
 test: check
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
 

@@ -1,13 +1,16 @@
 """The run-time checker of signatures: a whole number is a number, as everywhere in Python.
 
 Checking shapes costs several times what small functions do. So every test has the first calls of each function checked
-whose signature has shapes, and the thousandth passes as it would without tests. Other signatures need no jaxtyping,
-which would take most of the tests' time; their calls are all checked.
+whose signature has shapes, and the thousandth passes as it would without tests. All calls of other functions are
+checked. Functions are decorated by beartype, in a scope of jaxtyping: its own decorator binds arguments and checks them
+twice, which took a good part of the tests' time.
 """
 
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any, get_args
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ForwardRef, get_args
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
@@ -27,7 +30,7 @@ def begin() -> None:
 
 
 def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a decorator that checks shapes check the first calls of each test; classes it checks always."""
+    """Let jaxtyping's decorator check the first calls of each test; classes it checks always."""
 
     def decorator(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
         decorate = checker(*arguments, **options)
@@ -35,25 +38,28 @@ def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
         def wrap(found: Any) -> Any:
             if isinstance(found, type):
                 return decorate(found)
-            if not any(map(_has_shape, getattr(found, "__annotations__", {}).values())):
-                return check(found)
-            return _first_calls(found, decorate(found))
+            hints = [part for hint in getattr(found, "__annotations__", {}).values() for part in _parts(hint)]
+            # jaxtyping looks up the names it can, and checks arguments of generators when they are called
+            if any(isinstance(part, (str, ForwardRef)) for part in hints) or inspect.isgeneratorfunction(found):
+                return _first_calls(found, decorate(found), nullcontext)
+            if any(isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray) for part in hints):
+                return _first_calls(found, check(found), lambda: checker("context"))
+            return check(found)
 
         return wrap
 
     return decorator
 
 
-def _has_shape(hint: Any) -> bool:
-    """Whether a shape may be in an annotation; one in quotes is not looked into."""
-    if isinstance(hint, str):
-        return not hint.isidentifier()
-    if parts := hint if isinstance(hint, list) else get_args(hint):
-        return any(map(_has_shape, parts))
-    return isinstance(hint, type) and issubclass(hint, jaxtyping.AbstractArray)
+def _parts(hint: Any) -> list[Any]:
+    """The innermost parts of an annotation."""
+    parts = hint if isinstance(hint, list) else get_args(hint)
+    return [innermost for part in parts for innermost in _parts(part)] if parts else [hint]
 
 
-def _first_calls(plain: Callable[..., Any], checked: Callable[..., Any]) -> Callable[..., Any]:
+def _first_calls(
+    plain: Callable[..., Any], checked: Callable[..., Any], scope: Callable[[], AbstractContextManager[Any]]
+) -> Callable[..., Any]:
     test, left = -1, 0
 
     @functools.wraps(plain)
@@ -64,6 +70,7 @@ def _first_calls(plain: Callable[..., Any], checked: Callable[..., Any]) -> Call
         if left <= 0:
             return plain(*arguments, **options)
         left -= 1
-        return checked(*arguments, **options)
+        with scope():  # one letter, one size: among the arguments and the result of this call
+            return checked(*arguments, **options)
 
     return call

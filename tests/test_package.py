@@ -8,11 +8,14 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jaxtyping
 import numpy as np
 import pytest
+from beartype.roar import BeartypeCallHintViolation
+from jaxtyping import Float
 
 import codedfl
 import shape_checker
@@ -39,12 +42,39 @@ WITH_EXAMPLES = [
 def test_shapes_of_signatures_are_checked_in_the_first_calls_of_every_test() -> None:
     scores, right, wrong = np.eye(4), np.arange(4), np.arange(4)[:, None]
     for _ in range(2):
-        with pytest.raises(jaxtyping.TypeCheckError, match="accuracy"):
+        with pytest.raises(BeartypeCallHintViolation, match="accuracy"):
             task.accuracy(scores, wrong)
         for _ in range(shape_checker.CALLS):
             assert task.accuracy(scores, right) == 1
         assert task.accuracy(scores, wrong) != 1, "a later call is as it would be without tests"
         shape_checker.begin()
+
+
+def test_results_generators_and_types_are_checked_too() -> None:
+    """As the import hook decorates the functions of the package."""
+    checked = jaxtyping.jaxtyped(typechecker=shape_checker.check)
+
+    @checked
+    def turned(x: Float[np.ndarray, "a b"]) -> Float[np.ndarray, "b a"]:
+        return x
+
+    @checked
+    def rows(x: Float[np.ndarray, "a b"], y: Float[np.ndarray, "a b"]) -> Iterator[np.ndarray]:
+        yield from x + y
+
+    @checked
+    def doubled(number: int) -> int:
+        return 2 * number
+
+    assert turned(np.eye(3)).shape == (3, 3)
+    with pytest.raises(BeartypeCallHintViolation, match="turned"):
+        turned(np.ones((2, 3)))
+    assert len(list(rows(np.eye(3), np.eye(3)))) == 3
+    with pytest.raises(jaxtyping.TypeCheckError, match="rows"):
+        rows(np.eye(3), np.ones((1, 3)))
+    for _ in range(2 * shape_checker.CALLS):
+        with pytest.raises(BeartypeCallHintViolation, match="doubled"):
+            doubled("a")
 
 
 @pytest.mark.parametrize("name", MODULES)

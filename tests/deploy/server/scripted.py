@@ -25,6 +25,7 @@ class Scripted(Host):
         self.asked: list[int] = []
         self.pings = 0
         self.open_at_ping = 0
+        self._waiting, self._changed = 0, threading.Condition()
 
     def hold(self, epoch: int) -> threading.Event:
         """Let the answer to an epoch wait until the event that is returned."""
@@ -42,7 +43,9 @@ class Scripted(Host):
         self.asked.append(epoch)
         if epoch in self.closed_gates:
             with self._carrier.at_rest():
+                self._wait(1)
                 self.closed_gates[epoch].wait()
+            self._wait(-1)
         fields = {**echo, "macs": 10 * epoch, "working_seconds": 0.5}
         return encode(Frame("answer", fields, {"answer": np.full(2, epoch, np.float64)}))
 
@@ -50,8 +53,16 @@ class Scripted(Host):
         raise AssertionError("nobody sends parcels here")
 
     def close(self) -> None:
+        """Open all gates; who waited at one works again when this returns, so that no time passes in between."""
         for gate in self.closed_gates.values():
             gate.set()
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting == 0)
+
+    def _wait(self, change: int) -> None:
+        with self._changed:
+            self._waiting += change
+            self._changed.notify_all()
 
 
 class Fleet:
