@@ -29,6 +29,7 @@ Command = Callable[..., Outcome]
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with small.toml; named data sets come from empty folders, never from a network."""
     from codedfl.data.sources import known as sources
+    from codedfl.data.sources import tables
     from codedfl.data.sources.origins import EnvironmentFolder
     from rundirs import SMALL
 
@@ -41,6 +42,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name, source in sources.SOURCES.items()
     }
     monkeypatch.setattr(sources, "SOURCES", MappingProxyType(offline))
+    without = {
+        name: replace(table, source=replace(table.source, origins=(EnvironmentFolder(name),)))
+        for name, table in tables.TABLES.items()
+    }
+    monkeypatch.setattr(tables, "TABLES", MappingProxyType(without))
     monkeypatch.chdir(tmp_path / "work")
     (tmp_path / "work/small.toml").write_text(SMALL)
     return tmp_path / "work"

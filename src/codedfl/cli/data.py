@@ -17,7 +17,7 @@ data_app = typer.Typer(help="Data sets, their source and checksum.", no_args_is_
 def list_command(json: common.Json = False) -> None:
     """List the data sets, where they come from, and the checksums of their files."""
     rows = []
-    for source in data.SOURCES.values():
+    for source in (*data.SOURCES.values(), *(table.source for table in data.TABLES.values())):
         cached = all((source.folder / file.name).exists() for file in source.files)
         checksums = {file.name: file.sha256 for file in source.files}
         names = {"name": source.name, "title": source.title, "sources": list(source.places)}
@@ -38,11 +38,12 @@ def fetch_command(
     json: common.Json = False,
 ) -> None:
     """Bring data sets into the cache and verify them."""
-    wanted = names or list(data.SOURCES)
+    known = [*data.SOURCES, *data.TABLES]
+    wanted = names or known
     for name in wanted:
-        if name not in data.SOURCES:
-            near = did_you_mean(name, data.SOURCES)
-            raise UsageError(f"no data set is called '{name}'; data sets are {', '.join(data.SOURCES)}{near}")
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise UsageError(f"no data set is called '{name}'; data sets are {', '.join(known)}{near}")
     places = {}
     with common.bars() as progress:
         for name in wanted:

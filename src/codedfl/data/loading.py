@@ -1,4 +1,4 @@
-"""Load data by name or from a file."""
+"""Fetch and load data by name, load data from a file."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +7,24 @@ from typing import Any
 from codedfl.data.dataset import Dataset
 from codedfl.data.files import FILE_ENDINGS, load_file
 from codedfl.data.sources.known import SOURCES, load_named
+from codedfl.data.sources.known import fetch as fetch_named
+from codedfl.data.sources.tables import TABLES, fetch_table, table_file
 from codedfl.errors import DataError, ScenarioError
 from codedfl.progress import Progress, silent
 
 
+def fetch(name: str, progress: Progress = silent) -> Path:
+    """Fetch a data set or table known by name into the cache, verify it, and return its folder."""
+    return fetch_table(name, progress) if name in TABLES else fetch_named(name, progress)
+
+
+def resolve(source: str | Path, owner: str = "", progress: Progress = silent) -> Path:
+    """Return the file of a source: that of a table known by name, with the column of its owners, or the path itself."""
+    return table_file(str(source), owner, progress) if source in TABLES else Path(source)
+
+
 def load(source: str | Path, *, dtype: str = "float32", progress: Progress = silent, **options: Any) -> Dataset:
-    """Return the data set of that name, or load the file at that path with the ``options`` of :func:`load_file`."""
+    """Return the data set of that name, or load that table or file with the ``options`` of :func:`load_file`."""
     if dtype not in ("float32", "float64"):
         raise ScenarioError(f"features cannot be kept as {dtype!r}; choose float32 or float64.")
     if isinstance(source, str) and source in SOURCES:
@@ -22,9 +34,10 @@ def load(source: str | Path, *, dtype: str = "float32", progress: Progress = sil
         return replace(data, x_train=data.x_train.astype(dtype), x_test=data.x_test.astype(dtype))
     if source == "sites":
         raise DataError('data.source = "sites" means that only the sites of a deployment have the data; deploy it.')
-    if not Path(source).suffix:
+    path = resolve(source, options.get("owner", ""), progress)
+    if not path.suffix:
         raise DataError(
-            f"{str(source)!r} is neither a known data set ({', '.join(SOURCES)}) nor a file that ends in"
+            f"{str(source)!r} is neither a known data set ({', '.join((*SOURCES, *TABLES))}) nor a file that ends in"
             f" {', '.join(FILE_ENDINGS)}."
         )
-    return load_file(source, dtype=dtype, **options)
+    return load_file(path, dtype=dtype, **options)

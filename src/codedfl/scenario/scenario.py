@@ -252,8 +252,8 @@ class Scenario(Settings):
         counted = (self.scheme, *self.options().others)
         table["schemes"] = {name: self.options(name).to_table() for name in counted if name in _OPTIONS}
         if not self.data.named:
-            several = self.data.elsewhere or self.partition.kind == "files"
-            for key in ("test_source",) if several else ("source", "test_source"):
+            by_content = not (self.data.elsewhere or self.data.tabular or self.partition.kind == "files")
+            for key in ("source", "test_source") if by_content else ("test_source",):
                 table["data"][key] = _digest(table["data"][key])
             if self.partition.kind == "files" and not self.data.elsewhere:
                 pattern = Path(self.data.source)

@@ -8,6 +8,9 @@ from codedfl.settings import Settings, setting
 DATA_SETS = ("mnist", "fashion", "digits")
 """The names in ``codedfl.data.SOURCES``, which this room does not import."""
 
+TABLE_SETS = ("chem97", "insteval", "watch")
+"""The names in ``codedfl.data.TABLES``: tables with owners, used as files are."""
+
 SOLVER_NAMES = ("gradient-descent", "nesterov", "conjugate-gradients", "closed-form")
 """The names in ``codedfl.solvers.SOLVERS``, which this room does not import."""
 
@@ -25,8 +28,9 @@ class Data(Settings, table="data"):
 
     source: str = setting(
         default="mnist",
-        help="A data set (mnist, fashion, digits), a .npz, .parquet or .csv file (several with partition.kind "
-        "'files': a pattern such as hospital-*.csv), or 'sites': each site has its own.",
+        help="A data set (mnist, fashion, digits), a table with owners (chem97, insteval, watch), a .npz, .parquet or "
+        ".csv file (several with partition.kind 'files': a pattern such as hospital-*.csv), or 'sites': each site has "
+        "its own.",
     )
     kind: str = setting(
         default="auto", choices=("auto", "classification", "regression"), help="What the target is; auto: by its type."
@@ -40,16 +44,21 @@ class Data(Settings, table="data"):
 
     def check(self) -> None:
         """Refuse a source that is neither a known name nor a file."""
-        if not self.named and not self.elsewhere and not Path(self.source).suffix:
+        if not self.named and not self.tabular and not self.elsewhere and not Path(self.source).suffix:
             raise ScenarioError(
-                f"data.source = '{self.source}' must be one of {', '.join(DATA_SETS)}, "
+                f"data.source = '{self.source}' must be one of {', '.join((*DATA_SETS, *TABLE_SETS))}, "
                 "or a file that ends in .npz, .parquet or .csv"
             )
 
     @property
     def named(self) -> bool:
-        """Whether the source is a data set that codedfl knows by name."""
+        """Whether the source is a data set of images that codedfl knows by name."""
         return self.source in DATA_SETS
+
+    @property
+    def tabular(self) -> bool:
+        """Whether the source is a table that codedfl knows by name; the defaults of files hold for it."""
+        return self.source in TABLE_SETS
 
     @property
     def elsewhere(self) -> bool:

