@@ -1,0 +1,166 @@
+"""Whether federation pays: models of each owner's rows alone, and one of all rows, judged on the same held-out rows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from codedfl.errors import DataError
+from codedfl.scenario.sections import RIDGE_PATH
+
+LEAST_ROWS = 5
+"""An owner with fewer training rows predicts the mean of its own."""
+
+CLEAR = 2.0
+"""Standard errors by which mean losses must differ."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class HeldOutScores:
+    """How one way to train predicts the held-out rows.
+
+    ``losses`` are squared errors, or 0 for a right class and 1 for a wrong one.
+    """
+
+    way: str
+    losses: Float[np.ndarray, " k"]
+    scores: dict[str, float]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class OwnersTable:
+    """The ways to train side by side: on ``rows`` of so many ``owners``, judged on ``held_out`` rows."""
+
+    owners: int
+    rows: int
+    held_out: int
+    ways: tuple[HeldOutScores, ...]
+    better_off: float
+    """Share of the owners with held-out rows whose loss is smaller with federation than alone."""
+    verdict: str
+
+
+def split_by_owner(
+    table: Any, owner: str, fraction: float, seed: int, *, stratum: str = "", group: str = ""
+) -> tuple[Any, Any]:
+    """Draw the held-out rows, the same fraction of each owner and each value of the column ``stratum``.
+
+    Rows with the same value in the column ``group`` are drawn together. A training row is kept of each.
+    """
+    generator = np.random.default_rng(seed)
+    keys = np.array([_column(table, name) for name in (owner, stratum) if name], dtype=np.str_)
+    units = _column(table, group) if group else np.arange(table.num_rows)
+    test: Bool[np.ndarray, " m"] = np.zeros(table.num_rows, dtype=bool)
+    for rows in _groups(np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)):
+        own = np.unique(units[rows])
+        drawn = generator.permutation(own)[: min(round(fraction * len(own)), len(own) - 1)]
+        test[rows] = np.isin(units[rows], drawn)
+    return table.filter(~test), table.filter(test)
+
+
+def alone_federated_pooled(
+    train: Any,
+    test: Any,
+    *,
+    target: str,
+    owner: str,
+    kind: str,
+    ridges: Sequence[float] = RIDGE_PATH,
+    federated: Shaped[np.ndarray, " k"] | None = None,
+) -> OwnersTable:
+    """Compare ways to predict the rows of ``test``: each owner alone, federated (predictions of a run), and pooled.
+
+    Owners alone may use the mean of their own rows, or a model of them. Columns are standardised and the intercept is
+    not penalised; each model chooses its weight among ``ridges`` by the leave-one-out errors of its own rows.
+    """
+    x, x_test = _inputs(train, test, [name for name in train.column_names if name not in (target, owner)])
+    y, y_test = _column(train, target), _column(test, target)
+    owners, owners_test = _column(train, owner), _column(test, owner)
+    classes = np.unique(y) if kind == "classification" else None
+    targets = y[:, None].astype(float) if classes is None else (y[:, None] == classes).astype(float)
+
+    rows_of = {owners[rows[0]]: rows for rows in _groups(owners)}
+    means, alone = (np.empty((len(y_test), targets.shape[1])) for _ in range(2))
+    for held in _groups(owners_test):
+        own = rows_of.get(owners_test[held[0]])
+        if own is None:
+            raise DataError(
+                f"the owner '{owners_test[held[0]]}' has held-out rows but none to train on; hold out fewer rows."
+            )
+        means[held] = targets[own].mean(axis=0)
+        alone[held] = _fit_and_predict(x[own], targets[own], x_test[held], ridges)
+    predictions = {"mean of own rows": means, "alone": alone}
+    if federated is not None:
+        predictions["federated"] = np.asarray(federated)
+    predictions["pooled"] = _fit_and_predict(x, targets, x_test, ridges)
+    ways = tuple(_judge(way, predicted, y_test, classes) for way, predicted in predictions.items())
+    own_way, joint = min(ways[:2], key=lambda way: way.losses.sum()), ways[2]
+    gains = [own_way.losses[held].sum() > joint.losses[held].sum() for held in _groups(owners_test)]
+    return OwnersTable(len(rows_of), len(y), len(y_test), ways, float(np.mean(gains)), _verdict(own_way, joint))
+
+
+def _column(table: Any, name: str) -> Shaped[np.ndarray, " m"]:
+    return np.asarray(table.column(name).to_pylist())
+
+
+def _groups(values: Shaped[np.ndarray, " m"]) -> Iterator[Int[np.ndarray, " _"]]:
+    """Return the rows of each value."""
+    _, counts = np.unique(values, return_counts=True)
+    yield from np.split(np.argsort(values, kind="stable"), np.cumsum(counts)[:-1])
+
+
+def _inputs(train: Any, test: Any, names: Sequence[str]) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, "k p"]]:
+    """Return numbers as they are and texts as columns of zeros and ones, one for each value in ``train``."""
+    columns = []
+    for name in names:
+        values, others = (_column(part, name)[:, None] for part in (train, test))
+        known = np.unique(values) if values.dtype.kind == "U" else None
+        columns.append([part.astype(float) if known is None else 1.0 * (part == known) for part in (values, others)])
+    x, x_test = (np.hstack(part) for part in zip(*columns, strict=True))
+    return x, x_test
+
+
+def _fit_and_predict(
+    x: Float[np.ndarray, "m p"], y: Float[np.ndarray, "m c"], x_test: Float[np.ndarray, "k p"], ridges: Sequence[float]
+) -> Float[np.ndarray, "k c"]:
+    from sklearn.linear_model import RidgeCV
+    from sklearn.preprocessing import StandardScaler
+
+    if len(x) < LEAST_ROWS:
+        return np.broadcast_to(y.mean(axis=0), (len(x_test), y.shape[1]))
+    scaler = StandardScaler().fit(x)
+    # our loss is a mean over rows, scikit-learn's a sum
+    model = RidgeCV(alphas=np.asarray(ridges) * len(x)).fit(scaler.transform(x), y)
+    predicted: Float[np.ndarray, "k c"] = model.predict(scaler.transform(x_test)).reshape(len(x_test), -1)
+    return predicted
+
+
+def _judge(
+    way: str,
+    predicted: Shaped[np.ndarray, "k ..."],
+    truth: Shaped[np.ndarray, " k"],
+    classes: Shaped[np.ndarray, " c"] | None,
+) -> HeldOutScores:
+    """Score columns of outputs, or one column of values or labels."""
+    if classes is not None:
+        labels = classes[predicted.argmax(axis=1)] if predicted.ndim == 2 else predicted
+        losses = (labels != truth).astype(float)
+        return HeldOutScores(way, losses, {"accuracy": float(1 - losses.mean())})
+    losses = (predicted.reshape(len(truth)) - truth) ** 2
+    mean = losses.mean()
+    return HeldOutScores(way, losses, {"r2": float(1 - mean / truth.var()), "rmse": float(np.sqrt(mean))})
+
+
+def _verdict(alone: HeldOutScores, joint: HeldOutScores) -> str:
+    """Say whether mean losses differ by more than chance."""
+    difference = alone.losses - joint.losses
+    error = difference.std() / np.sqrt(len(difference))
+    metric = next(iter(alone.scores))
+    figures = f"{metric} {joint.scores[metric]:.4f} {joint.way}, {alone.scores[metric]:.4f} {alone.way}"
+    if abs(difference.mean()) <= CLEAR * error:
+        return f"no clear difference: {figures}"
+    return f"federation {'pays' if difference.mean() > 0 else 'does not pay'}: {figures}"
