@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from codedfl.data import TABLES
+from codedfl.data.sources.tables import TableSource
 from codedfl.scenario import Scenario, load, preset_names
 
 
@@ -129,6 +131,16 @@ def test_fashion_differs_from_the_paper_in_data_and_goals_only() -> None:
     for table in (fashion, paper):
         del table["name"], table["training"]["targets"]
     assert fashion == paper
+
+
+@pytest.mark.parametrize(("name", "known"), TABLES.items())
+def test_a_table_has_a_preset_with_its_target_and_owners_and_the_papers_fleet(name: str, known: TableSource) -> None:
+    loaded, paper = load(name), load("paper")
+    assert (loaded.data.source, loaded.data.target, loaded.data.kind) == (name, known.target, known.kind)
+    assert (loaded.partition.kind, loaded.partition.column) == ("column", known.owners[0])
+    assert (loaded.fleet, loaded.links, loaded.timing) == (paper.fleet, paper.links, paper.timing)
+    assert (loaded.precision, loaded.scaled, loaded.intercept) == ("float64", True, True), "the defaults of files"
+    assert loaded.training.solver == "conjugate-gradients"
 
 
 @pytest.mark.parametrize("name", ["homogeneous", "heavy-tailed"])

@@ -369,6 +369,14 @@ def test_the_names_that_scenarios_know_are_those_of_the_registries() -> None:
     assert tuple(PATH_SOLVERS) == PATH_SOLVER_NAMES
 
 
+def test_a_table_known_by_name_counts_by_its_name() -> None:
+    one, other = (load("paper").with_settings({"data.source": name}) for name in ("chem97", "insteval"))
+    assert one.data.tabular
+    assert not one.data.named
+    assert len({load("paper").id(), one.id(), other.id()}) == 3
+    assert one.id() == one.with_settings({"name": "other"}).id()
+
+
 class TestSolverByDefault:
     def test_schemes_and_their_options_name_the_same_solver(self) -> None:
         named = {name: options.solver for name, options in scenario_module.known_options().items()}

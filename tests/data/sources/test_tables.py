@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from codedfl.data import TABLES, fetch, load, read_known_table, resolve
+from codedfl.data import TABLES, fetch, read_known_table, resolve
 from codedfl.data.sources import tables
 from codedfl.data.sources.download import DataFile
 from codedfl.data.sources.lazy_load import read_data_frame
@@ -212,10 +212,6 @@ class TestKnownTables:
     def test_an_unknown_table_is_refused(self):
         with pytest.raises(DataError, match="'iris'; choose one of chem97, insteval, watch"):
             read_known_table("iris")
-
-    def test_a_word_that_is_no_file_is_refused_with_all_names(self):
-        with pytest.raises(DataError, match=r"neither a known data set \(mnist, .*, watch\) nor a file"):
-            load("iris")
 
 
 @pytest.mark.parametrize("known", TABLES.values(), ids=TABLES)
