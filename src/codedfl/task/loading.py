@@ -47,7 +47,8 @@ def with_owners(scenario: Scenario) -> Scenario:
     if not scenario.partition.by_owner or scenario.data.named or scenario.data.elsewhere:
         return scenario
     kind, column = scenario.partition.kind, scenario.partition.column
-    return scenario.with_devices(owner_count(scenario.data.source, column, by_file=kind == "files"))
+    source = str(data.resolve(scenario.data.source, column))
+    return scenario.with_devices(owner_count(source, column, by_file=kind == "files"))
 
 
 def partition_rows(
