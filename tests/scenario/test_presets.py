@@ -2,7 +2,6 @@
 
 import math
 import re
-from importlib import resources
 from typing import Any
 
 import pytest
@@ -10,10 +9,11 @@ import pytest
 from codedfl.data import TABLES
 from codedfl.data.sources.tables import TableSource
 from codedfl.scenario import Scenario, load, preset_names
+from codedfl.scenario.loading import preset_files
 
 
 def preset_text(name: str) -> str:
-    return resources.files("codedfl.scenario.presets").joinpath(f"{name}.toml").read_text(encoding="utf-8")
+    return preset_files()[name].read_text(encoding="utf-8")
 
 
 def test_the_promised_presets_are_there() -> None:

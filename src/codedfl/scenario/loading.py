@@ -1,6 +1,7 @@
 """Scenarios by name or from files: the presets of the package, and files that extend one another."""
 
 from importlib import resources
+from importlib.resources.abc import Traversable
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,14 @@ from codedfl.settings import did_you_mean
 
 def preset_names() -> list[str]:
     """Return the names of the scenarios that ship with the package."""
-    files = (resources.files("codedfl.scenario") / "presets").iterdir()
-    return sorted(entry.name.removesuffix(".toml") for entry in files if entry.name.endswith(".toml"))
+    return sorted(preset_files())
+
+
+def preset_files() -> dict[str, Traversable]:
+    """Return the files of the presets by name."""
+    presets = resources.files("codedfl.scenario") / "presets"
+    entries = (*presets.iterdir(), *(presets / "tables").iterdir())
+    return {entry.name.removesuffix(".toml"): entry for entry in entries if entry.name.endswith(".toml")}
 
 
 def load(name_or_path: str | PathLike[str]) -> Scenario:
@@ -49,9 +56,9 @@ def load(name_or_path: str | PathLike[str]) -> Scenario:
 def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
     if name_or_path in above:
         raise ScenarioError(f"'{name_or_path}' extends itself ({' -> '.join((*above, name_or_path))}); end the circle")
-    if name_or_path in preset_names():
-        text = (resources.files("codedfl.scenario") / "presets" / f"{name_or_path}.toml").read_text(encoding="utf-8")
-        table = parsed(text, f"preset '{name_or_path}'")
+    preset = preset_files().get(name_or_path)
+    if preset is not None:
+        table = parsed(preset.read_text(encoding="utf-8"), f"preset '{name_or_path}'")
         folder = None
     else:
         table = parsed(_text(name_or_path), f"'{name_or_path}'")
