@@ -13,8 +13,8 @@ def table(**columns):
 
 
 def standardised_ridge(x, y, x_test, ridge):
-    """The minimum of mean squared error + ridge |b|^2 over standardised columns, by its normal equations."""
-    shift, unit = x.mean(axis=0), x.std(axis=0)
+    """The minimum of mean squared error + ridge |b|^2, the first column standardised, by its normal equations."""
+    shift, unit = x.mean(axis=0), np.array([x[:, 0].std(), 1, 1])
     z, z_test = (x - shift) / unit, (x_test - shift) / unit
     b = np.linalg.solve(z.T @ z / len(z) + ridge * np.eye(z.shape[1]), z.T @ (y - y.mean()) / len(z))
     return z_test @ b + y.mean()

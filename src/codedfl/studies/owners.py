@@ -74,10 +74,10 @@ def alone_federated_pooled(
 ) -> OwnersTable:
     """Compare ways to predict the rows of ``test``: each owner alone, federated (predictions of a run), and pooled.
 
-    Owners alone may use the mean of their own rows, or a model of them. Columns are standardised and the intercept is
-    not penalised; each model chooses its weight among ``ridges`` by the leave-one-out errors of its own rows.
+    Owners alone may use the mean of their own rows, or a model of them. Numbers are standardised, as in runs, and the
+    intercept is not penalised; each model chooses its weight among ``ridges`` by the leave-one-out errors of its own rows.
     """
-    x, x_test = _inputs(train, test, [name for name in train.column_names if name not in (target, owner)])
+    x, x_test, numeric = _inputs(train, test, [name for name in train.column_names if name not in (target, owner)])
     y, y_test = _column(train, target), _column(test, target)
     owners, owners_test = _column(train, owner), _column(test, owner)
     classes = np.unique(y) if kind == "classification" else None
@@ -92,11 +92,11 @@ def alone_federated_pooled(
                 f"the owner '{owners_test[held[0]]}' has held-out rows but none to train on; hold out fewer rows."
             )
         means[held] = targets[own].mean(axis=0)
-        alone[held] = _fit_and_predict(x[own], targets[own], x_test[held], ridges)
+        alone[held] = _fit_and_predict(x[own], targets[own], x_test[held], numeric, ridges)
     predictions = {"mean of own rows": means, "alone": alone}
     if federated is not None:
         predictions["federated"] = np.asarray(federated)
-    predictions["pooled"] = _fit_and_predict(x, targets, x_test, ridges)
+    predictions["pooled"] = _fit_and_predict(x, targets, x_test, numeric, ridges)
     ways = tuple(_judge(way, predicted, y_test, classes) for way, predicted in predictions.items())
     own_way, joint = min(ways[:2], key=lambda way: way.losses.sum()), ways[2]
     gains = [own_way.losses[held].sum() > joint.losses[held].sum() for held in _groups(owners_test)]
@@ -113,29 +113,36 @@ def _groups(values: Shaped[np.ndarray, " m"]) -> Iterator[Int[np.ndarray, " _"]]
     yield from np.split(np.argsort(values, kind="stable"), np.cumsum(counts)[:-1])
 
 
-def _inputs(train: Any, test: Any, names: Sequence[str]) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, "k p"]]:
-    """Return numbers as they are and texts as columns of zeros and ones, one for each value in ``train``."""
-    columns = []
+def _inputs(
+    train: Any, test: Any, names: Sequence[str]
+) -> tuple[Float[np.ndarray, "m p"], Float[np.ndarray, "k p"], Bool[np.ndarray, " p"]]:
+    """Return numbers as they are and texts as columns of zeros and ones, one for each value, and which are numbers."""
+    columns, numeric = [], []
     for name in names:
         values, others = (_column(part, name)[:, None] for part in (train, test))
         known = np.unique(values) if values.dtype.kind == "U" else None
         columns.append([part.astype(float) if known is None else 1.0 * (part == known) for part in (values, others)])
+        numeric += [known is None] * columns[-1][0].shape[1]
     x, x_test = (np.hstack(part) for part in zip(*columns, strict=True))
-    return x, x_test
+    return x, x_test, np.array(numeric)
 
 
 def _fit_and_predict(
-    x: Float[np.ndarray, "m p"], y: Float[np.ndarray, "m c"], x_test: Float[np.ndarray, "k p"], ridges: Sequence[float]
+    x: Float[np.ndarray, "m p"],
+    y: Float[np.ndarray, "m c"],
+    x_test: Float[np.ndarray, "k p"],
+    numeric: Bool[np.ndarray, " p"],
+    ridges: Sequence[float],
 ) -> Float[np.ndarray, "k c"]:
     from sklearn.linear_model import RidgeCV
-    from sklearn.preprocessing import StandardScaler
 
     if len(x) < LEAST_ROWS:
         return np.broadcast_to(y.mean(axis=0), (len(x_test), y.shape[1]))
-    scaler = StandardScaler().fit(x)
+    deviation = x.std(axis=0)
+    unit = np.where(numeric & (deviation > 0), deviation, 1.0)
     # our loss is a mean over rows, scikit-learn's a sum
-    model = RidgeCV(alphas=np.asarray(ridges) * len(x)).fit(scaler.transform(x), y)
-    predicted: Float[np.ndarray, "k c"] = model.predict(scaler.transform(x_test)).reshape(len(x_test), -1)
+    model = RidgeCV(alphas=np.asarray(ridges) * len(x)).fit(x / unit, y)
+    predicted: Float[np.ndarray, "k c"] = model.predict(x_test / unit).reshape(len(x_test), -1)
     return predicted
 
 
