@@ -75,7 +75,7 @@ def alone_federated_pooled(
     """Compare ways to predict the rows of ``test``: each owner alone, federated (predictions of a run), and pooled.
 
     Owners alone may use the mean of their own rows, or a model of them. Numbers are standardised, as in runs, and the
-    intercept is not penalised; each model chooses its weight among ``ridges`` by the leave-one-out errors of its own rows.
+    intercept is not penalised; each model chooses its weight among ``ridges`` by the leave-one-out errors of its rows.
     """
     x, x_test, numeric = _inputs(train, test, [name for name in train.column_names if name not in (target, owner)])
     y, y_test = _column(train, target), _column(test, target)
