@@ -18,7 +18,7 @@ DEVICES = 4
 
 @pytest.fixture(scope="session")
 def scenario(tmp_path_factory: pytest.TempPathFactory) -> "Scenario":
-    """Few samples of few features, and a scheme that any two of four devices are enough for."""
+    """Few samples of few features, a scheme that any two of four devices suffice for, and a solver that ends late."""
     from codedfl.scenario import Scenario
 
     rng = np.random.default_rng(0)
@@ -33,7 +33,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> "Scenario":
             "features": {"kind": "none"},
             "task": {"precision": "float64"},
             "fleet": {"devices": [{"count": DEVICES, "mac_rate": 25e6}]},
-            "training": {"epochs": 12, "learning_rate": 0.05},
+            "training": {"solver": "gradient-descent", "epochs": 12, "learning_rate": 0.05},
             "schemes": {"sealed-coded": {"workers": DEVICES, "threshold": 2}},
         }
     )
