@@ -65,6 +65,8 @@ def test_the_weight_is_that_of_cross_validation(scheme: str, tmp_path: Path) -> 
     assert [each["error"] for each in found["path"]] == pytest.approx(np.mean(errors, axis=0), rel=1e-6)
     best = Ridge(alpha=found["ridge"] * len(x)).fit(z, y)
     assert run.model[:, 0] * y.std() == pytest.approx(best.coef_, rel=1e-6, abs=1e-6)
+    assert run.load_model().ridge == found["ridge"]
+    assert run.load_model().predict(x) == pytest.approx(best.predict(z), rel=1e-6, abs=1e-6)
 
 
 def test_folds_of_equal_size_agree_with_ridge_cv(tmp_path: Path) -> None:

@@ -83,16 +83,15 @@ class Model:
         kind: str,
         samples: int,
         description: Description,
-        ridge: float | None = None,
     ) -> "Model":
-        """Make the model that a scenario has trained; ``ridge`` is the weight that was chosen among several."""
+        """Make the model that a scenario has trained."""
         wanted = scenario.features
         return cls(
             theta=theta,
             kind=kind,
             description=description,
             features=FeatureSettings(wanted.kind, wanted.dimension, wanted.gamma, wanted.seed, scenario.precision),
-            ridge=scenario.ridge if ridge is None else ridge,
+            ridge=scenario.ridge,
             intercept=scenario.intercept,
             samples=samples,
             scheme=scenario.scheme,
