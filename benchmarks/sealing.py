@@ -57,6 +57,8 @@ def products() -> dict[str, float]:
     show("float32 product of BLAS, 2 threads", 1e3 * times["float32"], unit="ms")
     for name, limit in LIMITS.items():
         show(f"product in {name} / float32 product of BLAS, 2 threads", times[name] / times["float32"], limit)
+    for name in RINGS:
+        show(f"a multiply-add in {name}, 2 threads", 1e9 * times[name] / (CLASSES * DIMENSION**2), unit="ns")
     return {f"{name}_seconds": seconds for name, seconds in times.items()} | {
         f"{name}_over_blas": times[name] / times["float32"] for name in LIMITS
     }

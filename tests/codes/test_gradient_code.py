@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from codedfl.codes.gradient_code import GradientCode
 from codedfl.codes.modular import PRIME_31 as PRIME
-from codedfl.codes.modular import PRIME_48
+from codedfl.codes.modular import PRIME_48, PRIME_61
 from codedfl.errors import CodeError, UndecodableError
 
-primes = st.sampled_from([43, 257, PRIME, PRIME_48])
+primes = st.sampled_from([43, 257, PRIME, PRIME_48, PRIME_61])
 
 
 def decoded(code: GradientCode, which: list[int]) -> list[int]:

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from codedfl.codes.mds import MdsCode
 from codedfl.codes.modular import PRIME_31 as PRIME
+from codedfl.codes.modular import PRIME_48, PRIME_61, WORD_BITS
 from codedfl.errors import CodeError, UndecodableError
 
 
-def exact(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def exact(left: np.ndarray, right: np.ndarray, prime: int = PRIME) -> np.ndarray:
     """The product in Python's integers."""
-    return (left.astype(object) @ right.astype(object)) % PRIME
+    return (left.astype(object) @ right.astype(object)) % prime
 
 
 def determinant(matrix: np.ndarray) -> int:
@@ -29,7 +30,7 @@ def determinant(matrix: np.ndarray) -> int:
 @st.composite
 def codes_and_choices(draw: st.DrawFn) -> tuple[MdsCode, list[int]]:
     K = draw(st.integers(1, 12))
-    code = MdsCode(draw(st.integers(K, 30)), K)
+    code = MdsCode(draw(st.integers(K, 30)), K, draw(st.sampled_from([PRIME, PRIME_48, PRIME_61])))
     return code, draw(st.permutations(range(code.W)))[:K]
 
 
@@ -37,7 +38,7 @@ def codes_and_choices(draw: st.DrawFn) -> tuple[MdsCode, list[int]]:
 @settings(max_examples=60)
 def test_any_k_rows_have_the_inverse_that_is_given(chosen: tuple[MdsCode, list[int]]) -> None:
     code, which = chosen
-    assert (exact(code.decoder(which), code.generator[which]) == np.eye(code.K, dtype=int)).all()
+    assert (exact(code.decoder(which), code.generator[which], code.prime) == np.eye(code.K, dtype=int)).all()
 
 
 @pytest.mark.parametrize(("W", "K"), [(1, 1), (6, 3), (7, 4)])
@@ -55,13 +56,13 @@ def test_every_square_submatrix_is_regular(W: int, K: int) -> None:
 def test_coding_commutes_with_linear_maps(chosen: tuple[MdsCode, list[int]], seed: int) -> None:
     """decode(theta @ encode(blocks)) = theta @ blocks, which is what devices and the server do."""
     code, which = chosen
-    rng = np.random.default_rng(seed)
-    blocks = [rng.integers(0, PRIME, (5, 3), dtype=np.uint32) for _ in range(code.K)]
-    blocks[0][0] = PRIME - 1
-    theta = rng.integers(0, PRIME, (2, 5), dtype=np.uint32)
-    replies = [exact(theta, code.encode_block(w, blocks)).astype(np.uint32) for w in which]
+    rng, prime, word = np.random.default_rng(seed), code.prime, np.dtype(f"uint{WORD_BITS[code.prime]}")
+    blocks = [rng.integers(0, prime, (5, 3), dtype=word) for _ in range(code.K)]
+    blocks[0][0] = prime - 1
+    theta = rng.integers(0, prime, (2, 5), dtype=word)
+    replies = [exact(theta, code.encode_block(w, blocks), prime).astype(word) for w in which]
     for block, found in zip(blocks, code.decode(which, replies), strict=True):
-        np.testing.assert_array_equal(found, exact(theta, block).astype(np.uint32))
+        np.testing.assert_array_equal(found, exact(theta, block, prime).astype(word))
 
 
 def test_what_cannot_be_coded_is_refused() -> None:

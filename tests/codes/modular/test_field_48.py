@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.cipher.seals import FIELD_31, FIELD_48, Domain, FixedPoint, Pad, PrimeField, Seed
+from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, Domain, FixedPoint, Pad, PrimeField, Seed
 from codedfl.cipher.seals import pads as pads_module
 from codedfl.codes.modular.field_48_kernels import DEPTH, ROWS, product_48
 from codedfl.codes.modular.vector_kernels import LANES
 from codedfl.errors import CipherError
 
 P = 2**48 - 59
-fields = st.sampled_from([FIELD_31, FIELD_48])
+fields = st.sampled_from([FIELD_31, FIELD_48, FIELD_61])
 # residues at which a limb is empty or full, or one carries into the other
 edges = st.sampled_from([0, 1, 2**24 - 1, 2**24, 2**24 + 1, 2**47, P - 2**24, P - 2, P - 1])
 residues_48 = st.one_of(edges, st.integers(0, P - 1))
@@ -74,7 +74,8 @@ def test_ranges_of_columns_leave_the_others_alone(depth: int, first: int, last: 
 @given(fields, st.data(), st.integers(-(2**50), 2**50))
 @settings(max_examples=100)
 def test_multiples_are_added(field: PrimeField, data: st.DataObject, factor: int) -> None:
-    entry = residues_48.map(lambda value: value % field.modulus)
+    own = st.one_of(st.sampled_from([field.modulus - 1, field.largest]), st.integers(0, field.modulus - 1))
+    entry = st.one_of(residues_48.map(lambda value: value % field.modulus), own)
     pairs = data.draw(st.lists(st.tuples(entry, entry), min_size=1, max_size=30))
     total, block = (np.array(values, field.dtype) for values in zip(*pairs, strict=True))
     field.add_multiple(total, factor, block)
@@ -108,11 +109,12 @@ def test_48_bits_of_a_residue_are_sent_and_read_again(values: list[int], twice: 
 
 
 def test_other_rings_send_their_words_as_they_are() -> None:
-    words = np.arange(5, dtype=np.uint32)
-    assert FIELD_31.to_wire(words) is words
-    assert FIELD_31.from_wire(words) is words
+    for field in (FIELD_31, FIELD_61):
+        words = np.arange(5, dtype=field.dtype)
+        assert field.to_wire(words) is words
+        assert field.from_wire(words) is words
     with pytest.raises(CipherError, match="encode them in this ring"):
-        FIELD_31.from_wire(words.astype(np.uint64))
+        FIELD_31.from_wire(words)
 
 
 def test_what_is_no_residue_is_refused() -> None:

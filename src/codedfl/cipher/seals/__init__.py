@@ -14,12 +14,23 @@
 
 from codedfl.cipher.seals.fixed_point import EncodedModel, FixedPoint
 from codedfl.cipher.seals.pads import Domain, Pad, PadLedger, Seed, seal
-from codedfl.cipher.seals.rings import FIELD_31, FIELD_48, RINGS, Z_32, Z_64, PowerOfTwoRing, PrimeField, Ring
+from codedfl.cipher.seals.rings import (
+    FIELD_31,
+    FIELD_48,
+    FIELD_61,
+    RINGS,
+    Z_32,
+    Z_64,
+    PowerOfTwoRing,
+    PrimeField,
+    Ring,
+)
 from codedfl.cipher.seals.triangles import pack_upper, packed_size, unpack_upper
 
 __all__ = [
     "FIELD_31",
     "FIELD_48",
+    "FIELD_61",
     "RINGS",
     "Z_32",
     "Z_64",

@@ -1,4 +1,4 @@
-"""The rings that sealed sharing computes in: Z_2^32, Z_2^64 and the fields of 2^31 - 1 and 2^48 - 59 elements.
+"""The rings that sealed sharing computes in: Z_2^32, Z_2^64 and prime fields of 31, 48 and 61 bits.
 
 Residues are unsigned integers 0 .. modulus-1. The centred lift takes a residue to the signed integer of least
 magnitude that is congruent to it, and is the inverse of ``residues`` on -modulus/2 .. modulus/2. Everything here is
@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Int64, UInt
 
-from codedfl.codes.modular import PRIME_31, PRIME_48
+from codedfl.codes.modular import PRIME_31, PRIME_48, PRIME_61, WORD_BITS, arithmetic
 from codedfl.errors import CipherError
 
 Residues = UInt[np.ndarray, "..."]
@@ -127,32 +127,22 @@ class PowerOfTwoRing(Ring):
         return kernels.product_wrapping if self.bits == 32 else wrapping_64_kernels.product_64
 
 
-_PRIMES = {31: (PRIME_31, "GF(2^31-1)"), 48: (PRIME_48, "GF(2^48-59)")}
-
-
-@cache
-def _arithmetic(bits: int) -> dict[str, Callable[..., Any]]:
-    """Return the compiled functions of a prime field; imported on first use, because numba is slow to import."""
-    from codedfl.codes.modular import field_48_kernels, kernels
-
-    module = kernels if bits == 31 else field_48_kernels
-    names = ("product", "add", "subtract", "add_multiple", "reduce")
-    return {name: getattr(module, f"{name}_{bits}") for name in names}
+_PRIMES = {31: (PRIME_31, "GF(2^31-1)"), 48: (PRIME_48, "GF(2^48-59)"), 61: (PRIME_61, "GF(2^61-1)")}
 
 
 @final
 class PrimeField(Ring):
-    """The field of 2^31 - 1 or 2^48 - 59 elements: every residue but zero has an inverse, so codes can be built.
+    """The field of 2^31 - 1, 2^48 - 59 or 2^61 - 1 elements: every residue but zero has an inverse, as codes need.
 
-    On the wire a residue of the first is a word of 32 bits, and one of the second three words of 16 bits, the lowest
+    On the wire a residue is a word of 32 or 64 bits; of the second field it is three words of 16 bits, the lowest
     first, along a last axis.
     """
 
     def __init__(self, bits: int) -> None:
         if bits not in _PRIMES:
-            raise ValueError(f"no prime field of {bits} bits is built: choose 31 or 48 bits")
+            raise ValueError(f"no prime field of {bits} bits is built: choose 31, 48 or 61 bits")
         (self.modulus, self.name), self.bits = _PRIMES[bits], bits
-        self.dtype = np.dtype(np.uint32 if bits == 31 else np.uint64)
+        self.dtype = np.dtype(f"uint{WORD_BITS[self.modulus]}")
 
     def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
         """Return the signed integers of least magnitude."""
@@ -170,12 +160,12 @@ class PrimeField(Ring):
                 "in one piece of memory."
             )
         residue = self.dtype.type(factor % self.modulus)
-        _arithmetic(self.bits)["add_multiple"](total.reshape(-1), residue, np.ascontiguousarray(block).reshape(-1))
+        arithmetic(self.modulus)["add_multiple"](total.reshape(-1), residue, np.ascontiguousarray(block).reshape(-1))
 
     def keep_low_bits(self, words: UInt[np.ndarray, "count"]) -> int:
         """Keep the low ``bits`` bits of every word, in place; return the number of words that are then no residues."""
         self.check(words)
-        return int(_arithmetic(self.bits)["reduce"](words))
+        return int(arithmetic(self.modulus)["reduce"](words))
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
         """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""
@@ -206,7 +196,7 @@ class PrimeField(Ring):
         return residues
 
     def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
-        kernel = _arithmetic(self.bits)[name]
+        kernel = arithmetic(self.modulus)[name]
         if left.shape != right.shape:
             raise CipherError(f"Residues of shapes {left.shape} and {right.shape} do not fit: give equal shapes.")
         result = np.empty(left.shape, self.dtype) if out is None else out
@@ -217,7 +207,7 @@ class PrimeField(Ring):
         return result
 
     def _kernel(self) -> Kernel:
-        return _arithmetic(self.bits)["product"]
+        return arithmetic(self.modulus)["product"]
 
 
 def _cores() -> int:
@@ -249,4 +239,5 @@ Z_32 = PowerOfTwoRing(32)
 Z_64 = PowerOfTwoRing(64)
 FIELD_31 = PrimeField(31)
 FIELD_48 = PrimeField(48)
-RINGS: dict[str, Ring] = {ring.name: ring for ring in (Z_32, Z_64, FIELD_31, FIELD_48)}
+FIELD_61 = PrimeField(61)
+RINGS: dict[str, Ring] = {ring.name: ring for ring in (Z_32, Z_64, FIELD_31, FIELD_48, FIELD_61)}

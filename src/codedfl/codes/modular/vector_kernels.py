@@ -15,6 +15,7 @@ LANES = 4
 WORDS = ir.VectorType(WORD, LANES)
 
 More = Callable[[Any, list[Any], Any, Any], list[Any]]
+Fold = Callable[[Any, list[Any]], list[Any]]
 
 
 def constant(value: int) -> Any:
@@ -37,9 +38,9 @@ def repeat(builder: Any, pointer: Any, offset: int) -> Any:
 
 
 def _loop(
-    builder: Any, more: More, sums: list[Any], words: Any, stride: Any, factors: Any, step: Any, count: Any
+    builder: Any, turn: More, sums: list[Any], words: Any, stride: Any, factors: Any, step: Any, count: Any
 ) -> list[Any]:
-    """The sums after ``count`` >= 1 rows, ``stride`` words and ``step`` factors apart."""
+    """The sums after ``count`` >= 1 turns, ``stride`` words and ``step`` factors apart."""
     before, body, after = builder.block, builder.append_basic_block("rows"), builder.append_basic_block("joined")
     builder.branch(body)
     builder.position_at_end(body)
@@ -49,7 +50,7 @@ def _loop(
         builder.sub(left, ir.Constant(WORD, 1)),
         builder.gep(x, [stride]),
         builder.gep(t, [step]),
-        *more(builder, carried[3:], x, t),
+        *turn(builder, carried[3:], x, t),
     ]
     for phi, first, later in zip(carried, [count, words, factors, *sums], following, strict=True):
         phi.add_incoming(first, before)
@@ -59,8 +60,17 @@ def _loop(
     return following[3:]
 
 
-def accumulation(more: More, kinds: Sequence[Any]) -> Callable[..., tuple[Any, Callable[..., Any]]]:
-    """What numba's ``intrinsic`` takes: sums of these kinds of vectors over rows, each of which ``more`` adds."""
+def _unfolded(builder: Any, sums: list[Any]) -> list[Any]:
+    return sums
+
+
+def accumulation(
+    more: More, kinds: Sequence[Any], together: int = 1, fold: Fold = _unfolded
+) -> Callable[..., tuple[Any, Callable[..., Any]]]:
+    """What numba's ``intrinsic`` takes: sums of these kinds of vectors over rows, each of which ``more`` adds.
+
+    After every ``together`` rows, the sums are what ``fold`` makes of them.
+    """
 
     def define(
         typing: Any,
@@ -74,7 +84,7 @@ def accumulation(more: More, kinds: Sequence[Any]) -> Callable[..., tuple[Any, C
         sums: Any,
         place: Any,
     ) -> tuple[Any, Callable[..., Any]]:
-        """Add the products of ``count`` rows with their factors to the sums at sums[place].
+        """Add the products of ``count`` times ``together`` rows with their factors to the sums at sums[place].
 
         Rows start at words[at], words[at + stride], ..., their factors at factors[first], factors[first + step], ...;
         arrays are flat.
@@ -85,9 +95,19 @@ def accumulation(more: More, kinds: Sequence[Any]) -> Callable[..., tuple[Any, C
                 data = context.make_array(signature.args[array])(context, builder, arguments[array]).data
                 return builder.gep(data, [arguments[index]])
 
+            stride, step = arguments[2], arguments[5]
+
+            def turn(builder: Any, sums: list[Any], words: Any, factors: Any) -> list[Any]:
+                for row in range(together):
+                    sums = more(builder, sums, words, factors)
+                    if row + 1 < together:
+                        words, factors = builder.gep(words, [stride]), builder.gep(factors, [step])
+                return fold(builder, sums)
+
             total = pointer(7, 8)
+            apart = [builder.mul(each, ir.Constant(WORD, together)) for each in (stride, step)]
             old = [builder.bitcast(load(builder, total, LANES * i), kind) for i, kind in enumerate(kinds)]
-            new = _loop(builder, more, old, pointer(0, 1), arguments[2], pointer(3, 4), arguments[5], arguments[6])
+            new = _loop(builder, turn, old, pointer(0, 1), apart[0], pointer(3, 4), apart[1], arguments[6])
             for i, value in enumerate(new):
                 address = builder.gep(total, [ir.Constant(WORD, LANES * i)])
                 builder.store(builder.bitcast(value, WORDS), builder.bitcast(address, WORDS.as_pointer()), align=8)
