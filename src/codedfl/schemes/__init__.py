@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         SERVER,
         Device,
         Leakage,
-        Public,
         Restored,
         Round,
         Scheme,
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     )
     from codedfl.schemes.facts import Facts, agree, describe, known_delays
     from codedfl.schemes.messages import Message, Work, layout, message_bits
+    from codedfl.schemes.public import Public
+    from codedfl.schemes.rounding import Rounding
 
 __all__ = [
     "SCHEMES",
@@ -45,6 +46,7 @@ __all__ = [
     "Public",
     "Restored",
     "Round",
+    "Rounding",
     "Scheme",
     "Server",
     "Stage",
@@ -67,6 +69,7 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(("Facts", "agree", "describe", "known_delays"), "facts")
+_HOMES |= {"Public": "public", "Rounding": "rounding"}
 _HOMES |= dict.fromkeys(("Message", "Work", "layout", "message_bits"), "messages")
 
 

@@ -13,9 +13,11 @@ from jaxtyping import Float
 
 from codedfl.cipher.seals import Ring
 from codedfl.errors import EngineError, ScenarioError
-from codedfl.network import DelayModel, RoundCosts
+from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Shard
 
@@ -26,43 +28,6 @@ SERVER = -1
 
 ReplySum = Callable[[int, Message], Ring | float]
 """Maps an epoch and a request to the ring of the replies, or to a bound on the entries of their sum."""
-
-
-@dataclass(frozen=True)
-class Public:
-    """What every party knows before the first epoch.
-
-    >>> public = Public(samples=(60, 40), features=8, outputs=2, dtype=np.dtype("float32"))
-    >>> public.devices, public.model_layout
-    (2, (dtype('float32'), (8, 2)))
-    """
-
-    samples: tuple[int, ...]
-    features: int
-    outputs: int
-    dtype: "np.dtype[Any]"
-    largest_feature: float = 1.0
-    """An agreed bound on the magnitude of every feature; devices refuse data that exceed it."""
-    largest_target: float = 1.0
-    """The same for targets."""
-    delays: DelayModel | None = None
-    """What is known of the fleet and its links, declared or measured; None: nothing."""
-    first_offline: bool = True
-    """Whether devices compute the first gradient beforehand (``training.first_epoch_offline``)."""
-    fresh_keys: bool = False
-    """Whether the server draws keys from the operating system, as on real sites; else from seeds of the scenario."""
-    announced: Message | None = field(default=None, repr=False, compare=False)
-    """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
-
-    @property
-    def devices(self) -> int:
-        """Number of devices N."""
-        return len(self.samples)
-
-    @property
-    def model_layout(self) -> tuple["np.dtype[Any]", tuple[int, int]]:
-        """Number format and shape of a model or gradient in a message."""
-        return self.dtype, (self.features, self.outputs)
 
 
 @dataclass(frozen=True)
@@ -325,6 +290,11 @@ class Scheme(ABC, Generic[Options]):
     @abstractmethod
     def exact(self) -> bool:
         """Whether the gradient of every epoch is that of all data, with each data point counted once."""
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """How far gradients may be from the plaintext ones, if the scheme is exact and states it."""
+        return None
 
     @property
     def follows_timing(self) -> bool:

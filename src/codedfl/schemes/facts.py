@@ -11,7 +11,7 @@ from jaxtyping import Float
 from codedfl.errors import DataError
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
-from codedfl.schemes.contract import Public
+from codedfl.schemes.public import Public
 from codedfl.task import Shard
 
 
@@ -58,6 +58,7 @@ def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
         largest_target=max(each.largest_target for each in facts),
         delays=known_delays(scenario),
         first_offline=scenario.training.first_epoch_offline,
+        accuracy=scenario.accuracy,
     )
 
 

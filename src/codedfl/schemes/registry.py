@@ -18,8 +18,9 @@ from codedfl.scenario import Scenario, SchemeOptions, use_options
 from codedfl.settings import did_you_mean
 
 if TYPE_CHECKING:
-    from codedfl.schemes.contract import Public, Scheme
+    from codedfl.schemes.contract import Scheme
     from codedfl.schemes.messages import Layout, Message
+    from codedfl.schemes.public import Public
     from codedfl.task import Problem
 
 _BUILT_IN = {
@@ -198,11 +199,11 @@ def nominal(scenario: Scenario) -> "Scheme[Any]":
     """
     import numpy as np
 
-    from codedfl.schemes.contract import Public
     from codedfl.schemes.facts import known_delays
+    from codedfl.schemes.public import Public
 
-    dtype = np.dtype(scenario.precision)
-    public = Public((1,) * scenario.fleet.size, scenario.features.dimension, 1, dtype, delays=known_delays(scenario))
+    facts = (1,) * scenario.fleet.size, scenario.features.dimension, 1, np.dtype(scenario.precision)
+    public = Public(*facts, delays=known_delays(scenario), accuracy=scenario.accuracy)
     return _assembled(scenario, public, scenario.scheme)
 
 

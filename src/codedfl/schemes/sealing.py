@@ -7,21 +7,26 @@ differs from the model by at most the rounding of one message, and rounding erro
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.cipher.seals import EncodedModel, FixedPoint, Ring
+from codedfl.cipher.seals import RINGS, EncodedModel, FixedPoint, PrimeField, Ring
 from codedfl.errors import CodedflError, DataError, ScenarioError, TrainingError
-from codedfl.schemes.contract import Public
 from codedfl.schemes.messages import Message
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import OTHER, Rounding
+from codedfl.settings import setting
 from codedfl.task import Shard
 
 MODEL_STEPS = 16
 """Average magnitude of a model's entries in steps; the data use the rest of the ring (docs/sealed.md)."""
+AUTO = "auto"
+ENERGY_SLACK = 1 + 2.0**-20
+"""Covers the rounding of energies, which are sums of squares."""
 SMALLEST = 1e-100
 """Magnitudes between this and its inverse can be squared and summed in float64 without overflow or underflow."""
 
@@ -49,20 +54,22 @@ class Formats:
                 f"largest of each lies between {SMALLEST:g} and {1 / SMALLEST:g}"
             )
         # devices add n_i products in their own precision, so rounding can push a sum above its exact bound
-        entry *= 1 + largest * float(np.finfo(public.dtype).eps)
+        above = 1 + largest * float(np.finfo(public.dtype).eps)
+        entry *= above
+        grams, sides = public.gram_bound * above * ENERGY_SLACK, public.moments_bound * above * ENERGY_SLACK
         try:
             gram = FixedPoint.choose(
                 ring,
-                entry_bound=entry * public.largest_feature * largest,
-                sum_bound=entry * public.largest_feature * total,
+                entry_bound=min(entry * public.largest_feature * largest, grams),
+                sum_bound=min(entry * public.largest_feature * total, grams),
                 summands=public.devices,
                 dimension=public.features if multiplied else 1,
                 model_steps=MODEL_STEPS if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,
-                entry_bound=entry * target * largest,
-                sum_bound=entry * target * total,
+                entry_bound=min(entry * target * largest, sides),
+                sum_bound=min(entry * target * total, sides),
                 summands=public.devices,
                 dimension=1,
                 model_steps=1,
@@ -73,6 +80,60 @@ class Formats:
             ) from None
         return cls(_cut(gram, data_bits), _cut(moments, data_bits))
 
+    @property
+    def ring(self) -> Ring:
+        """The ring of all residues."""
+        return self.gram.ring
+
+    @property
+    def field(self) -> PrimeField:
+        """The same, if it is a prime field, as codes need."""
+        if not isinstance(self.ring, PrimeField):
+            raise TypeError(f"{self.ring} is no prime field")
+        return self.ring
+
+    def rounding(self, public: Public) -> Rounding:
+        """Return the bounds on errors: devices round their sums of n_i products, and these to half a step."""
+        half = public.devices / 2
+        cause = f"{public.devices} devices and {public.features} features, which leave too few steps in {self.ring}"
+        steps = Rounding(half * self.gram.data_step, half * self.moments.data_step, cause=cause, advice=OTHER)
+        return steps.plus(public, max(public.samples))
+
+
+def ring_setting(rings: Sequence[Ring], what: str = "Ring") -> Any:
+    """Return the option of the ring of the residues."""
+    words = f"{what} of the residues; auto: the narrowest that meets task.accuracy, with float64 the widest."
+    return setting(default=AUTO, choices=(AUTO, *(ring.name for ring in rings)), help=words)
+
+
+def choose_formats(
+    public: Public,
+    wanted: str,
+    rings: Sequence[Ring],
+    *,
+    data_bits: Mapping[Ring, int] | None = None,
+    multiplied: bool = True,
+) -> Formats:
+    """Return the formats in the ring that is ``wanted``, or in one of ``rings``, which are of increasing width.
+
+    With float64 the widest is taken, so that residues are as wide as the numbers. With float32 the first is taken in
+    which gradients are as accurate as the public facts demand; the widest if none is.
+    """
+    if wanted != AUTO:
+        rings = (RINGS[wanted],)
+    elif public.dtype == np.float64:
+        rings = rings[-1:]
+    for ring in rings:
+        try:
+            found = Formats.choose(ring, public, data_bits=(data_bits or {}).get(ring), multiplied=multiplied)
+        except ScenarioError:
+            if ring is rings[-1]:
+                raise
+            continue
+        if ring is rings[-1] or found.rounding(public).relative(public) <= public.accuracy:
+            break
+    return found
+
 
 def _cut(form: FixedPoint, data_bits: int | None) -> FixedPoint:
     if data_bits is None or form.entry_bound < 1:
@@ -82,15 +143,23 @@ def _cut(form: FixedPoint, data_bits: int | None) -> FixedPoint:
 
 def check_bounds(public: Public, shard: Shard) -> None:
     """Refuse data that exceed the agreed bounds: sums could overflow the ring undetected."""
-    for what, values, bound in (
-        ("feature", shard.x, public.largest_feature),
-        ("target", shard.y, public.largest_target),
+    for what, values, bound, energy in (
+        ("feature", shard.x, public.largest_feature, public.feature_energy),
+        ("target", shard.y, public.largest_target, public.target_energy),
     ):
         largest = float(np.max(np.abs(values), initial=0.0))
         if not largest <= bound:
             raise DataError(
                 f"a {what} of size {largest:g} exceeds the bound of {bound:g} that the devices agreed on; scale the "
                 "data or agree on a larger bound"
+            )
+        if energy is None:
+            continue
+        own = float(np.max(np.einsum("ij,ij->j", values, values, dtype=np.float64), initial=0.0))
+        if not own <= energy * ENERGY_SLACK:
+            raise DataError(
+                f"the squares of a {what} add up to {own:g} on this device, more than the {energy:g} of all devices; "
+                "check the sums of columns that the bound comes from"
             )
 
 

@@ -2,8 +2,8 @@
 
 HKDF-SHA256 (Krawczyk, "Cryptographic extraction and key derivation: the HKDF scheme", CRYPTO 2010) derives a key of its
 own for every (ring, device, export, block); under it, residue i of a pad is word i of the key stream (NIST SP 800-38A,
-counter starting at zero). In a prime field a word keeps 31 or 48 bits, and the few values that are no residues are
-drawn again from a second key at the counter of their position: residues are uniform if AES is a random function.
+counter starting at zero). In a prime field a word keeps as many bits as p has, and the few values that are no residues
+are drawn again from a second key at the counter of their position: residues are uniform if AES is a random function.
 
 Security rests on AES and on each pad hiding one export: ``PadLedger`` refuses a pad it has seen. It is kept in memory
 only; a device that restarts must take a fresh seed.

@@ -26,7 +26,7 @@ _LEAST_THREADED_WORK = 200_000
 
 
 class Ring(ABC):
-    """A finite ring of residues: ``modulus``, the ``dtype`` they are held in and the ``bits`` of one on the wire."""
+    """A finite ring of residues: ``modulus``, the ``dtype`` they are held in and the ``bits`` that one needs."""
 
     modulus: int
     dtype: "np.dtype[Any]"
@@ -37,6 +37,11 @@ class Ring(ABC):
     def largest(self) -> int:
         """The largest centred value: integers of magnitude up to it are told apart."""
         return (self.modulus - 1) // 2
+
+    @property
+    def wire_bits(self) -> int:
+        """How many bits of a message a residue takes."""
+        return 8 * self.dtype.itemsize
 
     def residues(self, integers: Int64[np.ndarray, "..."]) -> Residues:
         """Return the residues of signed integers."""
@@ -166,6 +171,11 @@ class PrimeField(Ring):
         """Keep the low ``bits`` bits of every word, in place; return the number of words that are then no residues."""
         self.check(words)
         return int(arithmetic(self.modulus)["reduce"](words))
+
+    @property
+    def wire_bits(self) -> int:
+        """How many bits of a message a residue takes."""
+        return 48 if self.bits == 48 else super().wire_bits
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
         """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""

@@ -48,6 +48,11 @@ def flags(fields: Fields, name: str) -> list[bool]:
     return list(_checked(fields, name, _list_of(lambda value: type(value) is bool), "a list of truth values"))
 
 
+def real_or_none(fields: Fields, name: str) -> float | None:
+    """Return a finite number that is not negative, or None."""
+    return None if name in fields and fields[name] is None else real(fields, name)
+
+
 def flag(fields: Fields, name: str) -> bool:
     """Return true or false."""
     return bool(_checked(fields, name, lambda value: type(value) is bool, "true or false"))

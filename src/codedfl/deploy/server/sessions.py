@@ -98,7 +98,8 @@ class SiteSession:
         run = f"{self._scenario.id()} {secrets.token_hex(8)}"
         pairs = zip(sites, self.descriptions, strict=True)
         members = {site: each.member for site, each in pairs if each.member is not None}
-        shared = {name: getattr(public, name) for name in ("features", "outputs", "largest_feature", "largest_target")}
+        bounds = ("largest_feature", "largest_target", "accuracy", "feature_energy", "target_energy")
+        shared = {name: getattr(public, name) for name in ("features", "outputs", *bounds)}
         common = {
             "run": run,
             "sites": list(sites),

@@ -12,20 +12,20 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher.seals import RINGS, packed_size, unpack_upper
+from codedfl.cipher.seals import Z_32, Z_64, packed_size, unpack_upper
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.aggregated.device import MaskedDevice
 from codedfl.schemes.aggregated.secagg import SECAGG_REASON, check_threshold, secagg_leakage
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Device, Leakage, Public, Restored, Round, Scheme, Server
+from codedfl.schemes.contract import Device, Leakage, Restored, Round, Scheme, Server
 from codedfl.schemes.messages import Message, Work
-from codedfl.schemes.sealing import Formats, check_bounds
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import Rounding
+from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-AUTO = "auto"
-RING_OF = {"float32": "Z_2^32", "float64": "Z_2^64"}
-"""Residues as wide as the numbers of the scenario, so that both have rounding errors of the same order."""
+ONE_SHOT_RINGS = (Z_32, Z_64)
 
 
 class OneShotOptions(SchemeOptions):
@@ -45,11 +45,7 @@ class OneShotOptions(SchemeOptions):
     threshold: int | None = setting(
         default=None, low=2, help="Devices whose shares open a sum; two thirds of all if unset."
     )
-    ring: str = setting(
-        default=AUTO,
-        choices=(AUTO, "Z_2^32", "Z_2^64"),
-        help="Ring in which masked sums are added; auto: as wide as task.precision.",
-    )
+    ring: str = ring_setting(ONE_SHOT_RINGS)
 
     def check_fleet(self, devices: int) -> None:
         """Refuse a single device, and a threshold of at most half of the devices."""
@@ -156,9 +152,12 @@ class OneShot(Scheme[OneShotOptions]):
     @cached_property
     def formats(self) -> Formats:
         """The number formats, computed from public facts."""
-        wanted = self.options.ring
-        ring = RING_OF[self.public.dtype.name] if wanted == AUTO else wanted
-        return Formats.choose(RINGS[ring], self.public, multiplied=False)
+        return choose_formats(self.public, self.options.ring, ONE_SHOT_RINGS, multiplied=False)
+
+    @property
+    def rounding(self) -> Rounding:
+        """Devices round their data to steps of the format."""
+        return self.formats.rounding(self.public)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that masks its Gram matrix and right-hand side; refuse data above the agreed bounds."""

@@ -23,8 +23,9 @@ from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions, known_options
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, Masker, form_message, number_form
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
+from codedfl.schemes.contract import Device, Leakage, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
+from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import check_bounds
 from codedfl.settings import setting
 from codedfl.task import Shard

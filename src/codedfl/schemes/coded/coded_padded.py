@@ -9,7 +9,8 @@ published, or over direct links. Device i keeps one matrix, sum_j b_ij (A_j + R_
 (``codedfl.codes.GradientCode``).
 
 Epoch: each device replies theta^T times its matrix. Any N - alpha + 1 replies give theta^T sum_j (A_j + R_j), and the
-server subtracts theta^T sum R. All arithmetic is modulo a prime of 48 bits and therefore exact. Up to alpha - 1 devices
+server subtracts theta^T sum R. All arithmetic is modulo a prime, of 48 bits as published or another, and
+therefore exact. Up to alpha - 1 devices
 may be lost after the set-up.
 """
 
@@ -18,23 +19,25 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Float, UInt64
+from jaxtyping import Float, UInt
 
-from codedfl.cipher.seals import FIELD_48, PadLedger, packed_size, seal, unpack_upper
+from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, Ring, packed_size, seal, unpack_upper
 from codedfl.codes.gradient_code import GradientCode
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
-from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Stage, Transfer, check_at_most
+from codedfl.schemes.contract import Device, Leakage, Round, Scheme, Stage, Transfer, check_at_most
 from codedfl.schemes.messages import Message, Work, layout
-from codedfl.schemes.sealing import Formats, check_bounds
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import Rounding
+from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, fresh_grant, pad_of
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-DATA_BITS = 24
-"""Bits after the binary point, of 48, as published."""
+DATA_BITS: dict[Ring, int] = {FIELD_48: 24}
+"""Bits after the binary point, of 48, as published; otherwise as many as fit."""
 
 
 class CodedPaddedOptions(SchemeOptions):
@@ -52,6 +55,7 @@ class CodedPaddedOptions(SchemeOptions):
         choices=("relay", "direct"),
         help="How padded data reach other devices: by relay through the server, or over direct links.",
     )
+    ring: str = ring_setting((FIELD_31, FIELD_48, FIELD_61), "Prime field")
     expected_epochs: int = setting(
         default=100, low=1, help="Number of epochs that the time of the set-up is weighed against."
     )
@@ -73,8 +77,8 @@ EVERYTHING = 0
 
 
 def split(
-    vector: UInt64[np.ndarray, "size"], features: int, outputs: int
-) -> tuple[UInt64[np.ndarray, "triangle"], UInt64[np.ndarray, "d c"]]:
+    vector: UInt[np.ndarray, "size"], features: int, outputs: int
+) -> tuple[UInt[np.ndarray, "triangle"], UInt[np.ndarray, "d c"]]:
     """Split a vector into the upper triangle of the Gram matrix and the right-hand side."""
     size = packed_size(features)
     return vector[:size], vector[size:].reshape(features, outputs)
@@ -93,8 +97,9 @@ class CodedPaddedDevice(Device):
         self._ledger = PadLedger()
         self._parcel: Message = {}
         self._unsent = code.alpha - 1
-        self._coded = np.zeros(packed_size(self._shape[0]) + shard.moments.size, FIELD_48.dtype)
-        self._held: UInt64[np.ndarray, "d d"] | None = None
+        self._field = formats.field
+        self._coded = np.zeros(packed_size(self._shape[0]) + shard.moments.size, self._field.dtype)
+        self._held: UInt[np.ndarray, "d d"] | None = None
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply the coded right-hand side in the first epoch, the coded product in every other."""
@@ -103,12 +108,12 @@ class CodedPaddedDevice(Device):
             self._shard = None
         triangle, moments = split(self._coded, *self._shape)
         if epoch == 1:
-            return {"moments": FIELD_48.to_wire(moments)}
+            return {"moments": self._field.to_wire(moments)}
         if self._held is None:
             self._held = unpack_upper(triangle)
-        model = FIELD_48.from_wire(request["model"])
+        model = self._field.from_wire(request["model"])
         work.macs += model.size * self._held.shape[1]
-        return {"product": FIELD_48.to_wire(FIELD_48.product(model, self._held))}
+        return {"product": self._field.to_wire(self._field.product(model, self._held))}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return the padded data, the same for every recipient; the first grant contains the seed of the pad."""
@@ -124,27 +129,27 @@ class CodedPaddedDevice(Device):
 
     def absorb(self, parcel: Message, work: Work) -> None:
         """Add a multiple of another device's padded data to the combination."""
-        self._add(int(parcel["owner"]), FIELD_48.from_wire(parcel["words"]), work)
+        self._add(int(parcel["owner"]), self._field.from_wire(parcel["words"]), work)
 
     def _pad(self, grant: Message, work: Work) -> None:
         if self._shard is None:
             raise RuntimeError(f"device {self._index} has padded its data before")
         padded, self._shard = self._encoded(self._shard), None
         work.add(padded.size)
-        seal(padded, pad_of(FIELD_48, self._index, grant, EVERYTHING), self._ledger)
+        seal(padded, pad_of(self._field, self._index, grant, EVERYTHING), self._ledger)
         self._add(self._index, padded, work)
-        self._parcel = {"owner": np.array(self._index, np.int32), "words": FIELD_48.to_wire(padded)}
+        self._parcel = {"owner": np.array(self._index, np.int32), "words": self._field.to_wire(padded)}
 
-    def _encoded(self, shard: Shard) -> UInt64[np.ndarray, "size"]:
+    def _encoded(self, shard: Shard) -> UInt[np.ndarray, "size"]:
         moments = self._formats.moments.encode(-shard.moments).reshape(-1)
         return np.concatenate([self._formats.gram.encode_symmetric(shard.gram), moments])
 
-    def _add(self, owner: int, part: UInt64[np.ndarray, "size"], work: Work) -> None:
+    def _add(self, owner: int, part: UInt[np.ndarray, "size"], work: Work) -> None:
         factor = self._code.matrix[self._index][owner]
         if not factor or self._held is not None:
             raise RuntimeError(f"the data of device {owner} are none that device {self._index} combines now")
         work.add(part.size)
-        FIELD_48.add_multiple(self._coded, factor, part)
+        self._field.add_multiple(self._coded, factor, part)
 
 
 @final
@@ -173,9 +178,9 @@ class CodedPaddedServer(PaddedServer):
     def add_pads(self, grants: Sequence[Message]) -> None:
         """Add up the pads of all devices."""
         d, c = self._public.features, self._public.outputs
-        total = np.zeros(packed_size(d) + d * c, FIELD_48.dtype)
+        total = np.zeros(packed_size(d) + d * c, self._field.dtype)
         for device, grant in enumerate(grants):
-            pad_of(FIELD_48, device, grant, EVERYTHING).add_to(total)
+            pad_of(self._field, device, grant, EVERYTHING).add_to(total)
         triangle, moments = split(total, d, c)
         self._pads, self._moment_pads = unpack_upper(triangle), moments.copy()
 
@@ -183,9 +188,9 @@ class CodedPaddedServer(PaddedServer):
         """Request right-hand sides first, then products; any N - alpha + 1 replies suffice."""
         message: Message = {}
         point = np.zeros_like(model)
-        reply = {"moments": FIELD_48.to_wire(np.zeros(model.shape, FIELD_48.dtype))}
+        reply = {"moments": self._field.to_wire(np.zeros(model.shape, self._field.dtype))}
         if epoch > 1:
-            message = {"model": FIELD_48.to_wire(self._products.ask(model))}
+            message = {"model": self._field.to_wire(self._products.ask(model))}
             reply, point = {"product": message["model"]}, self._products.point
         return Round.same(epoch, self._workers, message, layout(reply), point=point, quorum=self._code.threshold)
 
@@ -193,13 +198,14 @@ class CodedPaddedServer(PaddedServer):
         """Remove lost devices from later rounds; no repair is needed, because the others hold enough."""
         self._workers = [device for device in self._workers if device not in lost]
 
-    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt64[np.ndarray, "..."]:
+    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
         """Decode any N - alpha + 1 replies."""
         which = sorted(replies)[: self._code.threshold]
-        total = np.zeros(replies[which[0]][name].shape[:-1], FIELD_48.dtype)
-        for device, factor in zip(which, self._code.decoder(which), strict=True):
+        parts = [self._field.from_wire(replies[device][name]) for device in which]
+        total = np.zeros(parts[0].shape, self._field.dtype)
+        for part, factor in zip(parts, self._code.decoder(which), strict=True):
             work.add(total.size)
-            FIELD_48.add_multiple(total, factor, FIELD_48.from_wire(replies[device][name]))
+            self._field.add_multiple(total, factor, part)
         return total
 
 
@@ -225,15 +231,21 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     @cached_property
     def formats(self) -> Formats:
         """The number formats, computed from public facts."""
-        return Formats.choose(FIELD_48, self.public, data_bits=DATA_BITS)
+        return choose_formats(self.public, self.options.ring, (FIELD_48, FIELD_61), data_bits=DATA_BITS)
+
+    @property
+    def rounding(self) -> Rounding:
+        """Devices round their data to steps of the format."""
+        return self.formats.rounding(self.public)
 
     @cached_property
     def code(self) -> GradientCode:
         """The gradient code: which device holds whose data, with which coefficients."""
+        ring, relayed = self.formats.ring, self.options.relayed
         alpha = self.options.alpha or choose_alpha(
-            self.public, FIELD_48.bits, relayed=self.options.relayed, expected_epochs=self.options.expected_epochs
+            self.public, ring.wire_bits, relayed=relayed, expected_epochs=self.options.expected_epochs
         )
-        return GradientCode(self.public.devices, alpha, FIELD_48.modulus)
+        return GradientCode(self.public.devices, alpha, ring.modulus)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it pads its data when it receives a seed."""

@@ -38,9 +38,10 @@ from jaxtyping import Float, Int
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import SERVER, Device, Leakage, Public, Restored, Round, Scheme, Server, Stage, Transfer
+from codedfl.schemes.contract import SERVER, Device, Leakage, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.plain.minibatch import batch_rows
+from codedfl.schemes.public import Public
 from codedfl.settings import setting
 from codedfl.task import Shard
 

@@ -19,21 +19,25 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Float, UInt32
+from jaxtyping import Float, UInt
 
-from codedfl.cipher.seals import FIELD_31, PadLedger, seal, unpack_upper
+from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, PrimeField, seal, unpack_upper
 from codedfl.codes.mds import MdsCode
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.placement import Bands
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import Device, Leakage, Public, Round, Scheme, Stage, Transfer, check_at_most
-from codedfl.schemes.messages import Message, Work
-from codedfl.schemes.sealing import Formats, check_bounds
+from codedfl.schemes.contract import Device, Leakage, Round, Scheme, Stage, Transfer, check_at_most
+from codedfl.schemes.messages import Layout, Message, Work, layout
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import Rounding
+from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
 from codedfl.settings import setting
 from codedfl.task import Shard
+
+SEALED_CODED_RINGS = (FIELD_31, FIELD_48, FIELD_61)
 
 
 class SealedCodedOptions(SchemeOptions):
@@ -50,6 +54,7 @@ class SealedCodedOptions(SchemeOptions):
         help="Number K of workers whose replies finish an epoch; chosen by predicted time if unset.",
     )
     spares: int = setting(default=1, low=0, help="Smallest W - K when they are chosen by predicted time.")
+    ring: str = ring_setting(SEALED_CODED_RINGS, "Prime field")
     expected_epochs: int = setting(
         default=100, low=1, help="Number of epochs that the time of the set-up is weighed against."
     )
@@ -70,6 +75,8 @@ class SealedCodedOptions(SchemeOptions):
             )
 
 
+Residues = UInt[np.ndarray, "..."]
+
 PIECE, BLOCK, PART, REPAIR = range(4)
 """The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""
 
@@ -78,12 +85,12 @@ PIECE, BLOCK, PART, REPAIR = range(4)
 class BlockLayout:
     """Public sizes: bands of rows, K column blocks of equal width (the last is padded with zeros), and the code."""
 
-    def __init__(self, public: Public, threshold: int) -> None:
+    def __init__(self, public: Public, threshold: int, field: PrimeField) -> None:
         self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
-        self.code = MdsCode(public.devices, threshold)
+        self.code = MdsCode(public.devices, threshold, field.modulus)
         self.width = -(-public.features // threshold)
 
-    def coded_rows(self, worker: int, rows: UInt32[np.ndarray, "rows d"]) -> UInt32[np.ndarray, "rows width"]:
+    def coded_rows(self, worker: int, rows: UInt[np.ndarray, "rows d"]) -> UInt[np.ndarray, "rows width"]:
         """Return rows of a worker's coded block, from the same rows of the full matrix."""
         padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
         padded[:, : rows.shape[1]] = rows
@@ -98,54 +105,58 @@ class SealedCodedDevice(Device):
     def __init__(self, index: int, shard: Shard, formats: Formats, layout: BlockLayout) -> None:
         self._index = index
         self._formats = formats
+        self._field = formats.field
         self._layout = layout
         self._shard: Shard | None = shard
         self._ledger = PadLedger()
-        self._pieces: dict[int, UInt32[np.ndarray, "size"]] = {}
-        self._sum: UInt32[np.ndarray, "size"] | None = None
-        self._blocks: dict[int, UInt32[np.ndarray, "rows columns"]] = {}
-        self._moments: UInt32[np.ndarray, "rows c"] | None = None
-        self._coded: UInt32[np.ndarray, "d width"] | None = None
+        self._pieces: dict[int, UInt[np.ndarray, "size"]] = {}
+        self._sum: UInt[np.ndarray, "size"] | None = None
+        self._blocks: dict[int, UInt[np.ndarray, "rows columns"]] = {}
+        self._moments: UInt[np.ndarray, "rows c"] | None = None
+        self._coded: UInt[np.ndarray, "d width"] | None = None
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply its band of the summed right-hand side in the first epoch, the coded product in every other."""
         if epoch == 1:
             self._unpack()
-            return {} if self._moments is None else {"moments": self._moments}
+            return {} if self._moments is None else {"moments": self._field.to_wire(self._moments)}
         if self._coded is None:
             raise RuntimeError(f"device {self._index} is no worker")
-        model = request["model"]
+        model = self._field.from_wire(request["model"])
         work.macs += model.size * self._coded.shape[1]
-        return {"product": FIELD_31.product(model, self._coded)}
+        return {"product": self._field.to_wire(self._field.product(model, self._coded))}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return the parcel of the granted kind: sealed piece, block, part of a coded block, or coded block."""
-        kind, target = int(grant["kind"]), int(grant["target"])
+        kind, target, send = int(grant["kind"]), int(grant["target"]), self._field.to_wire
+        own = {"band": np.array(self._index, np.int32)}
         if kind == PIECE:
             if not self._pieces:
                 self._seal(grant, work)
-            return {"kind": grant["kind"], "piece": self._pieces.pop(target)}
+            return {"kind": grant["kind"], "piece": send(self._pieces.pop(target))}
         if kind == BLOCK:
             self._unpack()
-            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "block": self._blocks[target]}
+            return {"kind": grant["kind"], **own, "block": send(self._blocks[target])}
         if kind == PART:
-            return {"kind": grant["kind"], "band": np.array(self._index, np.int32), "part": self._part(target, work)}
-        return {"kind": grant["kind"], "coded": self._scaled(grant["factor"], work)}
+            return {"kind": grant["kind"], **own, "part": send(self._part(target, work))}
+        return {"kind": grant["kind"], "coded": send(self._scaled(self._field.from_wire(grant["factor"]), work))}
 
     def absorb(self, parcel: Message, work: Work) -> None:
         """Receive a parcel of any kind."""
-        kind = int(parcel["kind"])
+        kind, read = int(parcel["kind"]), self._field.from_wire
         if kind == PIECE:
-            work.add(parcel["piece"].size)
-            self._sum = _added(self._sum, parcel["piece"])
+            self._sum = self._added(self._sum, read(parcel["piece"]), work)
         elif kind == BLOCK:
             self._unpack()
-            self._blocks[int(parcel["band"])] = np.ascontiguousarray(parcel["block"].T)
+            self._blocks[int(parcel["band"])] = np.ascontiguousarray(read(parcel["block"]).T)
         elif kind == PART:
-            self._place(int(parcel["band"]), parcel["part"], work)
+            self._place(int(parcel["band"]), read(parcel["part"]), work)
         else:
-            work.add(parcel["coded"].size)
-            self._coded = _added(self._coded, parcel["coded"])
+            self._coded = self._added(self._coded, read(parcel["coded"]), work)
+
+    def _added(self, total: Residues | None, more: Residues, work: Work) -> Residues:
+        work.add(more.size)
+        return more if total is None else self._field.add(total, more)
 
     def _seal(self, grant: Message, work: Work) -> None:
         """Seal all pieces once, and add its own piece to its sum."""
@@ -157,9 +168,9 @@ class SealedCodedDevice(Device):
         for number in range(bands.bands):
             piece = bands.piece(number, gram, moments)
             work.add(piece.size)
-            self._pieces[number] = seal(piece, pad_of(FIELD_31, self._index, grant, number), self._ledger)
+            self._pieces[number] = seal(piece, pad_of(self._field, self._index, grant, number), self._ledger)
         if self._index in self._pieces:
-            self._sum = _added(self._sum, self._pieces.pop(self._index))
+            self._sum = self._added(self._sum, self._pieces.pop(self._index), Work())
 
     def _unpack(self) -> None:
         """Split the sum of pieces into blocks; no piece can be added after that."""
@@ -168,25 +179,25 @@ class SealedCodedDevice(Device):
             self._blocks.update(blocks)
             self._sum = None
 
-    def _part(self, worker: int, work: Work) -> UInt32[np.ndarray, "rows width"]:
+    def _part(self, worker: int, work: Work) -> UInt[np.ndarray, "rows width"]:
         rows = self._layout.bands.joined(self._index, self._blocks)
         work.add(rows.size)
         return self._layout.coded_rows(worker, rows)
 
-    def _place(self, band: int, part: UInt32[np.ndarray, "rows width"], work: Work) -> None:
+    def _place(self, band: int, part: UInt[np.ndarray, "rows width"], work: Work) -> None:
         bands = self._layout.bands
         if self._coded is None:
-            self._coded = np.zeros((bands.rows, self._layout.width), np.uint32)
+            self._coded = np.zeros((bands.rows, self._layout.width), self._field.dtype)
             if self._index < bands.bands:  # a device does not send its own band to itself
                 self._coded[bands.band(self._index)] = self._part(self._index, work)
         self._coded[bands.band(band)] = part
 
-    def _scaled(self, factor: UInt32[np.ndarray, ""], work: Work) -> UInt32[np.ndarray, "d width"]:
+    def _scaled(self, factor: UInt[np.ndarray, ""], work: Work) -> UInt[np.ndarray, "d width"]:
         if self._coded is None:
             raise RuntimeError(f"device {self._index} is no worker")
         work.add(self._coded.size)
         scaled = np.zeros_like(self._coded)
-        FIELD_31.add_multiple(scaled, int(factor), self._coded)
+        self._field.add_multiple(scaled, int(factor), self._coded)
         return scaled
 
 
@@ -220,11 +231,11 @@ class SealedCodedServer(PaddedServer):
     def add_pads(self, grants: Sequence[Message]) -> None:
         """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
         bands = self._layout.bands
-        self._pads = np.zeros((self._public.features,) * 2, np.uint32)
+        self._pads = np.zeros((self._public.features,) * 2, self._field.dtype)
         for number in range(bands.bands):
-            total = np.zeros(bands.size(number), np.uint32)
+            total = np.zeros(bands.size(number), self._field.dtype)
             for device, grant in enumerate(grants):
-                pad_of(FIELD_31, device, grant, number).add_to(total)
+                pad_of(self._field, device, grant, number).add_to(total)
             blocks, self._moment_pads[bands.band(number)] = bands.unpack(number, total)
             for other, block in blocks.items():
                 self._pads[bands.band(number), bands.band(other)] = block
@@ -235,25 +246,28 @@ class SealedCodedServer(PaddedServer):
         if epoch == 1:
             return self._ask_moments(model)
         workers = sorted(self._workers)
-        message = {"model": self._products.ask(model)}
-        reply = {"product": (FIELD_31.dtype, (self._public.outputs, self._layout.width))}
+        message = {"model": self._field.to_wire(self._products.ask(model))}
+        reply = self._reply("product", self._public.outputs, self._layout.width)
         return Round.same(epoch, workers, message, reply, point=self._products.point, quorum=self._layout.code.K)
 
     def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
         bands = self._layout.bands
-        shapes = {device: (bands.height(device), self._public.outputs) for device in range(bands.bands)}
-        expected = {device: {"moments": (FIELD_31.dtype, shape)} for device, shape in shapes.items()}
-        return Round(1, {device: {} for device in shapes}, np.zeros_like(model), expected=expected)
+        heights = {device: bands.height(device) for device in range(bands.bands)}
+        expected = {device: self._reply("moments", each, self._public.outputs) for device, each in heights.items()}
+        return Round(1, {device: {} for device in heights}, np.zeros_like(model), expected=expected)
 
-    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt32[np.ndarray, "..."]:
+    def _reply(self, name: str, rows: int, columns: int) -> Layout:
+        return layout({name: self._field.to_wire(np.zeros((rows, columns), self._field.dtype))})
+
+    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
         """Concatenate the bands of the right-hand side, or decode any K products."""
         if name == "moments":
-            return np.concatenate([replies[device]["moments"] for device in sorted(replies)])
+            return np.concatenate([self._field.from_wire(replies[device]["moments"]) for device in sorted(replies)])
         code, d = self._layout.code, self._public.features
         which = sorted(replies)[: code.K]
-        parts = np.stack([replies[device]["product"] for device in which])
+        parts = np.stack([self._field.from_wire(replies[device]["product"]) for device in which])
         work.macs += code.K * parts.size
-        blocks = FIELD_31.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
+        blocks = self._field.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
         return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
@@ -275,8 +289,8 @@ class SealedCodedServer(PaddedServer):
     def _rebuild(self, replacement: int, helpers: Sequence[int]) -> Stage:
         """Let K workers send multiples of their coded blocks, whose sum is the new coded block."""
         code = self._layout.code
-        factors = FIELD_31.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
-        pairs = zip(helpers, factors, strict=True)
+        factors = self._field.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
+        pairs = zip(helpers, self._field.to_wire(factors), strict=True)
         return Stage([_transfer(each, replacement, REPAIR, {"factor": np.array(factor)}) for each, factor in pairs])
 
     def replacements(self) -> Sequence[Stage]:
@@ -284,10 +298,6 @@ class SealedCodedServer(PaddedServer):
         helpers = self._first_workers.chosen[: self._layout.code.K]
         later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
         return [self._rebuild(worker, helpers) for worker in later]
-
-
-def _added(total: UInt32[np.ndarray, "..."] | None, more: UInt32[np.ndarray, "..."]) -> UInt32[np.ndarray, "..."]:
-    return more if total is None else FIELD_31.add(total, more)
 
 
 def _transfer(sender: int, recipient: int, kind: int, more: Message | None = None) -> Transfer:
@@ -317,7 +327,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def formats(self) -> Formats:
         """The number formats, computed from public facts."""
-        return Formats.choose(FIELD_31, self.public)
+        return choose_formats(self.public, self.options.ring, SEALED_CODED_RINGS)
+
+    @property
+    def rounding(self) -> Rounding:
+        """Devices round their data to steps of the format."""
+        return self.formats.rounding(self.public)
 
     @cached_property
     def workers(self) -> Workers:
@@ -325,6 +340,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         given = self.options
         return choose_workers(
             self.public,
+            self.formats.ring.wire_bits,
             workers=given.workers,
             threshold=given.threshold,
             spares=given.spares,
@@ -334,7 +350,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def layout(self) -> BlockLayout:
         """The public sizes of bands and blocks."""
-        return BlockLayout(self.public, self.workers.threshold)
+        return BlockLayout(self.public, self.workers.threshold, self.formats.field)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it receives a seed."""

@@ -7,8 +7,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.schemes.contract import Public, Restored, Server, Stage
+from codedfl.schemes.contract import Restored, Server, Stage
 from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats, PointedProducts
 
 
@@ -19,14 +20,14 @@ class PaddedServer(Server):
         """Take the devices that get requests after the first epoch as ``workers``."""
         self._public = public
         self._formats = formats
-        self._ring = formats.gram.ring
+        self._field = formats.field
         self._samples = sum(public.samples)
         self._workers = list(workers)
         self._gone: set[int] = set()
         self._products = PointedProducts(formats.gram, public)
         self._first = np.zeros((public.features, public.outputs))
         self._pads: UInt[np.ndarray, "d d"] | None = None
-        self._moment_pads = np.zeros(self._first.shape, self._ring.dtype)
+        self._moment_pads = np.zeros(self._first.shape, self._field.dtype)
 
     @abstractmethod
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
@@ -36,7 +37,7 @@ class PaddedServer(Server):
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Decode, and subtract the pads."""
         if epoch == 1:
-            total = self._ring.subtract(self.decoded("moments", replies, work), self._moment_pads)
+            total = self._field.subtract(self.decoded("moments", replies, work), self._moment_pads)
             self._first = self._formats.moments.decode_sum(total)
             return np.asarray(self._first / self._samples)
         product = self._products.take(self.opened(self._products.asked, replies, work))
@@ -51,7 +52,7 @@ class PaddedServer(Server):
         if self._pads is None:  # nothing was padded
             return total
         work.macs += model.size * self._pads.shape[1]
-        return self._ring.subtract(total, self._ring.product(model, self._pads))
+        return self._field.subtract(total, self._field.product(model, self._pads))
 
     @final
     def state(self) -> Message:

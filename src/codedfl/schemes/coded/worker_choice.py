@@ -8,10 +8,8 @@ from jaxtyping import Float
 
 from codedfl.cipher.seals import packed_size
 from codedfl.network import Chance, DelayModel, RoundCosts
-from codedfl.schemes.contract import Public
+from codedfl.schemes.public import Public
 
-WORD_BITS = 32
-"""Bits per residue of ``sealed-coded`` in a message."""
 SEED = 0x706C616E
 """Seed of predictions, independent of the seed of a run."""
 DRAWS = 200
@@ -36,23 +34,26 @@ class Workers:
 
 
 def choose_workers(
-    public: Public, *, workers: int | None, threshold: int | None, spares: int, expected_epochs: int
+    public: Public, bits: int, *, workers: int | None, threshold: int | None, spares: int, expected_epochs: int
 ) -> Workers:
-    """Choose W and K if not given; if delays are unknown, all devices are workers and K leaves out the spares."""
+    """Choose W and K if not given; if delays are unknown, all devices are workers and K leaves out the spares.
+
+    A residue takes so many ``bits`` of a message.
+    """
     devices = public.devices
     if public.delays is None:
         count = workers or devices
         return Workers(tuple(range(devices)), count, threshold or max(1, count - spares))
-    order = _fastest_first(public, public.delays)
+    order = _fastest_first(public, bits, public.delays)
     counts = [workers] if workers else list(range(spares + 1 if threshold is None else threshold, devices + 1))
     best = None
     for K in [threshold] if threshold else range(1, devices + 1 - spares):
-        replies = _replies(_costs(public, WORD_BITS, K), public.delays)[:, list(order)]
+        replies = _replies(_costs(public, bits, K), public.delays)[:, list(order)]
         for W in counts:
             if W - (0 if threshold else spares) < K:
                 continue
             epoch = float(np.partition(replies[:, :W], K - 1, axis=1)[:, K - 1].mean())
-            seconds = epoch + _spreading_seconds(public, public.delays, W, K) / expected_epochs
+            seconds = epoch + _spreading_seconds(public, bits, public.delays, W, K) / expected_epochs
             if best is None or seconds < best[0]:
                 best = seconds, W, K
     if best is None:
@@ -69,10 +70,10 @@ def choose_alpha(public: Public, bits: int, *, relayed: bool, expected_epochs: i
     return 1 + int(np.argmin(epochs[::-1] + set_up / expected_epochs))
 
 
-def _fastest_first(public: Public, delays: DelayModel) -> tuple[int, ...]:
+def _fastest_first(public: Public, bits: int, delays: DelayModel) -> tuple[int, ...]:
     """Return devices by mean reply time, ties by number."""
     tries = 1 / (1 - delays.loss)[None]
-    mean = delays.reply_seconds(_costs(public, WORD_BITS, 1), Chance(tries, np.ones_like(tries), tries))[0]
+    mean = delays.reply_seconds(_costs(public, bits, 1), Chance(tries, np.ones_like(tries), tries))[0]
     return tuple(int(device) for device in np.argsort(mean, kind="stable"))
 
 
@@ -88,7 +89,7 @@ def _costs(public: Public, word_bits: int, threshold: int) -> RoundCosts:
     return RoundCosts(np.arange(n), d * bits, macs, width * bits, quorum=n, server_macs=0)
 
 
-def _spreading_seconds(public: Public, delays: DelayModel, workers: int, threshold: int) -> float:
+def _spreading_seconds(public: Public, bits: int, delays: DelayModel, workers: int, threshold: int) -> float:
     """Return the approximate time until workers have their coded blocks; the rest of the set-up is constant."""
     d = public.features
     width = -(-d // threshold)
@@ -96,7 +97,7 @@ def _spreading_seconds(public: Public, delays: DelayModel, workers: int, thresho
     if delays.shared_channel:  # all parts one after the other; no worker sends itself its own
         words = workers * width * (d - d // public.devices)
     rate = float(np.median(delays.d2d_rate * (1 - delays.d2d_loss)))
-    return words * WORD_BITS * (1 + delays.overhead) / rate
+    return words * bits * (1 + delays.overhead) / rate
 
 
 def _sharing_seconds(public: Public, delays: DelayModel, bits: int, *, relayed: bool) -> Float[np.ndarray, "n"]:

@@ -15,9 +15,10 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Public, Restored, Round, Server, check_at_most
+from codedfl.schemes.contract import Restored, Round, Server, check_at_most
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import PlainScheme
+from codedfl.schemes.public import Public
 from codedfl.settings import setting
 
 _BUFFER = 10

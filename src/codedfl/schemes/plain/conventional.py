@@ -7,8 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Options, Public, ReplySum, Round, Scheme, Server
+from codedfl.schemes.contract import Device, Leakage, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import NOTHING, Rounding
 from codedfl.task import Shard
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
@@ -136,6 +138,11 @@ class Conventional(PlainScheme[SchemeOptions]):
     name = "conventional"
     options_type = SchemeOptions
     exact = True
+
+    @property
+    def rounding(self) -> Rounding:
+        """A sum of n_i products, one of d products and a subtraction, all in the precision of the devices."""
+        return NOTHING.plus(self.public, max(self.public.samples) + self.public.features + 1)
 
     def server(self) -> Server:
         """Prepare a server that awaits all devices."""

@@ -8,9 +8,10 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Public, Server
+from codedfl.schemes.contract import Server
 from codedfl.schemes.messages import Work, message_bits
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
+from codedfl.schemes.public import Public
 from codedfl.settings import setting
 from codedfl.task import Shard
 

@@ -25,8 +25,9 @@ from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
 from codedfl.errors import CipherError, CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Public, Round
+from codedfl.schemes.contract import Device, Leakage, Round
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.public import Public
 from codedfl.schemes.sharing.policy import OddSet, Supply
 from codedfl.schemes.sharing.server import (
     Codec,

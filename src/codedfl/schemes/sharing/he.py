@@ -27,8 +27,10 @@ from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import unpack_upper
 from codedfl.errors import CipherError, MissingExtraError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Public, Round, Stage, Transfer
+from codedfl.schemes.contract import Device, Leakage, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds
 from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener, ClearBackend, ClearOpener
 from codedfl.schemes.sharing.server import (
@@ -206,6 +208,11 @@ class Encrypted(SharingScheme[EncryptedOptions]):
     def formats(self) -> Formats:
         """The number formats, computed from public facts."""
         return Formats.choose(RING, self.public)
+
+    @property
+    def rounding(self) -> Rounding:
+        """Devices round their data to steps of the format; decryption is exact."""
+        return self.formats.rounding(self.public)
 
     @cached_property
     def lattice(self) -> Lattice:

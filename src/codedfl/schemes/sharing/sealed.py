@@ -17,11 +17,13 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.randomness import fresh_seed
-from codedfl.cipher.seals import RINGS, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
+from codedfl.cipher.seals import Z_32, Z_64, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Public, ReplySum, Round, Stage, Transfer
+from codedfl.schemes.contract import Device, Leakage, ReplySum, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
-from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, summed
+from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import Rounding
+from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, choose_formats, ring_setting, summed
 from codedfl.schemes.sharing.server import (
     Codec,
     SharingScheme,
@@ -30,7 +32,6 @@ from codedfl.schemes.sharing.server import (
     detect_from_setting,
     parallel_setting,
 )
-from codedfl.settings import setting
 from codedfl.task import Shard
 
 SEALED_REASON = (
@@ -49,6 +50,9 @@ MOMENTS, GRAM = 0, 1
 """What a pad hides (right-hand side or Gram matrix), as the block number of its domain."""
 
 
+SEALED_RINGS = (Z_32, Z_64)
+
+
 class SealedOptions(SchemeOptions):
     """The ring of the residues, and Delta of the sharing policy in seconds.
 
@@ -56,7 +60,7 @@ class SealedOptions(SchemeOptions):
     1.0
     """
 
-    ring: str = setting(default="Z_2^32", choices=("Z_2^32", "Z_2^64"), help="Ring of the sealed residues.")
+    ring: str = ring_setting(SEALED_RINGS)
     delta: float = delta_setting(1.0)
     detect_from: int = detect_from_setting()
     parallel_reception: bool = parallel_setting()
@@ -195,7 +199,12 @@ class Sealed(SharingScheme[SealedOptions]):
     @cached_property
     def formats(self) -> Formats:
         """The number formats, computed from public facts."""
-        return Formats.choose(RINGS[self.options.ring], self.public)
+        return choose_formats(self.public, self.options.ring, SEALED_RINGS)
+
+    @property
+    def rounding(self) -> Rounding:
+        """Devices round their data to steps of the format."""
+        return self.formats.rounding(self.public)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix and right-hand side."""

@@ -12,8 +12,9 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.schemes.contract import Options, Public, Restored, Round, Scheme, Server, Sharing, Stage, Transfer
+from codedfl.schemes.contract import Options, Restored, Round, Scheme, Server, Sharing, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import PointedProducts
 from codedfl.schemes.sharing.policy import Handover, OddSet, SharingPolicy, Supply
 from codedfl.settings import setting

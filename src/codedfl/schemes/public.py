@@ -1,0 +1,69 @@
+"""What every party knows before the first epoch, and what follows from it for sums over all devices."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from codedfl.network import DelayModel
+from codedfl.schemes.messages import Message
+
+
+@dataclass(frozen=True)
+class Public:
+    """What every party knows before the first epoch.
+
+    >>> public = Public(samples=(60, 40), features=8, outputs=2, dtype=np.dtype("float32"))
+    >>> public.devices, public.model_layout
+    (2, (dtype('float32'), (8, 2)))
+    """
+
+    samples: tuple[int, ...]
+    features: int
+    outputs: int
+    dtype: "np.dtype[Any]"
+    largest_feature: float = 1.0
+    """An agreed bound on the magnitude of every feature; devices refuse data that exceed it."""
+    largest_target: float = 1.0
+    """The same for targets."""
+    delays: DelayModel | None = None
+    """What is known of the fleet and its links, declared or measured; None: nothing."""
+    first_offline: bool = True
+    """Whether devices compute the first gradient beforehand (``training.first_epoch_offline``)."""
+    fresh_keys: bool = False
+    """Whether the server draws keys from the operating system, as on real sites; else from seeds of the scenario."""
+    accuracy: float = 0.05
+    """The largest error that number formats may cause in a gradient, relative to its natural size."""
+    feature_energy: float | None = None
+    """A bound on the sum of x_j^2 over the data points of all devices, for every feature j; None: unknown."""
+    target_energy: float | None = None
+    """The same for targets."""
+    announced: Message | None = field(default=None, repr=False, compare=False)
+    """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
+
+    @property
+    def devices(self) -> int:
+        """Number of devices N."""
+        return len(self.samples)
+
+    @property
+    def model_layout(self) -> tuple["np.dtype[Any]", tuple[int, int]]:
+        """Number format and shape of a model or gradient in a message."""
+        return self.dtype, (self.features, self.outputs)
+
+    @property
+    def gram_bound(self) -> float:
+        """A bound on the magnitude of every entry of the sum of Gram matrices, and of every part of this sum.
+
+        By the Cauchy-Schwarz inequality, the sum of |x_j x_l| is at most the larger of the energies of j and l.
+        """
+        most = sum(self.samples) * self.largest_feature**2
+        return most if self.feature_energy is None else min(most, self.feature_energy)
+
+    @property
+    def moments_bound(self) -> float:
+        """The same for the sum of right-hand sides."""
+        most, total = sum(self.samples) * self.largest_feature * self.largest_target, sum(self.samples)
+        energy = total * self.largest_target**2 if self.target_energy is None else self.target_energy
+        return min(most, math.sqrt(self.gram_bound * energy))
