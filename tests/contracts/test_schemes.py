@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl import schemes
 from codedfl.cipher.ckks import keys as ckks
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
 from codedfl.task import Problem
 from codedfl.testing.schemes import SchemeContract
-from tiny import PAPER_FLEET, SEALED, problem, promised_gradient, scenario, spied, trained
+from tiny import PAPER_FLEET, problem, promised_gradient, scenario, spied, trained
 
 COSTLY = ("secagg", "one-shot", "he")
 """Every pair of their devices agrees on keys (21 of seven devices, 300 of 25), or each encrypts its Gram matrix."""
@@ -22,6 +23,7 @@ SIZES = defaultdict(lambda: [10] * 15 + [11] * 8 + [2, 5], {name: [10, 10, 11, 1
 FEWER = [{"count": 3, "mac_rate": 25e6}, {"count": 2, "mac_rate": 5e6}, {"count": 2, "mac_rate": 1.25e6}]
 
 EPOCHS = 10
+PRECISIONS = ("float32", "float64")
 
 UNLESS = pytest.mark.skipif(not ckks.installed(), reason="TenSEAL is not installed")
 SMALL = {
@@ -33,11 +35,13 @@ SMALL = {
 """Options that fit so small a problem, where the defaults do not."""
 
 WORDS = {
-    "coded-padded": (np.uint16,),
+    "sealed": (np.uint32, np.uint64),
+    "sealed-coded": (np.uint32, np.uint64),
+    "coded-padded": (np.uint16, np.uint64),
     "he": (np.uint32, np.uint8),
     "one-shot": (np.uint8, np.int32, np.uint32, np.uint64),
 }
-"""Residues travel as words of 32 bits, unless three words of 16 bits make one of 48; ciphertexts are bytes."""
+"""Residues travel as words of 32 or 64 bits, unless three words of 16 bits make one of 48; ciphertexts are bytes."""
 
 
 def wanted(name: str, changes: dict[str, Any] | None = None) -> Scenario:
@@ -63,10 +67,17 @@ for _name in SCHEMES:
         "options": SMALL.get(_name, {}),
         "sizes": SIZES[_name],
         "fleet": FEWER if _name in COSTLY else PAPER_FLEET,
-        "words": WORDS.get(_name, (np.uint32,) if issubclass(SCHEMES[_name], SEALED) else None),
+        "words": WORDS.get(_name),
     }
     _class = type(f"Test_{_name}", (Promising,), _own)
     globals()[_class.__name__] = UNLESS(_class) if _name == "he" else _class
+
+
+@pytest.mark.parametrize("name", ["sealed", "sealed-coded", "coded-padded"])
+def test_residues_are_as_narrow_as_float32_allows_and_as_wide_as_float64(name: str) -> None:
+    narrow, wide = (schemes.create(wanted(name), tiny(name, dtype)).formats.ring.name for dtype in PRECISIONS)  # type: ignore[attr-defined]
+    assert narrow == {"sealed": "Z_2^32", "sealed-coded": "GF(2^31-1)", "coded-padded": "GF(2^48-59)"}[name]
+    assert wide == ("Z_2^64" if name == "sealed" else "GF(2^61-1)")
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

@@ -1,6 +1,7 @@
 """What devices say of their data before a run: sizes, and bounds that hold."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,41 @@ def test_a_device_seals_no_hole(value: float, where: str) -> None:
     arrays[where][2, 1] = value
     with pytest.raises(DataError, match="exceeds the bound"):
         check_bounds(Public((5, 5), 4, 3, np.dtype("float64")), Shard(**arrays))
+
+
+def test_energies_bound_sums_better_than_the_largest_entry() -> None:
+    """One row of 100 is large: m F^2 = 100 * 64 against 1 * 64 + 99 * 1/16; for right-hand sides by Cauchy-Schwarz."""
+    x, y = np.full((100, 2), 0.25), np.full((100, 1), 0.5)
+    x[0], y[0] = 8.0, 4.0
+    energies = 64 + 99 / 16, 16 + 99 / 4
+    public = Public((100,), 2, 1, np.dtype("float64"), 8.0, 4.0)
+    known = replace(public, feature_energy=energies[0], target_energy=energies[1])
+    assert (public.gram_bound, public.moments_bound) == (6400, 3200)
+    assert known.gram_bound == np.abs(x.T @ x).max() == energies[0]
+    assert np.abs(x.T @ y).max() <= known.moments_bound == pytest.approx(math.sqrt(energies[0] * energies[1]))
+    assert replace(public, target_energy=energies[1]).moments_bound == pytest.approx(math.sqrt(6400 * energies[1]))
+    assert replace(public, feature_energy=1e9, target_energy=1e9).moments_bound == 3200
+    wide, narrow = (Formats.choose(FIELD_31, each) for each in (public, known))
+    assert narrow.gram.data_bits == wide.gram.data_bits + 6, "6400 / 70.2 is above 2^6"
+    assert narrow.gram.decode_sum(narrow.gram.encode(x.T @ x)).max() == pytest.approx(energies[0], rel=1e-4)
+    check_bounds(known, Shard(x, y))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("feature", {"feature_energy": 3.9}), ("target", {"target_energy": 0.9})]
+)
+def test_more_energy_than_all_devices_have_is_refused(name: str, changes: dict[str, float]) -> None:
+    """Squares of 1 + 1 + 1 + 1 and 1/4 + 1/4 + 1/4 + 1/4; rounding of the bound itself is allowed for."""
+    shard = Shard(np.ones((4, 2)), np.full((4, 1), 0.5))
+    public = Public((4,), 2, 1, np.dtype("float64"))
+    check_bounds(replace(public, feature_energy=4.0 * (1 - 1e-9), target_energy=1.0), shard)
+    with pytest.raises(DataError, match=f"squares of a {name} add up to") as error:
+        check_bounds(replace(public, **changes), shard)
+    assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize("energy", [0.0, 1e-250, 1e250])
+def test_energies_that_no_format_holds_are_refused(energy: float) -> None:
+    with pytest.raises(ScenarioError, match="cannot be sealed") as error:
+        Formats.choose(FIELD_31, Public((4,), 2, 1, np.dtype("float64"), feature_energy=energy))
+    assert is_one_sentence(str(error.value))

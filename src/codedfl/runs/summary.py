@@ -80,7 +80,6 @@ def summarise(
     columns = state.history.columns
     means, bands = times_to_targets(scenario.training.targets, runs)
     spent = spent_in(state.history, scenario.fleet.size)
-    errors = np.array(columns["gradient_error"])
     return {
         "scenario": scenario.name,
         "scheme": scenario.scheme,
@@ -96,12 +95,17 @@ def summarise(
         "macs_per_device": mean_and_largest(spent["macs"]),
         "server_macs": int(sum(columns["server_macs"])),
         "decode_failures": scheme.decode_failures,
-        "gradient_error": None if np.isnan(errors).all() else float(np.nanmax(errors)),
+        "gradient_error": _largest(columns["gradient_error"]),
+        "gradient_bound": _largest(columns["gradient_bound"]),
         "handovers": len(state.history.handovers),
         "survives_losses": scheme.survives_losses,
         "verdict": scheme.verdict,
         "leakage": scheme.leakage().to_table(),
     }
+
+
+def _largest(values: Sequence[float]) -> float | None:
+    return max((value for value in values if not math.isnan(value)), default=None)
 
 
 def _finite(value: float) -> float | None:

@@ -65,5 +65,7 @@ class Public:
     def moments_bound(self) -> float:
         """The same for the sum of right-hand sides."""
         most, total = sum(self.samples) * self.largest_feature * self.largest_target, sum(self.samples)
+        if self.feature_energy is None and self.target_energy is None:
+            return most
         energy = total * self.largest_target**2 if self.target_energy is None else self.target_energy
-        return min(most, math.sqrt(self.gram_bound * energy))
+        return min(most, math.sqrt(self.gram_bound) * math.sqrt(energy))

@@ -248,11 +248,14 @@ def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
 
 def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":
     """Make and check the scheme of a scenario from what is public."""
+    from codedfl.schemes.rounding import check_rounding
+
     check(scenario)
     scheme = _assembled(scenario, public, scenario.scheme)
     if public.announced is not None:
         _check_announced(public.announced, scheme)
     scheme.check()
+    check_rounding(scheme)
     return scheme
 
 

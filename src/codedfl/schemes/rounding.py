@@ -52,8 +52,8 @@ class Rounding:
 
         It is E_A ||Theta_k||_2 for A Theta_k, and E_B for B; and ||Theta_k||_1 is at most sqrt(d) ||Theta_k||_2.
         """
-        norms = math.sqrt(public.features)
-        return self.moments / public.moments_bound + norms * (self.gram + self.joint) / public.gram_bound
+        gram = math.sqrt(public.features) * (self.gram + self.joint)
+        return _ratio(self.moments, public.moments_bound) + _ratio(gram, public.gram_bound)
 
     def entries(self, norms: Float[np.ndarray, "b c"], samples: int) -> Float[np.ndarray, "b c"]:
         """Return the bounds on the entries of gradients, by output, at points of these ||Theta_k||_1."""
@@ -70,6 +70,10 @@ class Rounding:
         return replace(
             found, cause=f"{public.dtype.name} arithmetic on up to {max(public.samples)} rows", advice=advice
         )
+
+
+def _ratio(error: float, size: float) -> float:
+    return error / size if size > 0 else math.inf if error > 0 else 0.0
 
 
 NOTHING = Rounding(0.0, 0.0)

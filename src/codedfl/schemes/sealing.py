@@ -22,8 +22,8 @@ from codedfl.schemes.rounding import OTHER, Rounding
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-MODEL_STEPS = 16
-"""Average magnitude of a model's entries in steps; the data use the rest of the ring (docs/sealed.md)."""
+MODEL_STEPS = {31: 16, 32: 16, 48: 16, 61: 1 << 14, 64: 1 << 14}
+"""Average magnitude of a model's entries in steps, by the bits of the ring; the data use the rest (docs/sealed.md)."""
 AUTO = "auto"
 ENERGY_SLACK = 1 + 2.0**-20
 """Covers the rounding of energies, which are sums of squares."""
@@ -48,7 +48,8 @@ class Formats:
         """
         largest, total = max(public.samples), sum(public.samples)
         entry, target = public.largest_feature, public.largest_target
-        if not all(SMALLEST <= bound <= 1 / SMALLEST for bound in (entry, target)):
+        energies = (math.sqrt(each) for each in (public.feature_energy, public.target_energy) if each is not None)
+        if not all(SMALLEST <= bound <= 1 / SMALLEST for bound in (entry, target, *energies)):
             raise ScenarioError(
                 f"features up to {entry:g} and targets up to {target:g} cannot be sealed; scale them so that the "
                 f"largest of each lies between {SMALLEST:g} and {1 / SMALLEST:g}"
@@ -64,7 +65,7 @@ class Formats:
                 sum_bound=min(entry * public.largest_feature * total, grams),
                 summands=public.devices,
                 dimension=public.features if multiplied else 1,
-                model_steps=MODEL_STEPS if multiplied else 1,
+                model_steps=MODEL_STEPS[ring.bits] if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,

@@ -20,6 +20,7 @@ from codedfl.network import RoundCosts
 from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Round, Scheme, Server, Stage
 from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.rounding import reference_rounding
 from codedfl.solvers import PATH_SOLVERS, SOLVERS, Conditions, GradientDescent, Solver
 from codedfl.task import learning_rate
 from codedfl.task.objective import Objective
@@ -65,18 +66,20 @@ def train(
             query = solver.query()
             offline = epoch == 1 and scenario.training.first_epoch_offline
             gradient, replies, point = _ask(epoch, query, state, server, engine, offline=offline)
+            state.complete &= replies.complete
             if point is not None:
                 solver.asked_at(point)
             _improve(solver, gradient, server, problem)
             state.model, state.solver = solver.model, solver.to_arrays()
             state.waiting_models.append(state.model.astype(dtype))
             state.waiting_gradients.append(gradient)
+            state.waiting_norms.append(np.abs(query if point is None else point).sum(axis=0))
             if point is not None or not solver.asks_at_model:
                 state.waiting_queries.append((query if point is None else point).astype(dtype))
             state.history.columns["learning_rate"].append(solver.rate)
             finished = solver.finished
             if epoch % solver.block == 0 or epoch == epochs or finished:
-                _score(state, problem, exact=scheme.exact)
+                _score(state, problem, scheme)
                 _check_divergence(state, solver, problem, scenario)
         state.server = dict(server.state())  # if a device is lost in what follows, the run can be resumed from here
         lost = sorted(replies.lost) if epoch < epochs else []  # after the last epoch there is nothing to repair
@@ -170,6 +173,8 @@ class EpochReplies:
     lost: set[int] = field(default_factory=set)
     messages: dict[int, Message] = field(default_factory=dict)
     """The replies to the last round."""
+    complete: bool = True
+    """Whether every round got as many replies as it awaited."""
 
     def note(self, question: Round, answer: Answer) -> None:
         """Take in the answer to one more round."""
@@ -178,6 +183,7 @@ class EpochReplies:
             took = reply.seconds + reply.offline_seconds
             self.seconds[reply.device] = self.seconds.get(reply.device, 0.0) + took
         self.lost |= set(answer.lost)
+        self.complete &= len(answer.replies) >= question.quorum
         costs, quorum = answer.costs, len(answer.replies)
         if costs.standing:
             quorum = question.quorum
@@ -220,7 +226,7 @@ def _answer(question: Round, engine: Engine, *, offline: bool) -> Answer:
     return answer
 
 
-def _score(state: State, problem: Objective, *, exact: bool) -> None:
+def _score(state: State, problem: Objective, scheme: Scheme[Any]) -> None:
     """Score the waiting models; where the scheme promises it, hold each gradient against the plaintext one."""
     count = len(state.waiting_models)
     queries = np.stack(state.waiting_queries) if state.waiting_queries else None
@@ -230,12 +236,38 @@ def _score(state: State, problem: Objective, *, exact: bool) -> None:
     columns = state.history.columns
     columns["accuracy"] += scores.accuracy.tolist()
     columns["loss"] += scores.loss.tolist()
-    differences = np.linalg.norm(np.stack(state.waiting_gradients) - plain, axis=(1, 2))
+    gradients = np.stack(state.waiting_gradients) - plain
+    differences = np.linalg.norm(gradients, axis=(1, 2))
     first = columns["gradient_norm"][0]  # of the first epoch: the scale that errors are relative to
-    errors = differences / first if exact and first > 0 else np.full(len(differences), np.nan)
+    errors = differences / first if scheme.exact and first > 0 else np.full(len(differences), np.nan)
     columns["gradient_error"] += errors.tolist()
+    bounds = _hold(scheme, np.stack(state.waiting_norms), gradients, state) * math.sqrt(problem.shape[0])
+    columns["gradient_bound"] += (np.linalg.norm(bounds, axis=1) / first if first > 0 else bounds[:, 0]).tolist()
     state.plain_gradient = scores.gradient[count - 1]
-    state.waiting_models, state.waiting_queries, state.waiting_gradients = [], [], []
+    state.waiting_models, state.waiting_queries, state.waiting_gradients, state.waiting_norms = [], [], [], []
+
+
+def _hold(
+    scheme: Scheme[Any], norms: Float[np.ndarray, "b c"], errors: Float[np.ndarray, "b d c"], state: State
+) -> Float[np.ndarray, "b c"]:
+    """Hold errors of gradients against the bounds that the scheme states; return these, NaN if it states none.
+
+    Where replies were missing, a scheme that goes on without them has the gradient of the others.
+    """
+    rounding, public = scheme.rounding if scheme.exact else None, scheme.public
+    if rounding is None or not state.complete:
+        return np.full_like(norms, np.nan)
+    samples = sum(public.samples)
+    bounds = rounding.entries(norms, samples) + reference_rounding(public, state.epoch).entries(norms, samples)
+    largest = np.abs(errors).max(axis=1)
+    if np.any(largest > bounds):
+        which, output = np.unravel_index(np.argmax(largest / bounds), bounds.shape)
+        raise TrainingError(
+            f"scheme = '{scheme.name}' breaks its promise in epoch {state.epoch - len(norms) + int(which) + 1}: an "
+            f"entry of the gradient is off by {largest[which, output]:.3g} where its number formats allow "
+            f"{bounds[which, output]:.3g}; correct the scheme, or the bounds on the data"
+        )
+    return np.asarray(bounds)
 
 
 def _reached(state: State, scenario: Scenario) -> bool:

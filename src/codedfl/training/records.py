@@ -14,6 +14,8 @@ from codedfl.task.objective import Objective
 _COSTS = ("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs")
 _SCORES = ("accuracy", "loss", "gradient_norm", "gradient_error")
 COLUMNS = ("epoch", "time", *_SCORES, "learning_rate", "replies", *_COSTS)
+"""The columns of ``epochs.parquet``."""
+_ALL_COLUMNS = (*COLUMNS, "gradient_bound")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class StageRecord:
 class History:
     """One record an epoch, column by column, and the distinct costs of the rounds."""
 
-    columns: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in COLUMNS})
+    columns: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _ALL_COLUMNS})
     rounds: list[RoundCosts] = field(default_factory=list)
     round_of_epoch: list[int] = field(default_factory=list)
     """The number of each epoch's first round."""
@@ -110,7 +112,7 @@ class History:
     @classmethod
     def from_arrays(cls, arrays: Any) -> "History":
         """Rebuild a history from :meth:`to_arrays`."""
-        history = cls({name: arrays[f"column_{name}"].tolist() for name in COLUMNS})
+        history = cls({name: arrays[f"column_{name}"].tolist() for name in _ALL_COLUMNS})
         further = [(int(epoch), int(number)) for epoch, number in arrays["further"]]
         known = [*arrays["round_of_epoch"].tolist(), *(number for _, number in further)]
         for number in range(max(known, default=-1) + 1):
@@ -162,6 +164,10 @@ class State:
     waiting_queries: list[Shaped[np.ndarray, "d c"]] = field(default_factory=list)
     """What devices were sent, where that is not the model before."""
     waiting_gradients: list[Float[np.ndarray, "d c"]] = field(default_factory=list)
+    waiting_norms: list[Float[np.ndarray, "c"]] = field(default_factory=list)
+    """The sum of magnitudes, by output, of the points of these gradients."""
+    complete: bool = True
+    """Whether every round so far got as many replies as it awaited."""
 
     @classmethod
     def fresh(cls, problem: Objective) -> "State":
@@ -184,6 +190,8 @@ class State:
             "waiting_models": np.array(self.waiting_models),
             "waiting_queries": np.array(self.waiting_queries),
             "waiting_gradients": np.array(self.waiting_gradients),
+            "waiting_norms": np.array(self.waiting_norms),
+            "complete": np.array(self.complete),
             **self.history.to_arrays(),
         }
 
@@ -200,6 +208,8 @@ class State:
             waiting_models=list(arrays["waiting_models"]),
             waiting_queries=list(arrays["waiting_queries"]),
             waiting_gradients=list(arrays["waiting_gradients"]),
+            waiting_norms=list(arrays["waiting_norms"]),
+            complete=bool(arrays["complete"]),
         )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from codedfl.deploy.protocol.fields import count, real
+from codedfl.deploy.protocol.fields import count, real, real_or_none
 from codedfl.errors import EngineError
 
 LARGEST_COUNT = 1 << 53  # what a float holds exactly
@@ -20,6 +20,13 @@ def test_a_number_is_finite_and_not_negative(value: float) -> None:
 def test_what_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(EngineError, match="'bound' of a message is not a number"):
         real({"bound": value}, "bound")
+
+
+def test_a_number_may_be_none_but_must_be_there() -> None:
+    assert [real_or_none({"bound": value}, "bound") for value in (None, 2, 0.5)] == [None, 2.0, 0.5]
+    for fields in ({}, {"bound": -1.0}, {"bound": math.nan}, {"bound": "none"}):
+        with pytest.raises(EngineError, match="'bound' of a message is not a number"):
+            real_or_none(fields, "bound")
 
 
 def test_a_count_is_whole_and_has_a_limit() -> None:

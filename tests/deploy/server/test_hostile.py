@@ -70,6 +70,9 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "dtype": "float64",
         "largest_feature": 4.0,
         "largest_target": 1.0,
+        "accuracy": 0.05,
+        "feature_energy": 40.0,
+        "target_energy": None,
         "members": {},
     },
 }

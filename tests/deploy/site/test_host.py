@@ -61,6 +61,9 @@ class Asker:
             "dtype": public.dtype.name,
             "largest_feature": public.largest_feature,
             "largest_target": public.largest_target,
+            "accuracy": public.accuracy,
+            "feature_energy": public.feature_energy,
+            "target_energy": public.target_energy,
             "members": {"device-1": [told.fields["public"], told.fields["nonce"]]} if told.fields["public"] else {},
         }
         return self.ask("prepare", **(fields | changes))

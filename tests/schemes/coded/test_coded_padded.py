@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codedfl import schemes
-from codedfl.cipher.seals import FIELD_48
+from codedfl.cipher.seals import FIELD_48, RINGS
 from codedfl.errors import LostDevicesError, ScenarioError
 from codedfl.network import DelayModel, Draws, TransferCosts
 from codedfl.runs import directory as runs
@@ -26,6 +26,7 @@ from tiny import gamma, is_one_sentence, problem, promised_gradient, spied, trai
 
 DEVICES = 6
 EPOCHS = 6
+FIELDS = [name for name in RINGS if name.startswith("GF")]
 
 
 @cache
@@ -34,7 +35,8 @@ def shared() -> Problem:
 
 
 def padded(alpha: int | None, changes: dict[str, Any] | None = None, **options: Any) -> Scenario:
-    table = {"alpha": alpha, **options} if alpha else options
+    """In the published field, whatever the precision."""
+    table = {"ring": FIELD_48.name, **({"alpha": alpha} if alpha else {}), **options}
     return wanted("coded-padded", {"schemes.coded-padded": table, "training.epochs": EPOCHS, **(changes or {})})
 
 
@@ -66,9 +68,11 @@ def test_every_tolerated_loss_leaves_the_gradient_exact_and_the_model_alone(alph
     assert state.model.tobytes() == undisturbed(alpha).model.tobytes()
 
 
+@pytest.mark.parametrize("ring", FIELDS)
 @pytest.mark.parametrize("alpha", range(1, DEVICES + 1))
-def test_any_set_of_replies_decodes_to_the_same_exact_product(alpha: int) -> None:
-    scheme: Any = schemes.create(padded(alpha), shared())
+def test_any_set_of_replies_decodes_to_the_same_exact_product(alpha: int, ring: str) -> None:
+    scheme: Any = schemes.create(padded(alpha, ring=ring), shared())
+    assert scheme.formats.ring.name == ring
     server, devices, _, _ = set_up(scheme, shared().shards)
     model = np.random.default_rng(0).standard_normal((8, 2))
     with pytest.MonkeyPatch.context() as patch:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
+from codedfl.cipher.seals import RINGS
 from codedfl.errors import LostDevicesError, ScenarioError, TrainingError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Fleet
@@ -24,29 +25,32 @@ from tiny import is_one_sentence, problem, trained
     [(2, 2, 2, 1), (2, 5, 2, 2), (7, 3, 7, 5), (3, 7, 3, 2), (5, 4, 3, 2), (6, 13, 4, 3)],
     ids=["the least", "all needed", "more blocks than columns", "odd", "adders that do not work", "uneven bands"],
 )
+@pytest.mark.parametrize("ring", [name for name in RINGS if name.startswith("GF")])
 def test_every_shape_is_exact(
-    devices: int, features: int, workers: int, threshold: int, monkeypatch: pytest.MonkeyPatch
+    devices: int, features: int, workers: int, threshold: int, ring: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer or more features than devices, bands of uneven height, blocks that are filled up with zeros."""
     given = problem([4] * devices, features=features, outputs=2)
-    options = {"schemes.sealed-coded": {"workers": workers, "threshold": threshold}}
+    options = {"schemes.sealed-coded": {"workers": workers, "threshold": threshold, "ring": ring}}
     chosen = wanted("sealed-coded", options, rates=(1e6,) * devices)
     products = decoded(monkeypatch)
     assert trained(given, chosen).epoch == 5
-    scheme = schemes.create(chosen, given)
+    scheme: Any = schemes.create(chosen, given)
+    assert scheme.formats.ring.name == ring
     assert len(products) == 4
     assert all(is_exact(*entry, scheme, given.shards) for entry in products)
 
 
-def test_the_set_up_sends_each_word_of_a_triangle_once() -> None:
+@pytest.mark.parametrize(("ring", "bits"), [("GF(2^31-1)", 32), ("GF(2^48-59)", 48), ("GF(2^61-1)", 64)])
+def test_the_set_up_sends_each_word_of_a_triangle_once(ring: str, bits: int) -> None:
     """Stage 1: N (N - 1) pieces, the own one stays, of d (d + 1)/2 + d c words together; then blocks and parts."""
     given = problem([4] * 6, features=12, outputs=2)
-    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3}})
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3, "ring": ring}})
     stages = [stage.costs for stage in trained(given, chosen).history.stages]
     assert [len(stage) for stage in stages] == [6 * 5, 6 * 5 // 2, 4 * 5]
     names = 8  # bits that say the kind of a parcel; 32 more say the band it belongs to
-    words = [(sum(cost.parcel_bits for cost in stages[0]) - 30 * names) // 32]
-    words += [(sum(cost.parcel_bits for cost in stage) - len(stage) * (names + 32)) // 32 for stage in stages[1:]]
+    words = [(sum(cost.parcel_bits for cost in stages[0]) - 30 * names) // bits]
+    words += [(sum(cost.parcel_bits for cost in stage) - len(stage) * (names + 32)) // bits for stage in stages[1:]]
     assert words[0] == 5 * (12 * 13 // 2 + 12 * 2), "all but the own piece: five of six, summed over owners"
     assert words[1] == 15 * 2 * 2, "a block of 2 x 2 for each pair of bands"
     assert words[2] == 4 * 5 * 2 * 4, "two rows of four columns from each of five others to each of four workers"
@@ -66,7 +70,7 @@ def test_what_every_stage_multiplies() -> None:
     for sender in range(6):
         sealed = [cost.export_macs for cost in first if cost.sender == sender]
         assert sorted(sealed) == [0, 0, 0, 0, d * (d + 1) // 2 + d * c]
-    assert all(cost.absorb_macs == (cost.parcel_bits - 8) // 32 for cost in first)
+    assert all(cost.absorb_macs == (cost.parcel_bits - 8) // 64 for cost in first), "float64: words of 64 bits"
     assert {(cost.export_macs, cost.absorb_macs) for cost in second} == {(0, 0)}
     assert {cost.export_macs for cost in third} == {2 * d}
     for worker in scheme.workers.chosen:
@@ -150,7 +154,7 @@ def test_the_fastest_device_that_is_left_replaces_a_lost_worker() -> None:
     assert [(each.sender, each.recipient) for each in stage.transfers] == [(order[1], order[3]), (order[2], order[3])]
     assert {int(each.grant["target"]) for each in stage.transfers} == {order[3]}
     sums = sum(int(each.grant["factor"]) * generator[each.sender].astype(object) for each in stage.transfers)
-    assert (sums % (2**31 - 1)).tolist() == generator[order[3]].tolist()
+    assert (sums % (2**61 - 1)).tolist() == generator[order[3]].tolist()
     assert set(server.ask(3, np.zeros(given.shape)).requests) == {order[1], order[2]}, "the blocks are on their way"
     assert server.after_epoch(2, {}, []) is None
     assert set(server.ask(3, np.zeros(given.shape)).requests) == {order[1], order[2], order[3]}

@@ -25,7 +25,7 @@ def known(fleet: list[dict[str, Any]], *, features: int = 100, outputs: int = 10
 
 def chosen(public: Public, **options: Any) -> Workers:
     defaults: dict[str, Any] = {"workers": None, "threshold": None, "spares": 1, "expected_epochs": FOREVER}
-    return choose_workers(public, **(defaults | options))
+    return choose_workers(public, 32, **(defaults | options))
 
 
 def test_the_fast_devices_of_the_papers_fleet_work() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import chi2
 
 from codedfl import schemes
-from codedfl.cipher.seals import FIELD_48, RINGS
+from codedfl.cipher.seals import RINGS
 from codedfl.errors import CipherError, DataError, ScenarioError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
@@ -25,6 +25,7 @@ from schemes.residues import carry, set_up, wanted
 from tiny import is_one_sentence, placed, problem, trained
 
 SEALED = ("sealed", "sealed-coded", "coded-padded")
+SEALED_RINGS = [(name, ring) for name in SEALED for ring in RINGS if ring.startswith("Z" if name == "sealed" else "GF")]
 FALSE_ALARM = 1e-6
 """How often uniform words would fail one chi-square test; seeds are fixed, so that it fails never or always."""
 
@@ -45,9 +46,10 @@ def alike(devices: int = 6, features: int = 48) -> Problem:
     return Problem(one.shards * devices, one.x_test, one.y_test, one.kind, one.ridge)
 
 
-def on_the_wire(name: str, given: Problem) -> list[np.ndarray]:
-    """The sealed words of each parcel that holds data of one device alone."""
-    scheme: Any = schemes.create(wanted(name), given)
+def on_the_wire(name: str, ring: str, given: Problem) -> list[np.ndarray]:
+    """The sealed residues of each parcel that holds data of one device alone."""
+    scheme: Any = schemes.create(wanted(name, {f"schemes.{name}.ring": ring}), given)
+    read = RINGS[ring].from_wire
     server, devices, _, parcels = set_up(scheme, given.shards)
     if name == "sealed":
         late = dict.fromkeys(range(6), 0.0) | {3: 9.0, 4: 8.0}
@@ -55,33 +57,33 @@ def on_the_wire(name: str, given: Problem) -> list[np.ndarray]:
         parcels += carry(devices, server.after_epoch(2, late, ()).transfers)
     if name == "coded-padded":  # recipients of one owner's data get the same words
         first = {int(parcel["owner"]): parcel["words"] for parcel in parcels}
-        return [FIELD_48.from_wire(words) for words in first.values()]
+        return [read(words) for words in first.values()]
     keys = ("moments", "gram") if name == "sealed" else ("piece",)
-    return [parcel[key].reshape(-1) for parcel in parcels for key in keys if key in parcel]
+    return [read(parcel[key]).reshape(-1) for parcel in parcels for key in keys if key in parcel]
 
 
 def chance(words: np.ndarray, modulus: int, view: str) -> float:
     """The p-value of chi-square over 256 cells: the top of a word, or its lowest byte; expectations are exact."""
     if view == "top":
-        cells = words.astype(np.uint64) * np.uint64(256) // np.uint64(modulus)
+        cells = (words.astype(object) * 256 // modulus).astype(np.uint64)
         edges = [-(-cell * modulus // 256) for cell in range(257)]
-        sizes = np.diff(edges)
+        shares = np.array([(last - first) / modulus for first, last in pairwise(edges)])
     else:
-        cells = words & np.uint32(255)
-        sizes = np.array([len(range(cell, modulus, 256)) for cell in range(256)])
-    expected = len(words) * sizes / modulus
+        cells = words & words.dtype.type(255)
+        shares = np.array([-(-(modulus - cell) // 256) / modulus for cell in range(256)])
+    expected = len(words) * shares
     counted = np.bincount(cells.astype(np.int64), minlength=256)
     return float(chi2.sf(np.sum((counted - expected) ** 2 / expected), 255))
 
 
-@pytest.mark.parametrize("name", SEALED)
+@pytest.mark.parametrize(("name", "chosen"), SEALED_RINGS)
 @pytest.mark.usefixtures("fixed_seeds")
-def test_words_on_the_wire_are_uniform(name: str) -> None:
+def test_words_on_the_wire_are_uniform(name: str, chosen: str) -> None:
     """At least ten are expected in each cell; words that are not sealed fail, because true values are small."""
     given = alike()
-    scheme: Any = schemes.create(wanted(name), given)
+    scheme: Any = schemes.create(wanted(name, {f"schemes.{name}.ring": chosen}), given)
     ring = scheme.formats.gram.ring
-    words = np.concatenate(on_the_wire(name, given))
+    words = np.concatenate(on_the_wire(name, chosen, given))
     assert len(words) >= 10 * 256
     assert chance(words, ring.modulus, "top") > FALSE_ALARM
     assert chance(words, ring.modulus, "low") > FALSE_ALARM
@@ -89,13 +91,12 @@ def test_words_on_the_wire_are_uniform(name: str) -> None:
     assert chance(clear, ring.modulus, "top") < FALSE_ALARM
 
 
-@pytest.mark.parametrize("name", SEALED)
+@pytest.mark.parametrize(("name", "chosen"), SEALED_RINGS)
 @pytest.mark.usefixtures("fixed_seeds")
-def test_two_parcels_of_the_same_data_have_nothing_in_common(name: str) -> None:
+def test_two_parcels_of_the_same_data_have_nothing_in_common(name: str, chosen: str) -> None:
     """Correlations of n uniform pairs have deviation 1/sqrt(n); five of them are passed by one in 1.7 million."""
-    given = alike()
-    ring = schemes.create(wanted(name), given).formats.gram.ring  # type: ignore[attr-defined]
-    parcels = [words for words in on_the_wire(name, given) if len(words) > 144]
+    given, ring = alike(), RINGS[chosen]
+    parcels = [words for words in on_the_wire(name, chosen, given) if len(words) > 144]
     same = [one for one in parcels if len(one) == len(parcels[0])]
     assert len(same) >= 2
     for one, other in pairwise(same):
@@ -196,10 +197,11 @@ def test_the_work_of_an_epoch_is_a_product_with_what_is_held(name: str) -> None:
     assert alone.macs == (0 if name == "sealed" else 3 * 10 * 10 + decoding[name]), "sealed: nobody has shared yet"
 
 
-def test_a_hand_over_is_one_triangle_of_words() -> None:
-    given = problem([5] * 6, features=10)
+@pytest.mark.parametrize(("dtype", "bits"), [("float32", 32), ("float64", 64)])
+def test_a_hand_over_is_one_triangle_of_words(dtype: str, bits: int) -> None:
+    given = problem([5] * 6, features=10, dtype=dtype)
     state = trained(given, wanted("sealed", {"schemes.sealed.delta": 0.0}))
-    assert {cost.parcel_bits for _, cost in state.history.handovers} == {32 * 10 * 11 // 2}
+    assert {cost.parcel_bits for _, cost in state.history.handovers} == {bits * 10 * 11 // 2}
 
 
 @pytest.mark.parametrize("name", SEALED)

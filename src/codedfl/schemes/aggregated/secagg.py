@@ -26,6 +26,7 @@ from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, Leakage, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import RAISE, Rounding
 from codedfl.schemes.sealing import check_bounds
 from codedfl.settings import setting
 from codedfl.task import Shard
@@ -264,6 +265,31 @@ class SecAgg(Scheme[SecAggOptions]):
     def exact(self) -> bool:
         """As the inner scheme."""
         return self.inner.exact
+
+    @property
+    def rounding(self) -> Rounding | None:
+        """As the inner scheme; beside that, devices round replies that are no residues to half a step of the sum.
+
+        A step is at most 2^(1 - 62) times the bound on the sum, which grows with the largest ||Theta_k||_1.
+        """
+        inner, zero = self.inner.rounding, np.zeros((self.public.features, self.public.outputs))
+        if inner is None:
+            return None
+        unit = zero.copy()
+        unit[0] = 1.0
+        first, second = (self._reply_sum(2, {"model": model}) for model in (zero, unit))
+        if isinstance(first, Ring) or isinstance(second, Ring):
+            return inner
+        half, public = self.public.devices * 2.0**-SUM_BITS, self.public
+        own = Rounding(0.0, half * first, joint=half * (second - first))
+        if 2 * own.relative(public) < inner.relative(public) + own.relative(public):
+            return replace(inner, moments=inner.moments + own.moments, joint=own.joint)
+        cause = (
+            f"features up to {public.largest_feature:g} and targets up to {public.largest_target:g}, far above what "
+            "is typical"
+        )
+        advice = f'set features.scale = "standard", remove outliers {RAISE}'
+        return replace(own, gram=inner.gram, moments=inner.moments + own.moments, cause=cause, advice=advice)
 
     @property
     def follows_timing(self) -> bool:

@@ -28,6 +28,7 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Leakage, Round
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
+from codedfl.schemes.rounding import FLOAT64, OTHER, Rounding, relative_error
 from codedfl.schemes.sharing.policy import OddSet, Supply
 from codedfl.schemes.sharing.server import (
     Codec,
@@ -262,6 +263,24 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
         """The announced public key at a site, else that of the pair."""
         announced = self.public.announced
         return self.keys.public if announced is None else PublicKey(self.parameters, announced["generator"])
+
+    @cached_property
+    def rounding(self) -> Rounding | None:
+        """Devices multiply by G and by the model, and the server decodes, all in the precision of the messages.
+
+        G is random, so that the words of a row of the Gram matrix are about as large as its entries, whatever they
+        are: at most E_A times the length of a column of G. Decoding multiplies independent errors of words by
+        ``error_gain``, measured for the key. A site has no private key and states nothing.
+        """
+        if self.public.announced is not None:
+            return None
+        public, p = self.public, self.parameters
+        gain = self.keys.private.plan(self.options.decoder, public.dtype.name).error_gain
+        share = gain * relative_error(3 * p.k + p.n + public.devices, public.dtype)
+        words = f"the decoder {self.options.decoder}, which multiplies rounding errors of {public.dtype.name} by"
+        advice = FLOAT64 if public.dtype == np.float32 else OTHER
+        decoded = Rounding(share * public.gram_bound, 0.0, cause=f"{words} {gain:.2g}", advice=advice)
+        return decoded.plus(public, max(public.samples) + 1)
 
     def announcement(self) -> Message:
         """Publish G."""
