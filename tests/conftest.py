@@ -18,7 +18,7 @@ def checked_modules() -> list[str]:
     """
     found = pkgutil.walk_packages([str(SOURCE)], prefix="codedfl.")
     names = (module.name for module in found if not module.ispkg and not module.name.endswith("kernels"))
-    plain = ("codedfl.settings", "codedfl.front")
+    plain = ("codedfl.settings", "codedfl.front.functions")
     return [name for name in names if name not in plain and not name.startswith("codedfl.scenario.")]
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from codedfl.front import plan as plan
     from codedfl.front import run as run
     from codedfl.front import sweep as sweep
+    from codedfl.front.estimators import FederatedRidge as FederatedRidge
+    from codedfl.front.estimators import FederatedRidgeClassifier as FederatedRidgeClassifier
     from codedfl.runs import Run as Run
     from codedfl.scenario import Scenario as Scenario
     from codedfl.scenario import load as load
@@ -30,6 +32,8 @@ _HOMES = dict.fromkeys(("attack", "compare", "load_model", "load_run", "plan", "
 _HOMES |= {
     "CodedflError": "errors",
     "CodedflWarning": "errors",
+    "FederatedRidge": "front.estimators",
+    "FederatedRidgeClassifier": "front.estimators",
     "Run": "runs",
     "Scenario": "scenario",
     "load": "scenario",

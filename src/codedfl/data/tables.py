@@ -79,13 +79,16 @@ def part_of(table: Any, path: Path, target: str | None, *, owner: str = "", cate
         raise DataError(
             f"{path} has no feature column {unknown[0]!r}, whose categories are declared; correct its name."
         )
-    columns, blocks = [], []
-    for name in features:
-        column, block = _inputs(table, path, name, (categories or {}).get(name))
-        columns.append(column)
-        blocks.append(block)
-    x = np.concatenate(blocks, axis=1)
-    return Part(x, _target_values(path, table, targets), tuple(columns), tuple(targets), owners)
+    columns, x = inputs_of_table(table, path, features, categories)
+    return Part(x, _target_values(path, table, targets), columns, tuple(targets), owners)
+
+
+def inputs_of_table(
+    table: Any, path: Path, names: Sequence[str], categories: Declared | None = None
+) -> tuple[tuple[Column, ...], Float[np.ndarray, "m p"]]:
+    """Return columns of a table as inputs; text columns become zeros and ones."""
+    found = [_inputs(table, path, name, (categories or {}).get(name)) for name in names]
+    return tuple(column for column, _ in found), np.concatenate([block for _, block in found], axis=1)
 
 
 def owner_values(table: Any, path: Path, owner: str) -> Shaped[np.ndarray, " m"]:

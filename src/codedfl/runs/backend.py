@@ -61,17 +61,22 @@ class RunBackend(ABC):
 class SimulationBackend(RunBackend):
     """All devices in one process, in virtual time."""
 
-    def __init__(self, scenario: Scenario, problem: Problem, progress: Progress = silent) -> None:
+    def __init__(self, scenario: Scenario, data: Problem | RawData, progress: Progress = silent) -> None:
+        """Raw columns are prepared under the scheme of the run, also where a problem has them prepared in clear."""
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
         self._earlier: list[tuple[History | Variant, History, int]] = []
         """What was done before the training: how it is replayed, its record, and the seed of its delays."""
         self._selection: Selection | None = None
         self.scenario = scenario
-        raw, several = problem.raw, len(scenario.ridges) > 1
-        if raw is not None and (several or problem.prepared is not None):
-            problem = self._prepared(raw, progress)
+        several = len(scenario.ridges) > 1
+        if isinstance(data, RawData):
+            problem = self._prepared(data, progress)
+        elif data.raw is not None and (several or data.prepared is not None):
+            problem = self._prepared(data.raw, progress)
         elif several:
             raise ScenarioError("task.ridge must be a number for data that are given as shards")
+        else:
+            problem = data
         self.objective = self.problem = problem
         self.scheme = schemes.create(self.scenario, problem)
 

@@ -36,7 +36,7 @@ from codedfl.progress import Progress, silent
 from codedfl.runs.backend import RunBackend, SimulationBackend
 from codedfl.runs.summary import Timed, final_score, metric_name, summarise, tabulate
 from codedfl.scenario import Scenario
-from codedfl.task import Problem, with_owners
+from codedfl.task import Problem, RawData, with_owners
 from codedfl.task.model import Model, save_model
 from codedfl.task.objective import Objective
 from codedfl.training import State, create_solver, train
@@ -150,13 +150,13 @@ def execute(
     scenario: Scenario,
     path: Path,
     *,
-    problem: Callable[[], Problem] | None = None,
+    problem: Callable[[], Problem | RawData] | None = None,
     backend: Callable[[], RunBackend] | None = None,
     progress: Progress = silent,
 ) -> Run:
     """Run a scenario in a directory, resume it, or load it if it is finished.
 
-    ``problem`` may supply the prepared data, so that several runs share it; ``backend`` may replace the simulation.
+    ``problem`` may supply the data, so that several runs share it; ``backend`` may replace the simulation.
     Nothing is written before data and scheme are known to be usable. A training error removes what this call has
     written, and nothing of a run that it resumes.
     """

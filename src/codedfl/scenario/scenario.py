@@ -142,6 +142,10 @@ class Scenario(Settings):
                 "another first gradient; give one weight or no first model"
             )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # the read-only mapping of options can be neither pickled nor copied
+        return type(self).from_table, (self.to_table(),)
+
     @property
     def _auto_solver(self) -> str:
         return self.options().solver if self.data.named else self.options().file_solver

@@ -81,7 +81,11 @@ class RawData:
     @classmethod
     def load(cls, scenario: Scenario, progress: Progress = silent) -> "RawData":
         """Load and partition the data of a scenario."""
-        loaded = load_data(scenario, progress)
+        return cls.create(scenario, load_data(scenario, progress))
+
+    @classmethod
+    def create(cls, scenario: Scenario, loaded: data.Dataset) -> "RawData":
+        """Partition data as a scenario says."""
         parts = partition_rows(scenario, loaded.y_train, loaded.samples, loaded.owners)
         return cls(loaded, parts, feature_map(scenario, loaded.inputs))
 

@@ -1,7 +1,4 @@
-"""The front door: what ``import codedfl`` offers, as functions that take names, paths and plain values.
-
-``import codedfl`` imports this module, and what it needs, when one of its functions is first used.
-"""
+"""What `import codedfl` offers as functions, which take names, paths and plain values."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,0 +1,91 @@
+"""The scenario of an estimator: a fleet, and parameters in the place of a file's settings."""
+
+from collections.abc import Mapping
+from functools import cache
+from os import PathLike
+from typing import Any
+
+from codedfl.data import Dataset
+from codedfl.errors import ScenarioError
+from codedfl.scenario import Scenario, load
+from codedfl.settings import Settings
+
+_DEVICES = 5
+"""Devices that rows are dealt to where neither owners nor a fleet are given."""
+_DRAWS = 100
+"""Timing draws behind the band of the time."""
+OWNERS = "owners"
+"""The array that names the owner of each row, where arrays are stored."""
+
+
+def estimator_scenario(given: Mapping[str, Any], data: Dataset, seed: int) -> Scenario:
+    """Return what an estimator with these parameters runs; its ``settings`` come last."""
+    base, features = _base(given["fleet"]), {"seed": seed, **_features(given["features"])}
+    features |= {"scale": given["scale"], "intercept": given["fit_intercept"], "missing": given["missing"]}
+    scheme, ridge = given["scheme"], given["ridge"]
+    if scheme == "auto":  # sealed-coded divides the features among workers, so it needs two
+        scheme = "one-shot" if features.get("kind") == "none" and data.inputs < 2 else "sealed-coded"
+    changes: dict[str, Any] = {
+        "name": "estimator",
+        "scheme": scheme,
+        "data": {"source": "arrays.npz", "kind": data.kind, "test_fraction": 0.0},
+        "features": features,
+        "task.ridge": ridge.tolist() if hasattr(ridge, "tolist") else ridge,
+        "task.accuracy": given["accuracy"],
+        "training.solver": given["solver"],
+        "training.tolerance": given["tolerance"],
+        "training.targets": [],
+        "training.start": None,
+        "timing.seed": seed,
+        "timing.draws": _DRAWS,
+    }
+    if data.owners is not None:
+        changes["partition"] = {"kind": "column", "column": OWNERS}
+    elif base.partition.by_owner:
+        changes["partition"] = {"seed": seed}
+    else:
+        changes["partition.seed"] = seed
+    made = base.with_settings(changes | dict(given["settings"] or {}))
+    return made.with_devices(_device_count(given, data, made.fleet.size))
+
+
+def _device_count(given: Mapping[str, Any], data: Dataset, fleet: int) -> int:
+    wanted = given["devices"]
+    if data.owners is not None:
+        owners = len(set(data.owners.tolist()))
+        if wanted not in (None, owners):
+            raise ScenarioError(f"devices = {wanted!r} but the rows have {owners} owners; leave devices out")
+        return owners
+    if wanted is None:
+        return min(_DEVICES if given["fleet"] is None else fleet, data.samples)
+    if not isinstance(wanted, int) or wanted < 1:
+        raise ScenarioError(f"devices = {wanted!r} must be a whole number of at least 1")
+    return wanted
+
+
+@cache
+def _paper() -> Scenario:
+    """Return fleet and links of the paper alone."""
+    paper = load("paper")
+    return Scenario(fleet=paper.fleet, links=paper.links)
+
+
+def _base(fleet: Any) -> Scenario:
+    """Return the scenario that a fleet belongs to."""
+    if fleet is None:
+        return _paper()
+    if isinstance(fleet, Scenario):
+        return fleet
+    if isinstance(fleet, str | PathLike):
+        return load(fleet)
+    return Scenario.from_table({"fleet": {"devices": fleet}})
+
+
+def _features(given: Any) -> dict[str, Any]:
+    if isinstance(given, str):
+        return {"kind": given}
+    if isinstance(given, Settings):
+        return given.to_table()
+    if isinstance(given, Mapping):
+        return dict(given)
+    raise ScenarioError(f"features = {given!r} must be 'none', 'rbf' or a table with the keys of [features]")
