@@ -226,7 +226,8 @@ class FederatedRidgeClassifier(ClassifierMixin, FederatedEstimator):  # type: ig
         check_classification_targets(labels)
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
-            raise DataError(f"y has one class only, {self.classes_[0]!r}; a classifier needs at least 2 classes")
+            found = f"{len(self.classes_)} class {self.classes_.tolist()}"
+            raise DataError(f"y holds {found}; a classifier needs at least 2 classes")
         return np.asarray(labels.astype(str) if labels.dtype.kind == "O" else labels)
 
     def _set_coefficients(self, weights: Float[np.ndarray, "p c"], intercept: Float[np.ndarray, "c"]) -> None:
@@ -239,7 +240,8 @@ class FederatedRidgeClassifier(ClassifierMixin, FederatedEstimator):  # type: ig
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "n"]:
         """Return the labels of rows."""
-        return np.asarray(self.classes_[np.argmax(self._outputs(X), axis=1)])
+        outputs = self._outputs(X)
+        return np.asarray(self.classes_[np.argmax(outputs, axis=1)])
 
 
 def _decisions(outputs: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n k"]:
