@@ -13,12 +13,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
 
 def checked_modules() -> list[str]:
-    """Every module but numba kernels, which stay plain functions; settings, which judge raw values themselves; and the
-    front door, whose annotations name classes that it does not import.
+    """Every module but numba kernels, which stay plain functions; settings and estimators, which judge raw values
+    themselves; and the front door, whose annotations name classes that it does not import.
     """
     found = pkgutil.walk_packages([str(SOURCE)], prefix="codedfl.")
     names = (module.name for module in found if not module.ispkg and not module.name.endswith("kernels"))
-    plain = ("codedfl.settings", "codedfl.front.functions")
+    plain = ("codedfl.settings", "codedfl.front.functions", "codedfl.front.estimators")
     return [name for name in names if name not in plain and not name.startswith("codedfl.scenario.")]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -20,7 +20,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from codedfl import runs
+from codedfl import runs, storage
 from codedfl.data import Column, Dataset
 from codedfl.data.dataset import check_finite, classification, regression
 from codedfl.data.tables import inputs_of_table
@@ -38,6 +38,9 @@ _REPORTED = (
     *("preparation", "gradient_error", "survives_losses", "verdict", "leakage", "owners", "wall_seconds"),
 )
 """What ``report_`` takes from the summary of the run."""
+
+
+_Fitted = TypeVar("_Fitted", bound="FederatedEstimator")
 
 
 class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
@@ -86,7 +89,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.target_tags.required = True
         return tags
 
-    def fit(self, X: Any, y: Any, owners: Any = None) -> Self:
+    def fit(self: _Fitted, X: Any, y: Any, owners: Any = None) -> _Fitted:
         """Train in virtual time.
 
         Parameters
@@ -132,9 +135,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             if hasattr(self, "feature_names_in_"):
                 return self._read_table(X, reset=reset)
         least, finite = 2 if reset else 1, "allow-nan" if may_miss else True
-        x = validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite, ensure_min_samples=least
-        )
+        x = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=finite, ensure_min_samples=least)
         return () if reset else self._columns, x
 
     def _read_table(self, X: Any, *, reset: bool) -> tuple[tuple[Column, ...], Float[np.ndarray, "n p"]]:
@@ -150,7 +151,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         scenario = estimator_scenario(self.get_params(deep=False), loaded, seed)
         for sentence in broken_ciphers(scenario, [scenario.scheme]):
-            warnings.warn(sentence, CodedflWarning, stacklevel=4)
+            warnings.warn(sentence, CodedflWarning, stacklevel=3)
         data, progress = RawData.create(scenario, loaded), self.progress or silent
         self._run(scenario, data, progress)
         self.scenario_, self._columns, self._features = scenario, loaded.columns, data.features
@@ -196,7 +197,69 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
 @final
 class FederatedRidge(MultiOutputMixin, RegressorMixin, FederatedEstimator):  # type: ignore[misc]
-    """DOC"""
+    """Ridge regression that the owners of rows train together, without pooling them.
+
+    The model is that of scikit-learn's ``StandardScaler`` before ``Ridge(alpha=ridge * rows)`` on all rows.
+
+    Parameters
+    ----------
+    scheme : str, default="auto"
+        How devices and server compute and what they see (``codedfl.schemes.SCHEMES``). ``"auto"`` is
+        ``"sealed-coded"``, or ``"one-shot"`` for a single column, which cannot be divided: both show sums over all
+        devices only. Private schemes need at least two owners.
+    fleet : str, path, Scenario or list, optional
+        Whose devices and links are simulated: a preset, a scenario or its file, or groups of devices such as
+        ``{"count": 3, "mac_rate": 1e6}``. The paper's fleet if not given. It is spread over the owners.
+    features : str or mapping, default="none"
+        ``"none"``: the columns as they are; ``"rbf"``: random Fourier features of the Gaussian kernel; or a table as
+        ``{"kind": "rbf", "dimension": 500, "gamma": 0.1}``.
+    ridge : float, default=1e-3
+        Weight of the squared coefficients in the mean loss: scikit-learn's ``alpha`` divided by the number of rows.
+    scale : {"standard", "none"}, default="standard"
+        Whether columns have mean 0 and variance 1 over all owners, from securely summed columns.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept, which is not penalised.
+    missing : {"refuse", "mean"}, default="refuse"
+        Whether missing values are refused or stand at the mean of their column over all owners.
+    devices : int, optional
+        Number of devices where no owners are given: 5, or the size of ``fleet``, but at most one for each row.
+    solver : str, default="auto"
+        ``training.solver`` of a scenario; conjugate gradients where the scheme computes exact gradients.
+    accuracy, tolerance : float, optional
+        ``task.accuracy`` and ``training.tolerance`` of a scenario.
+    settings : mapping, optional
+        Further settings of a scenario by dotted keys, as ``{"links.loss": 0.2}``; ``codedfl settings`` lists them.
+    random_state : int or RandomState, optional
+        Seeds the random features, random delays, and rows dealt to devices.
+    out : str or path, optional
+        A run directory to write (see :func:`codedfl.run`); nothing is written if not given.
+    progress : callable, optional
+        Called with a stage, how much of it is done, and how much there is.
+
+    Attributes
+    ----------
+    coef_, intercept_ : array, float or array
+        The model in the units of the raw columns; not for random features.
+    input_names_ : list of str
+        What ``coef_`` belongs to where columns have names: a column, or ``column=category``.
+    report_ : dict
+        What the training took and shows, in the words of a run's ``summary.json``: ``epochs``, ``bits_per_device``,
+        ``verdict``, ``leakage``, ``owners`` and others; ``seconds`` is the mean virtual time, ``seconds_band`` holds
+        95% of timing draws.
+    scenario_ : Scenario
+        What was run.
+    n_features_in_, feature_names_in_
+        As everywhere in scikit-learn.
+
+    Examples
+    --------
+    >>> import codedfl
+    >>> from sklearn.datasets import load_diabetes
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> model = codedfl.FederatedRidge(random_state=0).fit(X, y, owners=[f"clinic {n % 7}" for n in range(len(y))])
+    >>> round(model.score(X, y), 3), model.report_["scheme"], len(model.report_["owners"])
+    (0.518, 'sealed-coded', 7)
+    """
 
     _kind = "regression"
 
@@ -217,7 +280,20 @@ class FederatedRidge(MultiOutputMixin, RegressorMixin, FederatedEstimator):  # t
 
 @final
 class FederatedRidgeClassifier(ClassifierMixin, FederatedEstimator):  # type: ignore[misc]
-    """DOC"""
+    """Ridge classification that the owners of rows train together, without pooling them.
+
+    The model is that of scikit-learn's ``StandardScaler`` before ``RidgeClassifier(alpha=ridge * rows)`` on all rows.
+    Parameters and attributes are those of :class:`FederatedRidge`, and ``classes_``.
+
+    Examples
+    --------
+    >>> import codedfl
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = codedfl.FederatedRidgeClassifier(random_state=0).fit(X, y, owners=[n % 4 for n in range(len(y))])
+    >>> model.predict(X[:2]).tolist(), round(model.score(X, y), 2), model.report_["verdict"]
+    ([0, 0], 0.85, 'holds')
+    """
 
     _kind = "classification"
 
@@ -273,7 +349,7 @@ def _stored(scenario: Scenario, loaded: Dataset) -> Iterator[Scenario]:
         arrays[OWNERS] = loaded.owners
     with tempfile.TemporaryDirectory(prefix="codedfl-") as folder:
         path = Path(folder) / scenario.data.source
-        np.savez(path, **arrays)
+        storage.write_arrays(path, arrays, durable=False)
         yield scenario.with_settings({"data.source": str(path)})
 
 

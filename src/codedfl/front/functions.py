@@ -1,4 +1,4 @@
-"""What `import codedfl` offers as functions, which take names, paths and plain values."""
+"""What ``import codedfl`` offers as functions, which take names, paths and plain values."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
