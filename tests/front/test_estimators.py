@@ -166,17 +166,18 @@ class TestOwners:
         assert found.scenario_.partition.kind == "iid"
 
 
-class TestColumns:
-    TABLE = {"age": X[:, 0], "town": np.array(["Oslo", "Bonn", "Rome"])[np.arange(ROWS) % 3], "pay": X[:, 3]}
+TABLE = {"age": X[:, 0], "town": np.array(["Oslo", "Bonn", "Rome"])[np.arange(ROWS) % 3], "pay": X[:, 3]}
 
+
+class TestColumns:
     def expected(self) -> Float[np.ndarray, "n"]:
-        numbers, towns = np.stack([X[:, 0], X[:, 3]], axis=1), self.TABLE["town"][:, None]
+        numbers, towns = np.stack([X[:, 0], X[:, 3]], axis=1), TABLE["town"][:, None]
         columns = np.concatenate([numbers.astype(object), towns], axis=1)
         encoded = make_column_transformer((StandardScaler(), [0, 1]), (OneHotEncoder(), [2]))
         return np.asarray(make_pipeline(encoded, Ridge(alpha=ALPHA)).fit(columns, Y).predict(columns))
 
     def test_text_columns_are_categories(self) -> None:
-        table = pyarrow.table(self.TABLE)
+        table = pyarrow.table(TABLE)
         found = FederatedRidge(scheme="conventional", ridge=RIDGE).fit(table, Y, owners=OWNERS)
         assert found.feature_names_in_.tolist() == ["age", "town", "pay"]
         assert found.n_features_in_ == 3
@@ -185,9 +186,9 @@ class TestColumns:
         assert error(found.predict(table), self.expected()) < 1e-8
 
     def test_a_category_that_was_not_trained_on_is_refused(self) -> None:
-        found = FederatedRidge(scheme="conventional").fit(pyarrow.table(self.TABLE), Y)
+        found = FederatedRidge(scheme="conventional").fit(pyarrow.table(TABLE), Y)
         other = pyarrow.table({"age": [40.0], "town": ["Paris"], "pay": [1.0]})
-        with pytest.raises(ValueError, match="row 0 .* of the column 'town' holds 'Paris', which is none of"):
+        with pytest.raises(ValueError, match=r"row 0 .* of the column 'town' holds 'Paris', which is none of"):
             found.predict(other)
 
     def test_missing_cells_name_their_column(self) -> None:
@@ -196,7 +197,7 @@ class TestColumns:
             FederatedRidge().fit(table, [1, 2, 3])
 
     def test_columns_must_be_those_of_the_fit(self) -> None:
-        found = FederatedRidge(scheme="conventional").fit(pyarrow.table(self.TABLE), Y)
+        found = FederatedRidge(scheme="conventional").fit(pyarrow.table(TABLE), Y)
         with pytest.raises(ValueError, match="feature names should match"):
             found.predict(pyarrow.table({"age": [1.0], "city": ["Oslo"], "pay": [1.0]}))
 
@@ -352,7 +353,7 @@ def test_wrong_rows_and_targets_are_refused() -> None:
 def test_a_broken_cipher_is_named() -> None:
     with (
         pytest.warns(codedfl.CodedflWarning, match="'code-based' is broken") as told,
-        pytest.raises(ValueError, match="schemes.code-based does not fit 3 features"),
+        pytest.raises(ValueError, match=r"schemes\.code-based does not fit 3 features"),
     ):
         FederatedRidge(scheme="code-based").fit(X[:, :3], Y, owners=OWNERS)
     assert told[0].filename == __file__
