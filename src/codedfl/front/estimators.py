@@ -209,7 +209,7 @@ class FederatedRidge(MultiOutputMixin, RegressorMixin, FederatedEstimator):  # t
         devices only. Private schemes need at least two owners.
     fleet : str, path, Scenario or list, optional
         Whose devices and links are simulated: a preset, a scenario or its file, or groups of devices such as
-        ``{"count": 3, "mac_rate": 1e6}``. The paper's fleet if not given. It is spread over the owners.
+        ``{"count": 3, "mac_rate": 1e6}``. The preset ``own-data`` if not given. The fleet is spread over the owners.
     features : str or mapping, default="none"
         ``"none"``: the columns as they are; ``"rbf"``: random Fourier features of the Gaussian kernel; or a table as
         ``{"kind": "rbf", "dimension": 500, "gamma": 0.1}``.

@@ -64,21 +64,19 @@ def _device_count(given: Mapping[str, Any], data: Dataset, fleet: int) -> int:
 
 
 @cache
-def _paper() -> Scenario:
-    """Return fleet and links of the paper alone."""
-    paper = load("paper")
-    return Scenario(fleet=paper.fleet, links=paper.links)
+def _own_data() -> Scenario:
+    return load("own-data")
 
 
 def _base(fleet: Any) -> Scenario:
     """Return the scenario that a fleet belongs to."""
     if fleet is None:
-        return _paper()
+        return _own_data()
     if isinstance(fleet, Scenario):
         return fleet
     if isinstance(fleet, str | PathLike):
         return load(fleet)
-    return Scenario.from_table({"fleet": {"devices": fleet}})
+    return _own_data().with_settings({"fleet.devices": fleet})
 
 
 def _features(given: Any) -> dict[str, Any]:
