@@ -18,8 +18,8 @@ def checked_modules() -> list[str]:
     """
     found = pkgutil.walk_packages([str(SOURCE)], prefix="codedfl.")
     names = (module.name for module in found if not module.ispkg and not module.name.endswith("kernels"))
-    plain = ("codedfl.settings", "codedfl.front.functions", "codedfl.front.estimators")
-    return [name for name in names if name not in plain and not name.startswith("codedfl.scenario.")]
+    plain = ("codedfl.settings", "codedfl.front.", "codedfl.scenario.")
+    return [name for name in names if not name.startswith(plain)]
 
 
 def pytest_configure() -> None:

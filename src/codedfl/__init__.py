@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from codedfl.front import sweep as sweep
     from codedfl.front.estimators import FederatedRidge as FederatedRidge
     from codedfl.front.estimators import FederatedRidgeClassifier as FederatedRidgeClassifier
+    from codedfl.front.estimators import FederatedRidgeCV as FederatedRidgeCV
     from codedfl.runs import Run as Run
     from codedfl.scenario import Scenario as Scenario
     from codedfl.scenario import load as load
@@ -33,6 +34,7 @@ _HOMES |= {
     "CodedflError": "errors",
     "CodedflWarning": "errors",
     "FederatedRidge": "front.estimators",
+    "FederatedRidgeCV": "front.estimators",
     "FederatedRidgeClassifier": "front.estimators",
     "Run": "runs",
     "Scenario": "scenario",

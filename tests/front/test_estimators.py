@@ -22,7 +22,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import codedfl
-from codedfl import FederatedRidge, FederatedRidgeClassifier, Scenario
+from codedfl import FederatedRidge, FederatedRidgeClassifier, FederatedRidgeCV, Scenario
+from codedfl.task.folds import fold_of_rows
 
 ROWS, RIDGE = 120, 0.01
 ALPHA = RIDGE * ROWS
@@ -34,7 +35,9 @@ OWNERS = np.array([f"school {number}" for number in np.minimum(np.arange(ROWS) /
 SCHEMES = ["conventional", "sealed", "sealed-coded", "secagg", "one-shot"]
 
 
-@parametrize_with_checks([FederatedRidge(), FederatedRidgeClassifier()])
+@parametrize_with_checks(
+    [FederatedRidge(), FederatedRidgeClassifier(), FederatedRidgeCV(ridge=[1e-3, 1e-1], cv=2, scheme="one-shot")]
+)
 def test_conventions_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -205,6 +208,45 @@ class TestColumns:
         found = FederatedRidge(scheme="conventional").fit(pyarrow.table(TABLE), Y)
         with pytest.raises(ValueError, match="feature names should match"):
             found.predict(pyarrow.table({"age": [1.0], "city": ["Oslo"], "pay": [1.0]}))
+
+
+class TestChoice:
+    """The weight is that of scikit-learn's cross-validation on the folds that owners make."""
+
+    @pytest.mark.parametrize("scheme", ["conventional", "one-shot", "sealed-coded"])
+    def test_the_weight_that_predicts_held_out_rows_best(self, scheme: str) -> None:
+        weights = [1e-4, 1e-2, 1.0]
+        found = FederatedRidgeCV(scheme=scheme, ridge=weights, cv=4, random_state=3).fit(X, Y, owners=OWNERS)
+        fold = np.empty(ROWS, np.int64)
+        for device, owner in enumerate(found.report_["owners"]):
+            rows = np.flatnonzero(owner == OWNERS)
+            fold[rows] = fold_of_rows(len(rows), 4, seed=found.scenario_.partition.seed, device=device)
+        errors = np.zeros((4, 3))
+        for number, column in np.ndindex(errors.shape):
+            out = fold == number
+            model = make_pipeline(StandardScaler(), Ridge(alpha=weights[column] * np.sum(~out)))
+            errors[number, column] = np.mean((model.fit(X[~out], Y[~out]).predict(X[out]) - Y[out]) ** 2)
+        path = found.report_["selection"]["path"]
+        assert np.allclose([each["error"] for each in path], errors.mean(axis=0) / Y.var(), rtol=1e-5)
+        assert found.ridge_ == found.report_["selection"]["ridge"] == weights[np.argmin(errors.mean(axis=0))]
+        expected = make_pipeline(StandardScaler(), Ridge(alpha=found.ridge_ * ROWS)).fit(X, Y)
+        assert np.abs(found.predict(X) - expected.predict(X)).max() < 1e-6 * Y.std()
+
+    def test_a_list_does_the_same_in_the_other_estimators(self) -> None:
+        given = {"ridge": np.array([1e-3, 1e-1]), "scheme": "one-shot", "random_state": 0}
+        chosen = FederatedRidgeCV(**given).fit(X, Y, owners=OWNERS)
+        assert np.array_equal(FederatedRidge(**given).fit(X, Y, owners=OWNERS).coef_, chosen.coef_)
+        assert FederatedRidgeClassifier(**given).fit(X, LABELS, owners=OWNERS).ridge_ in (1e-3, 1e-1)
+
+    def test_a_weight_that_is_given_is_kept(self) -> None:
+        found = FederatedRidge(scheme="conventional", ridge=0.25).fit(X, Y)
+        assert found.ridge_ == 0.25
+        assert "selection" not in found.report_
+
+    @pytest.mark.parametrize(("options", "sentence"), [({"cv": 1}, "task.folds = 1"), ({"ridge": [1, 0]}, "increase")])
+    def test_wrong_folds_and_weights(self, options: dict[str, Any], sentence: str) -> None:
+        with pytest.raises(ValueError, match=sentence):
+            FederatedRidgeCV(**options).fit(X, Y)
 
 
 class TestReports:

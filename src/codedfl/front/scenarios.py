@@ -32,6 +32,7 @@ def estimator_scenario(given: Mapping[str, Any], data: Dataset, seed: int) -> Sc
         "features": features,
         "task.ridge": ridge.tolist() if hasattr(ridge, "tolist") else ridge,
         "task.accuracy": given["accuracy"],
+        **({"task.folds": given["cv"]} if "cv" in given else {}),
         "training.solver": given["solver"],
         "training.tolerance": given["tolerance"],
         "training.targets": [],
@@ -40,7 +41,7 @@ def estimator_scenario(given: Mapping[str, Any], data: Dataset, seed: int) -> Sc
         "timing.draws": _DRAWS,
     }
     if data.owners is not None:
-        changes["partition"] = {"kind": "column", "column": OWNERS}
+        changes["partition"] = {"kind": "column", "column": OWNERS, "seed": seed}
     elif base.partition.by_owner:
         changes["partition"] = {"seed": seed}
     else:

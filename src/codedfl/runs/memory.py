@@ -12,18 +12,19 @@ from codedfl.progress import Progress, silent
 from codedfl.runs.backend import SimulationBackend
 from codedfl.runs.summary import summarise
 from codedfl.scenario import Scenario
-from codedfl.task import Problem, RawData
+from codedfl.task import RawData
+from codedfl.task.description import Description
+from codedfl.task.model import Model
 from codedfl.training import State, train
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class MemoryRun:
-    """What a run in memory leaves: its model, its summary and the data as it was trained on."""
+    """What a run in memory leaves."""
 
-    theta: Float[np.ndarray, "d c"]
+    model: Model
     summary: dict[str, Any]
-    problem: Problem
     timings: Float[np.ndarray, "draws epochs"]
 
 
@@ -31,15 +32,18 @@ def run_in_memory(scenario: Scenario, data: RawData, progress: Progress = silent
     """Train in virtual time; a scheme whose model follows the timing is trained once, in the run's own draw."""
     began = time.perf_counter()
     schemes.check(scenario)
-    backend = SimulationBackend(scenario, data)
-    problem, state = backend.problem, State.fresh(backend.problem)
+    backend = SimulationBackend(scenario, data, progress)
+    chosen, problem, state = backend.scenario, backend.problem, State.fresh(backend.problem)
 
     def report(current: State) -> None:
-        progress(f"training {scenario.scheme}", current.epoch, scenario.training.epochs)
+        progress(f"training {chosen.scheme}", current.epoch, chosen.training.epochs)
 
-    state = train(problem, scenario, backend.scheme, backend.engine(state, {}), state, report)
+    state = train(problem, chosen, backend.scheme, backend.engine(state, {}), state, report)
     timings = backend.timings(state, progress)
     scores = np.array(state.history.columns["accuracy"])
-    summary = summarise(scenario, backend.scheme, state, [(scores, timings)]) | backend.facts(state)
+    summary = summarise(chosen, backend.scheme, state, [(scores, timings)], problem) | backend.facts(state)
     summary["wall_seconds"] = time.perf_counter() - began
-    return MemoryRun(problem.whole(state.model), summary, problem, timings)
+    described = Description.of_data(data.loaded, None if problem.prepared is None else problem.prepared.preparation)
+    theta, kind, samples = problem.whole(state.model), problem.kind, problem.samples
+    model = Model.create(chosen, "", theta, kind=kind, samples=samples, description=described)
+    return MemoryRun(model, summary, timings)
