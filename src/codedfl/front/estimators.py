@@ -115,7 +115,7 @@ class FederatedRidge(_Regressor):
 class FederatedRidgeCV(_Regressor):
     """Ridge regression that chooses its weight on rows that owners hold out; only summed errors are opened.
 
-    Other parameters, and attributes, are those of :class:`FederatedRidge`; ``report_["selection"]`` has the mean squared
+    Other parameters and attributes are those of :class:`FederatedRidge`; ``report_["selection"]`` has the mean squared
     error of each weight on held-out rows.
 
     Parameters
