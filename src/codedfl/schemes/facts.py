@@ -13,6 +13,7 @@ from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.schemes.public import Public
 from codedfl.task import Shard
+from codedfl.task.preparing import Prepared
 
 
 @final
@@ -42,8 +43,11 @@ def describe(scenario: Scenario, shard: Shard, start: Float[np.ndarray, "d c"] |
     return Facts(shard.samples, features, outputs, shard.x.dtype, *bounds)
 
 
-def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
-    """Combine what all devices publish; the largest bound is used for all of them."""
+def agree(scenario: Scenario, facts: Sequence[Facts], prepared: Prepared | None = None) -> Public:
+    """Combine what all devices publish; the largest bound is used for all of them.
+
+    Where columns were ``prepared``, their sums say more than bounds on single entries.
+    """
     kinds = [(each.features, each.outputs, each.dtype) for each in facts]
     for number, kind in enumerate(kinds):
         if kind != kinds[0]:
@@ -59,6 +63,8 @@ def agree(scenario: Scenario, facts: Sequence[Facts]) -> Public:
         delays=known_delays(scenario),
         first_offline=scenario.training.first_epoch_offline,
         accuracy=scenario.accuracy,
+        feature_energy=None if prepared is None else prepared.feature_energy,
+        target_energy=None if prepared is None else prepared.target_energy,
     )
 
 

@@ -243,7 +243,9 @@ def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
     """Make and check the scheme of a scenario for the shards of a problem."""
     from codedfl.schemes.facts import agree, describe
 
-    return build(scenario, agree(scenario, [describe(scenario, shard, problem.start) for shard in problem.shards]))
+    facts = [describe(scenario, shard, problem.start) for shard in problem.shards]
+    # with a first model, targets are what it does not explain, and the sums of columns say nothing about that
+    return build(scenario, agree(scenario, facts, problem.prepared if problem.start is None else None))
 
 
 def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":

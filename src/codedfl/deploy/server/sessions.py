@@ -87,7 +87,7 @@ class SiteSession:
         self.facts = [each.facts for each in self.descriptions]
         for device, each in enumerate(self.facts):
             board.samples(device, each.samples)
-        self.public = replace(schemes.agree(scenario, self.facts), fresh_keys=terms.fresh_keys)
+        self.public = replace(schemes.agree(scenario, self.facts, prepared), fresh_keys=terms.fresh_keys)
         self.scheme = schemes.build(scenario, self.public)
         if self.scheme.unfit_for_sites is not None:
             raise UsageError(self.scheme.unfit_for_sites)
