@@ -14,7 +14,7 @@ from codedfl.network import RoundCosts, TransferCosts
 from codedfl.schemes.contract import Device, Round, Scheme, Server
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.sharing.policy import Handover
-from codedfl.task import Problem
+from codedfl.task import Problem, Shard
 from codedfl.training import History
 
 LINKS = ("down", "up", "d2d")
@@ -107,7 +107,9 @@ def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> Sh
     """Let a few devices of their own reply and hand over for real, and count what it takes."""
     if scheme.sharing is None:
         raise TypeError(f"scheme '{scheme.name}' does not share")
-    shard = problem.shards[0]
+    own = problem.shards[0]
+    # costs follow from sizes; zeros are within every bound, however many devices have them
+    shard = Shard(np.zeros_like(own.x), np.zeros_like(own.y))
     # epoch, sender, recipient, support: device 1 hands over to 0 with a new support, then 0 forwards to 2
     moved, size = [(2, 1, 0, 0), (3, 0, 2, -1)], 3
     if scheme.sharing.policy().may_double:
@@ -146,7 +148,8 @@ def _first_costs(
     everyone = len(question.requests) == len(devices)
     if everyone and scheme.wrapped:  # a wrapper asks a device alone as the scheme inside does
         alone = scheme.with_public(dataclasses.replace(scheme.public, samples=scheme.public.samples[:1]))
-        devices, server = [alone.device(0, problem.shards[0])], alone.server()
+        own = problem.shards[0]
+        devices, server = [alone.device(0, Shard(np.zeros_like(own.x), np.zeros_like(own.y)))], alone.server()
         question = server.ask(1, np.ones(problem.shape))
     return _round_costs(devices, server, question, 0, scheme.public.devices if everyone else 1)
 
