@@ -138,7 +138,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
         names = [str(name) for name in self.feature_names_in_]
         columns, x = inputs_of_table(pyarrow.table(rows), Path("X"), names)
-        check_finite("X", "it", x, columns, allow_missing=self.missing == "mean")
+        check_finite(type(self).__name__, "X", x, columns, allow_missing=self.missing == "mean")
         return columns, x
 
     def _train(self, loaded: Dataset) -> None:
