@@ -80,7 +80,7 @@ def _is_real(array: Any, shape: tuple[int, ...]) -> bool:
 
 @final
 @dataclass(frozen=True)
-class Measured:
+class ColumnFacts:
     """What a site publishes before sums: sizes, which inputs are categories, and bounds of its columns."""
 
     samples: int
@@ -103,7 +103,7 @@ class Measured:
         return {**vars(self), **lists, "categories": shared}
 
     @classmethod
-    def read(cls, site: str, reply: Mapping[str, Any]) -> "Measured":
+    def read(cls, site: str, reply: Mapping[str, Any]) -> "ColumnFacts":
         """Read and check the fields of a reply."""
         try:
             shared = reply["categories"]

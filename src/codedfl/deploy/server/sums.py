@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from codedfl.data import Preparation
 from codedfl.deploy.protocol.fields import one_line
-from codedfl.deploy.protocol.sums import Measured, SumOrder
+from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel
 from codedfl.deploy.server.remote import RemoteEngine
@@ -106,13 +106,13 @@ class RemoteSummer(Summer):
         scale = self._terms.time_scale
         return RemoteEngine(self._channel, time_scale=scale, one_at_a_time=shared, seal=session.seal)
 
-    def _measure(self, request: SumRequest) -> list[Measured]:
+    def _measure(self, request: SumRequest) -> list[ColumnFacts]:
         order, arrays = SumOrder(request).to_message()
         replies = describe_all(self._channel, {"scenario": self.scenario.to_toml(), **order}, arrays)
-        return [Measured.read(site, reply) for site, reply in zip(self._channel.sites, replies, strict=True)]
+        return [ColumnFacts.read(site, reply) for site, reply in zip(self._channel.sites, replies, strict=True)]
 
 
-def _collected(sites: Sequence[str], measured: Sequence[Measured]) -> list[dict[str, object]]:
+def _collected(sites: Sequence[str], measured: Sequence[ColumnFacts]) -> list[dict[str, object]]:
     """Return the union of the categories that all sites have found, in the order of their columns."""
     found: dict[str, set[str]] = {}
     for site, each in zip(sites, measured, strict=True):
@@ -126,7 +126,7 @@ def _collected(sites: Sequence[str], measured: Sequence[Measured]) -> list[dict[
     return [{"column": name, "values": sorted(values)} for name, values in found.items()]
 
 
-def _check_columns(sites: Sequence[str], measured: Sequence[Measured]) -> None:
+def _check_columns(sites: Sequence[str], measured: Sequence[ColumnFacts]) -> None:
     first = measured[0]
     for site, each in zip(sites, measured, strict=True):
         if (each.columns, each.dummies, each.outputs) != (first.columns, first.dummies, first.outputs):

@@ -14,7 +14,7 @@ from codedfl import schemes
 from codedfl.data import Column, FeatureMap, Preparation
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, open_grants, run_name
-from codedfl.deploy.protocol.sums import Measured, SumOrder
+from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import RequestQueue
@@ -49,14 +49,14 @@ class LocalData:
     features: FeatureMap | None = None
     columns: tuple[Column, ...] = ()
 
-    def measured(self, order: SumOrder, scenario: Scenario, device: int, *, share_categories: bool) -> Measured:
+    def measured(self, order: SumOrder, scenario: Scenario, device: int, *, share_categories: bool) -> ColumnFacts:
         """Return what is published before sums of columns."""
         rows, features = self.raw
         undeclared = not scenario.features.categories and any(column.categories for column in self.columns)
         found = {column.name: column.categories for column in self.columns if column.categories}
         names = json.dumps([[column.name, *column.categories] for column in self.columns])
         dummies = [bool(column.categories) for column in self.columns for _ in column.inputs]
-        return Measured(
+        return ColumnFacts(
             samples=len(rows.x),
             dummies=tuple(dummies or [False] * rows.x.shape[1]),
             outputs=rows.y.shape[1],

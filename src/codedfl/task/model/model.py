@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl import __version__, storage
+from codedfl import storage
 from codedfl.data.features import FeatureMap
 from codedfl.data.preparation import Column, Preparation
 from codedfl.errors import UsageError
@@ -70,7 +71,7 @@ class Model:
     privacy: Mapping[str, Any] | None = None
     """Differential privacy of the training; None: none."""
     scenario_id: str = ""
-    version: str = __version__
+    version: str = dataclasses.field(default_factory=lambda: installed_version("codedfl"))
     """The version of codedfl that trained it."""
 
     @classmethod
