@@ -206,7 +206,8 @@ class TestSettings:
             if table in ("data", "partition", "features", "task", "links", "timing"):
                 assert setting.default == empty[table].get(key)  # what is unset is not written
         required = [setting.key for setting in every_setting() if setting.required]
-        assert required == ["fleet.devices", "fleet.devices.mac_rate"]
+        own = ["features.categories.column", "features.categories.values"]
+        assert required == [*own, "fleet.devices", "fleet.devices.mac_rate"]
 
     def test_for_people(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")

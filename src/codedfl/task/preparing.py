@@ -28,6 +28,8 @@ COLUMNS, FEATURES, ERRORS = "columns", "features", "errors"
 _FAR = 1e4
 """The square of the mean over the variance from which on sums are repeated about the mean: 4 digits have cancelled."""
 _MOST_PASSES = 3
+_LARGEST = 1e140
+"""Squares of numbers up to this can be summed over any number of rows in float64."""
 _MARGIN = 1 + 2.0**-20
 """Covers the rounding of sums and of prepared columns in bounds that follow from sums."""
 
@@ -61,8 +63,12 @@ def bounds_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, devic
 
 def _powers_of_two(largest: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
     """Return the least powers of two that are not smaller; 0 for 0."""
-    if not np.isfinite(largest).all():
-        raise DataError("a column holds infinite numbers, or numbers whose squares are; replace them")
+    if not (largest <= _LARGEST).all():
+        place = int(np.argmin(largest <= _LARGEST))
+        raise DataError(
+            f"input or target {place} (counted from 0) holds a number of size {largest[place]:g}, whose squares cannot "
+            "be summed; scale the column down"
+        )
     fraction, exponent = np.frexp(largest)
     return np.where(largest > 0, np.ldexp(1.0, exponent - (fraction == 0.5)), 0.0)
 
