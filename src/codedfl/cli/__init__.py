@@ -81,6 +81,15 @@ COMMANDS = {
         ("export runs/mine model.onnx",),
         "models.export",
     ),
+    "owners": _Command(
+        "Compare each owner alone, federated and pooled models on rows that are held out.",
+        (
+            "owners chem97",
+            "owners chem97 --owner lea --set scheme=conventional",
+            "owners own-data --set data.source=rows.csv --set data.target=price --owner clinic",
+        ),
+        "models.owners",
+    ),
     "settings": _Command(
         "Print every key of a scenario with its type, default and meaning.",
         ("settings", "settings training", "settings schemes.sealed.delta --json"),

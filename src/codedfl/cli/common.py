@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -126,11 +126,19 @@ def split_names(names: Sequence[str] | None, scenario: str | None) -> tuple[str 
 
 
 def chosen_scenario(
-    name: str, pairs: list[str] | None = None, devices: int | None = None, schemes: Iterable[str] = ()
+    name: str,
+    pairs: list[str] | None = None,
+    devices: int | None = None,
+    schemes: Iterable[str] = (),
+    check: Callable[[Scenario], None] = lambda _: None,
 ) -> Scenario:
-    """Load a scenario, change settings and size, and name settings of schemes that are not among those used."""
+    """Load a scenario, change settings and size, and name settings of schemes that are not among those used.
+
+    ``check`` may refuse it before its data are read to count owners.
+    """
     changes = settings_from(pairs)
     chosen = load(name).with_settings(changes)
+    check(chosen)
     if chosen.partition.by_owner:
         from codedfl.task import with_owners  # slow to import
 

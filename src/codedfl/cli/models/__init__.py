@@ -1,1 +1,1 @@
-"""Commands on models: predict and export."""
+"""Commands on models: predict, export, and whether federation pays for owners."""
