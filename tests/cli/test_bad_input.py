@@ -11,6 +11,7 @@ from cli.conftest import Command
 from cli.wrong import FOLDER, Wrong
 from cli.wrong.data import DATA
 from cli.wrong.models import MODELS
+from cli.wrong.owners import OWNERS
 from cli.wrong.settings import SCENARIOS, SETTINGS, USAGE
 from codedfl import storage as whole_files
 from rundirs import SMALL, tree
@@ -94,6 +95,7 @@ TABLE = [
         *(("usage", USAGE), ("setting", SETTINGS), ("scenario", SCENARIOS)),
         *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS), ("plug-in", PLUGINS)),
         ("model", MODELS),
+        ("owners", OWNERS),
     )
     for name, wrong in rows.items()
 ]

@@ -1,7 +1,7 @@
 """Whether federation pays: models of each owner's rows alone, and one of all rows, judged on the same held-out rows."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -89,12 +89,16 @@ def study_owners(
             f"{source}: a fraction of {scenario.data.test_fraction:g} holds out no row of any owner; raise "
             "data.test_fraction."
         )
-    known = [{"column": column.name, "values": column.categories} for column in columns if column.categories]
+    different = set(test.column(target).to_pylist())
+    if len(different) == 1:
+        raise DataError(f"{source}: all held-out rows have the same {target!r}, {different.pop()}; hold out more rows.")
+    texts = {column.name: column.categories for column in columns if column.categories}
+    known = [{"column": name, "values": values} for name, values in texts.items()]
     changes = {"data.kind": loaded.kind, "data.target": target, "data.test_fraction": 0, "training.targets": []}
     run = _train(scenario.with_settings(changes | {"features.categories": known}), out, train, progress)
     model = run.load_model()
     found = alone_federated_pooled(
-        *(_with_texts(part, [each["column"] for each in known]) for part in (train, test)),
+        *(_with_texts(part, texts) for part in (train, test)),
         target=target,
         owner=owner,
         kind=loaded.kind,
@@ -110,8 +114,8 @@ def check_scenario(scenario: Scenario) -> None:
     data, features = scenario.data, scenario.features
     if scenario.partition.kind != "column" or data.named or data.elsewhere or data.source.lower().endswith(".npz"):
         raise UsageError(
-            f"the scenario '{scenario.name}' does not say who owns each row; choose {', '.join(TABLES)}, or name a .csv "
-            "or .parquet file in data.source and its column of owners with --owner"
+            f"the scenario '{scenario.name}' does not say who owns each row; choose {', '.join(TABLES)}, or name a "
+            ".csv or .parquet file in data.source and its column of owners with --owner"
         )
     if data.test_source or not data.test_fraction:
         raise UsageError("rows of each owner are held out; leave data.test_source out and set data.test_fraction")
@@ -128,24 +132,26 @@ def _train(scenario: Scenario, out: Path, train: Any, progress: Progress) -> Run
 
     content, path = io.BytesIO(), out / "train.parquet"
     pyarrow.parquet.write_table(train, content)
-    there, begun = out.is_dir(), path.is_file()
+    begun, made = path.is_file(), [folder for folder in (out, *out.parents) if not folder.exists()]
     if begun and path.read_bytes() != content.getvalue():
         raise RunDirectoryError(f"'{out}' holds other training rows; choose another --out")
-    if there and not begun and any(out.iterdir()):
+    if out.is_dir() and not begun and any(out.iterdir()):
         raise RunDirectoryError(f"'{out}' holds other files; choose another --out")
     storage.make_folder(out)
-    storage.write_whole(path, lambda file: file.write(content.getvalue()))
     try:
+        storage.write_whole(path, lambda file: file.write(content.getvalue()))
         return execute(scenario.with_settings({"data.source": str(path)}), out / "run", progress=progress)
-    except CodedflError:
+    except (CodedflError, OSError) as error:
         if not begun and not (out / "run").exists():
-            path.unlink()
-            if not there:
-                out.rmdir()
+            path.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()
+        if isinstance(error, OSError):
+            raise RunDirectoryError(f"cannot write to '{out}' ({error.strerror}); fix it and run again") from None
         raise
 
 
-def _with_texts(table: Any, names: Sequence[str]) -> Any:
+def _with_texts(table: Any, names: Iterable[str]) -> Any:
     """Return the table with these columns as texts: categories may be declared of numbers."""
     import pyarrow
 
@@ -195,8 +201,6 @@ def alone_federated_pooled(
     y, y_test = _column(train, target), _column(test, target)
     owners, owners_test = _column(train, owner), _column(test, owner)
     classes = np.unique(y) if kind == "classification" else None
-    if (y_test == y_test[0]).all():
-        raise DataError(f"all held-out rows have the same {target!r}, {y_test[0]}; hold out more rows.")
     targets = y[:, None].astype(float) if classes is None else (y[:, None] == classes).astype(float)
 
     rows_of = {owners[rows[0]]: rows for rows in _groups(owners)}

@@ -58,7 +58,7 @@ def difference_text(found: OwnersTable, run: Run) -> str:
     size = f"federated and pooled predictions differ by {found.difference:.1e} of the largest at most"
     if found.equal:
         return f"{size}: equal (below {EQUAL:g})"
-    return f"{size}: not equal (above {EQUAL:g}); {run.scenario.scheme} stopped after {run.summary['epochs']:,} epochs"
+    return f"{size}: not equal (above {EQUAL:g}); {run.scenario.scheme} ended at epoch {run.summary['epochs']:,}"
 
 
 def _default_folder(scenario: Scenario, group: str) -> Path:
