@@ -91,7 +91,10 @@ def study_owners(
         )
     different = set(test.column(target).to_pylist())
     if len(different) == 1:
-        raise DataError(f"{source}: all held-out rows have the same {target!r}, {different.pop()}; hold out more rows.")
+        raise DataError(
+            f"{source}: all held-out rows have the same {target!r}, {different.pop()}; hold out more rows, or name "
+            "another target."
+        )
     texts = {column.name: column.categories for column in columns if column.categories}
     known = [{"column": name, "values": values} for name, values in texts.items()]
     changes = {"data.kind": loaded.kind, "data.target": target, "data.test_fraction": 0, "training.targets": []}

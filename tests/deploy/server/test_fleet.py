@@ -70,6 +70,13 @@ def test_a_file_of_data_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: 
     assert (settings.data.source, settings.data.part, settings.data.target) == (str(tmp_path / "mine.csv"), 3, "y")
 
 
+def test_a_known_table_is_named_by_its_name(tmp_path: Path) -> None:
+    kits = make_fleet(tmp_path / "kits", load("watch").with_devices(4))
+    data = read_settings(read_site(kits.device("device-2"))).data
+    assert (data.source, data.part, data.parts, data.target) == ("watch", 2, 4, "exercise")
+    assert data.kind == "classification"
+
+
 def test_data_of_owners_are_left_to_them(tmp_path: Path) -> None:
     scenario = FOUR.with_settings({"data.source": "sites"})
     kits = make_fleet(tmp_path / "kits", scenario)

@@ -1,12 +1,17 @@
 """A site's own file: keys, data that the owner names, fingerprints, slowness; and a run of sites made of files."""
 
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from codedfl.data import load_rows
+from codedfl.data import TABLES, load_rows
+from codedfl.data.sources import tables
+from codedfl.data.sources.download import DataFile
+from codedfl.data.sources.origins import EnvironmentFolder
 from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.protocol.carrier import Peers
@@ -17,8 +22,8 @@ from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import Site
 from codedfl.errors import DataError, KeyFileError, ScenarioError
 from codedfl.runs import directory as runs
-from codedfl.scenario import Scenario
-from codedfl.task import Problem
+from codedfl.scenario import Scenario, load
+from codedfl.task import Problem, with_owners
 from codedfl.testing.in_process import InProcessCarrier, StillClock
 from rundirs import small
 from tiny import is_one_sentence
@@ -112,6 +117,25 @@ def test_a_file_cut_into_parts_is_that_of_the_problem(tmp_path: Path) -> None:
     assert np.array_equal(held.shard.x, whole.raw.device(1).x)
 
 
+def test_a_part_of_a_known_table_is_that_of_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Students 1, 2 and 3 of a small table insteval, which the site fetches by its name."""
+    ratings = b"s,d,studage,lectage,service,dept,y\n" + b"".join(
+        f"{row % 3 + 1},{row},{row % 4},{row % 5},{row % 2},{row % 2},{row % 5 + 1}\n".encode() for row in range(18)
+    )
+    (tmp_path / "InstEval.csv").write_bytes(ratings)
+    monkeypatch.setenv("CODEDFL_DATA", str(tmp_path))
+    monkeypatch.setenv("CODEDFL_CACHE", str(tmp_path / "cache"))
+    pinned = DataFile("InstEval.csv", hashlib.sha256(ratings).hexdigest(), len(ratings))
+    source = replace(TABLES["insteval"].source, files=(pinned,), origins=(EnvironmentFolder("insteval"),))
+    monkeypatch.setattr(tables, "TABLES", {"insteval": replace(TABLES["insteval"], source=source)})
+    scenario = with_owners(load("insteval").with_settings({"data.test_fraction": 0}))
+    text = 'name = "device-2"\n[data]\nsource = "insteval"\nkind = "regression"\ntarget = "y"\npart = 2\nparts = 3\n'
+    held = load_site(write(tmp_path, text))[0].load(scenario)
+    rows = range(1, 18, 3)
+    assert held.shard.y[:, 0].tolist() == [row % 5 + 1 for row in rows]
+    assert held.shard.x[:, :3].tolist() == [[row % 4, row % 5, row % 2] for row in rows]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -121,6 +145,7 @@ def test_a_file_cut_into_parts_is_that_of_the_problem(tmp_path: Path) -> None:
         (SMALL.replace("part = 1\n", ""), "which part of how many"),
         (SMALL.replace("part = 1\n", "part = 6\n"), "which part of how many"),
         (SMALL.replace("part = 1\nparts = 5\n", ""), "is for all sites"),
+        ('name = "a"\n[data]\nsource = "chem97"\n', "'chem97' is for all sites"),
         (SMALL + '[peers]\ndevice-2 = "md5:0"', "must be a fingerprint"),
         (f'trust_server = true\n{SMALL}[peers]\ndevice-2 = "{PIN}"', "keep one of them"),
         (SMALL + "[emulation]\ntime_scale = 0", "emulation.time_scale"),

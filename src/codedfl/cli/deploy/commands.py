@@ -85,7 +85,7 @@ def _train_here(scenario: Scenario, place: Path, time_scale: float | None, kerne
     need_flare()
     if scenario.data.elsewhere:
         raise UsageError("data.source = 'sites' leaves data to the hosts; use `codedfl deploy kit` or name a data set")
-    if scenario.data.named:
+    if scenario.data.named or scenario.data.tabular:
         with common.bars() as progress:  # once, and not by all sites at the same time
             data.fetch(scenario.data.source, progress)
     folder = fleet.fleet_folder(place)

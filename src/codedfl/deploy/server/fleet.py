@@ -81,7 +81,9 @@ def _data(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:
     if data.named:
         return {"source": data.source} | share
     test = {"test_source": str(Path(data.test_source).resolve())} if data.test_source else {}
-    return {"source": str(Path(data.source).resolve()), "kind": data.kind} | share | test | target
+    # every host fetches a table known by name into a cache of its own
+    source = data.source if data.tabular else str(Path(data.source).resolve())
+    return {"source": source, "kind": data.kind} | share | test | target
 
 
 def submit(

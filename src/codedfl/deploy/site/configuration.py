@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codedfl.data import SOURCES, Column, FeatureMap, load_rows
+from codedfl.data import SOURCES, TABLES, Column, FeatureMap, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.site.emulation import Emulation
@@ -37,11 +37,16 @@ class SiteData(Settings, table="data"):
     classes: tuple[str, ...] = setting(default=())
 
     def check(self) -> None:
-        """Refuse incomplete parts, and a named data set as a whole."""
+        """Refuse incomplete parts, and data known by name as a whole."""
         if (self.part is None) != (self.parts is None) or (self.part or 0) > (self.parts or 0):
             raise ScenarioError(f"data.part = {self.part}, data.parts = {self.parts}: say which part of how many")
-        if self.source in SOURCES and self.part is None:
+        if self.known and self.part is None:
             raise ScenarioError(f"data.source = '{self.source}' is for all sites; set data.part and data.parts")
+
+    @property
+    def known(self) -> bool:
+        """Whether the source is known by name, and no file of this site."""
+        return self.source in SOURCES or self.source in TABLES
 
 
 class SiteEmulation(Settings, table="emulation"):
@@ -111,7 +116,7 @@ class SiteSettings(Settings):
 
 def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     """Load the owner's data; the server's scenario never names the file."""
-    place = settings.source if settings.source in SOURCES else str(folder / settings.source)
+    place = settings.source if settings.known else str(folder / settings.source)
     if settings.part is None:
         loaded = load_rows(
             Path(place),
