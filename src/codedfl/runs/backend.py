@@ -1,7 +1,7 @@
 """What a run is carried out on: objective, scheme, engine and timing, simulated or deployed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
@@ -15,15 +15,16 @@ from codedfl.engines import Engine, VirtualEngine
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress, silent
+from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import Selection, choose_ridge, fold_scenario
-from codedfl.runs.sums import SEED_STEP, SchemeSummer
+from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord
 from codedfl.scenario import Scenario
 from codedfl.task import Problem, RawData, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import Prepared, prepare
 from codedfl.task.shard import penalties
-from codedfl.training import History, State, create_solver, train
+from codedfl.training import State, create_solver, train
 from codedfl.training.costs import LINKS
 from codedfl.training.timeline import timeline
 from codedfl.training.timing import Variant, epoch_ends
@@ -32,7 +33,10 @@ from codedfl.training.timing import Variant, epoch_ends
 class RunBackend(ABC):
     """The backend of one run."""
 
+    given: Scenario
+    """The scenario as it was given."""
     scenario: Scenario
+    """The scenario of the training: with the weight of the ridge term that was chosen."""
     objective: Objective
     scheme: schemes.Scheme[Any]
 
@@ -47,6 +51,15 @@ class RunBackend(ABC):
     @abstractmethod
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
         """Return the end of each epoch in each timing draw."""
+
+    @final
+    def score(self, state: State) -> Scoring | None:
+        """Score the final model on rows that devices hold out; None if they hold none."""
+        return self._scored(self.objective.whole(state.model)) if self.given.data.held_out > 0 else None
+
+    @abstractmethod
+    def _scored(self, model: Float[np.ndarray, "d c"]) -> Scoring:
+        """Score a model on rows that devices hold out."""
 
     @abstractmethod
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
@@ -64,10 +77,10 @@ class SimulationBackend(RunBackend):
     def __init__(self, scenario: Scenario, data: Problem | RawData, progress: Progress = silent) -> None:
         """Raw columns are prepared under the scheme of the run, also where a problem has them prepared in clear."""
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
-        self._earlier: list[tuple[History | Variant, History, int]] = []
+        self._earlier: list[SumRecord] = []
         """What was done before the training: how it is replayed, its record, and the seed of its delays."""
         self._selection: Selection | None = None
-        self.scenario = scenario
+        self.given = self.scenario = scenario
         several = len(scenario.ridges) > 1
         if isinstance(data, RawData):
             problem = self._prepared(data, progress)
@@ -75,6 +88,8 @@ class SimulationBackend(RunBackend):
             problem = self._prepared(data.raw, progress)
         elif several:
             raise ScenarioError("task.ridge must be a number for data that are given as shards")
+        elif scenario.data.held_out > 0 and data.raw is None:
+            raise ScenarioError("data.held_out must be 0 for data that are given as shards")
         else:
             problem = data
         self.objective = self.problem = problem
@@ -115,7 +130,7 @@ class SimulationBackend(RunBackend):
     @property
     def _began(self) -> float:
         """When the training begins in the run's own draw."""
-        return float(sum(history.columns["time"][-1] for _, history, _ in self._earlier))
+        return float(_costs(self._earlier)["seconds"])
 
     @cached_property
     def _earlier_seconds(self) -> Float[np.ndarray, "draws"]:
@@ -152,6 +167,18 @@ class SimulationBackend(RunBackend):
         )
         return np.asarray(seconds + self._earlier_seconds[:, None])
 
+    def _scored(self, model: Float[np.ndarray, "d c"]) -> Scoring:
+        """Sum counts under the scheme of the run."""
+        raw, prepared = self.problem.raw, self.problem.prepared
+        assert raw is not None  # noqa: S101 - checked when the backend was made
+        rows, records = [raw.held_out(index) for index in range(len(raw.held))], [*self._earlier]
+        summer = SchemeSummer(self.scenario, rows, raw.features, records)
+        preparation = None if prepared is None else prepared.preparation
+        return score_held_out(
+            lambda: held_out_counts(summer, self.problem.kind, model, preparation),
+            lambda: _costs(records[len(self._earlier) :]),
+        )
+
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
         """Return the timeline of the run's own draw."""
         scheme, timing = self.scheme, self.scenario.timing
@@ -165,12 +192,17 @@ class SimulationBackend(RunBackend):
         """Return the time of the run's own draw, and what the sums of columns cost."""
         facts: dict[str, Any] = {"virtual_seconds": state.history.columns["time"][-1]}
         if self._earlier:
-            records = [history for _, history, _ in self._earlier]
-            bits = {link: sum(int(sum(each.columns[f"{link}_bits"])) for each in records) for link in LINKS}
-            epochs = sum(map(len, records))
-            facts["preparation"] = {"epochs": epochs, "seconds": self._began, "bits_sent": bits}
+            facts["preparation"] = _costs(self._earlier)
         if self._selection is not None:
             facts["selection"] = self._selection.to_table()
         if self.problem.raw is not None and self.problem.raw.owners:
             facts["owners"] = list(self.problem.raw.owners)
         return facts
+
+
+def _costs(records: Sequence[SumRecord]) -> dict[str, Any]:
+    """Return what was done outside the training took in the run's own draw."""
+    histories = [history for _, history, _ in records]
+    bits = {link: sum(int(sum(each.columns[f"{link}_bits"])) for each in histories) for link in LINKS}
+    seconds = float(sum(history.columns["time"][-1] for history in histories))
+    return {"epochs": sum(map(len, histories)), "seconds": seconds, "bits_sent": bits}

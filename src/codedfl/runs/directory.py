@@ -254,7 +254,7 @@ def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) 
     if scheme.follows_timing and isinstance(backend, SimulationBackend):
         runs += _repeat(scenario, path, backend.problem, progress)
     objective, theta = backend.objective, backend.objective.whole(state.model)
-    summary = summarise(scenario, scheme, state, runs, objective) | backend.facts(state)
+    summary = summarise(backend, state, runs, backend.score(state))
     summary |= {"scenario_id": identity, "wall_seconds": time.perf_counter() - began}
     single = timings.astype(np.float32)
     storage.write_whole(path / "timings.npy", lambda file: np.save(file, single, allow_pickle=False))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from codedfl import schemes
-from codedfl.scenario import Scenario
+from codedfl.runs.backend import RunBackend
+from codedfl.runs.leakage import leakage_table
+from codedfl.runs.scoring import HELD_OUT, TEST_SET, Scoring
 from codedfl.task.objective import Objective
 from codedfl.training import COLUMNS, State
 from codedfl.training.costs import LINKS, mean_and_largest, spent_in
@@ -59,24 +60,33 @@ def metric_name(summary: Mapping[str, Any]) -> str:
     return "accuracy" if summary["metric"] == "accuracy" else "R²"
 
 
-def _scores(state: State, objective: Objective) -> dict[str, Any]:
-    """Return the scores on the test set, each under its own name; None what does not apply or is not known."""
+def _scores(state: State, objective: Objective, scoring: Scoring | None) -> dict[str, Any]:
+    """Return the scores on the test set, each under its own name; None what does not apply or is not known.
+
+    Without a test set, the final ones are those on the rows that devices hold out.
+    """
     scores = state.history.columns["accuracy"]
     metric = "accuracy" if objective.kind == "classification" else "r2"
     best = max((value for value in scores if math.isfinite(value)), default=None)
     found = {f"final_{metric}": _finite(scores[-1]), f"best_{metric}": best, "metric": metric}
-    known: dict[str, Any] = {"metrics": None, "remark": None}
+    known: dict[str, Any] = {"metrics": None, "scored_on": None, "remark": None}
+    classes, held_out = objective.described.classes if objective.described else (), None
+    if scoring is not None:
+        held_out = None if scoring.counts is None else scoring.counts.metrics(classes)
+        rows = 0 if scoring.counts is None else scoring.counts.rows
+        known |= {"scoring": {"rows": rows, "metrics": held_out, **scoring.costs}, "remark": scoring.remark}
     if objective.test is not None:
         counted = objective.test.counts(objective.whole(state.model))
-        classes = objective.described.classes if objective.described else ()
-        known = {"metrics": counted.metrics(classes), "remark": counted.remark()}
+        known |= {"metrics": counted.metrics(classes), "scored_on": TEST_SET, "remark": counted.remark()}
+    elif scoring is not None and scoring.counts is not None and held_out is not None:
+        found[f"final_{metric}"] = held_out[metric]
+        known |= {"metrics": held_out, "scored_on": HELD_OUT, "remark": scoring.counts.remark(HELD_OUT)}
     return dict.fromkeys(("final_accuracy", "best_accuracy", "final_r2", "best_r2")) | found | known
 
 
-def summarise(
-    scenario: Scenario, scheme: schemes.Scheme[Any], state: State, runs: list[Timed], objective: Objective
-) -> dict[str, Any]:
-    """Return the contents of ``summary.json`` without the backend's; unknown values are None."""
+def summarise(backend: RunBackend, state: State, runs: list[Timed], scoring: Scoring | None) -> dict[str, Any]:
+    """Return the contents of ``summary.json``; unknown values are None."""
+    scenario, scheme = backend.scenario, backend.scheme
     columns = state.history.columns
     means, bands = times_to_targets(scenario.training.targets, runs)
     spent = spent_in(state.history, scenario.fleet.size)
@@ -84,7 +94,7 @@ def summarise(
         "scenario": scenario.name,
         "scheme": scenario.scheme,
         "epochs": state.epoch,
-        **_scores(state, objective),
+        **_scores(state, backend.objective, scoring),
         "time_to_accuracy": means,
         "time_to_accuracy_band": bands,
         "timing_draws": sum(len(seconds) for _, seconds in runs),
@@ -100,7 +110,8 @@ def summarise(
         "handovers": len(state.history.handovers),
         "survives_losses": scheme.survives_losses,
         "verdict": scheme.verdict,
-        "leakage": scheme.leakage().to_table(),
+        "leakage": leakage_table(backend.given, scheme),
+        **backend.facts(state),
     }
 
 

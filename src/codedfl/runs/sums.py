@@ -25,6 +25,9 @@ from codedfl.training.timing import Variant
 SEED_STEP = 1_000_003
 """Distance of the seeds of random delays of sums, so that sums and training meet independent delays."""
 
+SumRecord = tuple[History | Variant, History, int]
+"""What a sum costs: how it is replayed, its history, and the seed of its delays."""
+
 
 def sum_scenario(scenario: Scenario, number: int = 0) -> Scenario:
     """Return the scenario of a sum: one epoch of the same scheme.
@@ -66,9 +69,9 @@ class SchemeSummer(Summer):
         scenario: Scenario,
         devices: Sequence[DeviceRows],
         features: FeatureMap,
-        records: list[tuple[History | Variant, History, int]],
+        records: list[SumRecord],
     ) -> None:
-        """To ``records``, what a sum costs is added: how it is replayed, its history, and the seed of its delays."""
+        """To ``records``, what a sum costs is added."""
         self._scenario = scenario
         self._records = records
         self._devices = devices

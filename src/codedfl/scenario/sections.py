@@ -23,6 +23,10 @@ RIDGE_PATH = tuple(float(f"{10 ** (-6 + 7 * step / 29):.3g}") for step in range(
 """What ``task.ridge = "auto"`` chooses from: 30 values from 1e-6 to 10, evenly spaced in their logarithm."""
 
 
+_LEAST_SHARE = 0.001
+"""Of ``data.held_out``; one row of so many is held out."""
+
+
 class Data(Settings, table="data"):
     """Where samples come from: a named data set, or a file of the user's own features."""
 
@@ -40,10 +44,19 @@ class Data(Settings, table="data"):
     test_fraction: float = setting(
         default=0.2, low=0, below=1, help="Test part of a file that has no test rows; 0: all rows train, none scores."
     )
-    seed: int = setting(default=0, low=0, help="Seed of the choice of test rows.")
+    held_out: float = setting(
+        default=0.0,
+        low=0,
+        high=0.5,
+        help="Share of its rows that each device does not train on; the final model is scored on them, and only counts "
+        "summed over all devices are opened.",
+    )
+    seed: int = setting(default=0, low=0, help="Seed of the choice of test rows and of held-out rows.")
 
     def check(self) -> None:
-        """Refuse a source that is neither a known name nor a file."""
+        """Refuse a source that is neither a known name nor a file, and a share that holds hardly any row out."""
+        if 0 < self.held_out < _LEAST_SHARE:
+            raise ScenarioError(f"data.held_out = {self.held_out:g} must be 0 or at least {_LEAST_SHARE}")
         if not self.named and not self.tabular and not self.elsewhere and not Path(self.source).suffix:
             raise ScenarioError(
                 f"data.source = '{self.source}' must be one of {', '.join((*DATA_SETS, *TABLE_SETS))}, "

@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.network import DelayModel, Draws
 from codedfl.progress import Progress, silent
+from codedfl.runs.leakage import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme
 from codedfl.schemes.registry import refuse_unknown
 from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
 from codedfl.task import Problem, Shard, load_data, partition_rows
+from codedfl.task.loading import divide_rows
 from codedfl.training import History, State, train
 from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing, spent_in
 from codedfl.training.timing import Band, Variant, band, epoch_ends, replay
@@ -62,7 +64,7 @@ class Shapes:
     def of_data(cls, scenario: Scenario, progress: Progress = silent) -> "Shapes":
         """Load and partition the data of a scenario; no feature is computed."""
         loaded = load_data(scenario, progress)
-        sizes = tuple(map(len, partition_rows(scenario, loaded.y_train, loaded.samples)))
+        sizes = _training_sizes(scenario, partition_rows(scenario, loaded.y_train, loaded.samples))
         target = 1.0 if loaded.kind == "classification" else float(np.max(np.abs(loaded.y_train)))
         if scenario.features.kind == "none":
             return cls(sizes, loaded.inputs, loaded.outputs, float(np.max(np.abs(loaded.x_train))), target)
@@ -77,7 +79,7 @@ class Shapes:
                 "--samples and --outputs do not say how many features there are; add --set features.kind=rbf "
                 "--set features.dimension=D"
             )
-        sizes = tuple(map(len, partition_rows(scenario, np.arange(samples) % outputs, samples)))
+        sizes = _training_sizes(scenario, partition_rows(scenario, np.arange(samples) % outputs, samples))
         d = scenario.features.dimension
         return cls(sizes, d, outputs, math.sqrt(2 / d))
 
@@ -94,6 +96,11 @@ class Shapes:
             vars(shards[samples]).update(known)  # cached as if computed before: costs do not depend on values
         test = np.zeros((1, d), dtype), np.zeros(1, np.int64)
         return Problem(tuple(shards[n] for n in self.samples), *test, "classification", scenario.ridge)
+
+
+def _training_sizes(scenario: Scenario, parts: Sequence[Int[np.ndarray, "_"]]) -> tuple[int, ...]:
+    """Return how many rows each device trains on."""
+    return tuple(map(len, divide_rows(scenario, parts)[0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,4 +310,4 @@ def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: 
         links = {link: mean_and_largest(spent[link]) for link in LINKS}
         sent = links["up"]["mean"] + links["d2d"]["mean"]
         predictions.append(Prediction(solver, found, band(seconds[:, found.count - 1]), links, sent))
-    return Offer(scheme, tuple(predictions), scheme.survives_losses, scheme.leakage().to_table())
+    return Offer(scheme, tuple(predictions), scheme.survives_losses, leakage_table(scenario, scheme))

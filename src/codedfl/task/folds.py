@@ -15,6 +15,10 @@ class DeviceRows:
     x: Float[np.ndarray, "n p"]
     y: Float[np.ndarray, "n c"]
 
+    def where(self, chosen: Bool[np.ndarray, "n"]) -> "DeviceRows":
+        """Return some of the rows."""
+        return DeviceRows(self.x[chosen], self.y[chosen])
+
 
 def fold_of_rows(rows: int, folds: int, *, seed: int, device: int) -> Int[np.ndarray, "rows"]:
     """Return the fold of each row of a device, without knowledge of other devices.
@@ -25,6 +29,16 @@ def fold_of_rows(rows: int, folds: int, *, seed: int, device: int) -> Int[np.nda
     block, place = divmod(device, folds)
     first = np.random.default_rng([seed, 0, block]).permutation(folds)[place]
     return np.random.default_rng([seed, 1, device]).permutation((first + np.arange(rows)) % folds)
+
+
+def held_out_rows(rows: int, share: float, *, seed: int, device: int) -> Bool[np.ndarray, "rows"]:
+    """Return which rows of a device it does not train on, about this share; never its only row.
+
+    Held-out rows are at most twice as many as the others.
+    """
+    if share == 0 or rows == 1:
+        return np.zeros(rows, bool)
+    return np.asarray(fold_of_rows(rows, round(1 / share), seed=seed, device=device) == 0)
 
 
 @final
@@ -45,8 +59,7 @@ class RowChoice:
 
     def of(self, rows: DeviceRows, device: int) -> DeviceRows:
         """Return the chosen rows of a device."""
-        chosen = self.chosen(len(rows.x), device)
-        return DeviceRows(rows.x[chosen], rows.y[chosen])
+        return rows.where(self.chosen(len(rows.x), device))
 
 
 def best_weight(errors: Float[np.ndarray, "folds l"]) -> int:

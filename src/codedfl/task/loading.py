@@ -3,6 +3,7 @@
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -15,7 +16,7 @@ from codedfl.data.files import owner_count
 from codedfl.errors import ScenarioError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
-from codedfl.task.folds import DeviceRows
+from codedfl.task.folds import DeviceRows, held_out_rows
 
 
 def load_data(scenario: Scenario, progress: Progress = silent) -> data.Dataset:
@@ -62,6 +63,16 @@ def partition_rows(
     return data.partition(labels, samples, scenario.fleet.size, owners=owners, **options)
 
 
+def divide_rows(
+    scenario: Scenario, parts: Sequence[Int[np.ndarray, "_"]]
+) -> tuple[tuple[Int[np.ndarray, "_"], ...], tuple[Int[np.ndarray, "_"], ...]]:
+    """Return the row numbers that each device trains on, and those that it holds out."""
+    share, seed = scenario.data.held_out, scenario.data.seed
+    held = [held_out_rows(len(rows), share, seed=seed, device=device) for device, rows in enumerate(parts)]
+    pairs = list(zip(parts, held, strict=True))
+    return tuple(rows[~out] for rows, out in pairs), tuple(rows[out] for rows, out in pairs)
+
+
 def feature_map(scenario: Scenario, inputs: int) -> data.FeatureMap:
     """Return the map from prepared inputs to features, the same on every device of a scenario."""
     wanted = scenario.features
@@ -76,6 +87,9 @@ class RawData:
 
     loaded: data.Dataset
     parts: tuple[Int[np.ndarray, "_"], ...]
+    """The rows that each device trains on."""
+    held: tuple[Int[np.ndarray, "_"], ...]
+    """The rows that each device holds out."""
     features: data.FeatureMap
 
     @classmethod
@@ -87,11 +101,17 @@ class RawData:
     def create(cls, scenario: Scenario, loaded: data.Dataset) -> "RawData":
         """Partition data as a scenario says."""
         parts = partition_rows(scenario, loaded.y_train, loaded.samples, loaded.owners)
-        return cls(loaded, parts, feature_map(scenario, loaded.inputs))
+        return cls(loaded, *divide_rows(scenario, parts), feature_map(scenario, loaded.inputs))
 
     def device(self, index: int) -> DeviceRows:
-        """Return the rows of a device."""
-        rows = self.parts[index]
+        """Return the rows that a device trains on."""
+        return self._rows(self.parts[index])
+
+    def held_out(self, index: int) -> DeviceRows:
+        """Return the rows that a device holds out."""
+        return self._rows(self.held[index])
+
+    def _rows(self, rows: Int[np.ndarray, "n"]) -> DeviceRows:
         return DeviceRows(self.loaded.x_train[rows], self.loaded.targets(self.loaded.y_train[rows]))
 
     @property

@@ -53,7 +53,12 @@ class Counts:
         """Return the metrics as scikit-learn defines them; None where one is undefined."""
         return self._of_classes(classes) if self.kind == "classification" else self._of_outputs()
 
-    def remark(self) -> str | None:
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return int(self.table.sum() if self.kind == "classification" else self.table[0, 0])
+
+    def remark(self, scored_on: str = "test set") -> str | None:
         """Say in words that a model predicts no better than a constant; None if it predicts better."""
         found = self.metrics()
         if self.kind == "classification":
@@ -61,7 +66,7 @@ class Counts:
             if found["accuracy"] <= share:
                 return (
                     f"the model predicts no better than a constant: its accuracy {found['accuracy']:.4f} is not above "
-                    f"{share:.4f}, the share of the commonest class in the test set"
+                    f"{share:.4f}, the share of the commonest class in the {scored_on}"
                 )
         elif found["r2"] is not None and found["r2"] <= 0:
             return f"the model predicts no better than a constant: its R² {found['r2']:.4f} is not above 0"

@@ -21,9 +21,11 @@ from codedfl.data import FeatureMap, Preparation
 from codedfl.errors import DataError
 from codedfl.scenario import Scenario
 from codedfl.task.folds import DeviceRows, RowChoice
+from codedfl.task.metrics import Counts
 
-COLUMNS, FEATURES, ERRORS = "columns", "features", "errors"
-"""Kinds of sums: of columns, their squares, and targets; of the features of a kernel; of squared errors of models."""
+COLUMNS, FEATURES, ERRORS, COUNTS = "columns", "features", "errors", "counts"
+"""Kinds of sums: of columns, their squares, and targets; of the features of a kernel; of squared errors of models; of
+what the metrics of a model on held-out rows follow from (:class:`codedfl.task.metrics.Counts`)."""
 
 _FAR = 1e4
 """The square of the mean over the variance from which on sums are repeated about the mean: 4 digits have cancelled."""
@@ -41,9 +43,10 @@ class SumRequest:
 
     kind: str
     arrays: Mapping[str, Float[np.ndarray, "..."]] = field(default_factory=dict)
-    """For columns: ``origin`` and ``target_origin``, from which values are counted; for errors: ``models``."""
+    """For columns: ``origin`` and ``target_origin``, from which values are counted; for errors: ``models``; for
+    counts: one of them and, in a regression, ``center`` (see :meth:`codedfl.task.metrics.Counts.regressed`)."""
     preparation: Preparation | None = None
-    """For features and errors: how columns are prepared."""
+    """For all but columns: how columns are prepared."""
     rows: RowChoice | None = None
     """Which rows count; None: all."""
 
@@ -55,6 +58,12 @@ def bounds_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, devic
     rows = rows if request.rows is None else request.rows.of(rows, device)
     if request.kind == ERRORS:
         return _powers_of_two(_errors(request, rows, features).max(axis=0, initial=0.0))
+    if request.kind == COUNTS:
+        if "center" not in request.arrays:
+            return np.zeros(0)
+        (predicted,) = _outputs(request, rows, features)
+        sizes = np.concatenate([rows.y - request.arrays["center"], rows.y - predicted], axis=1)
+        return _powers_of_two(np.abs(sizes).max(axis=0, initial=0.0))
     deviations = np.abs(np.nan_to_num(rows.x - request.arrays["origin"], nan=0.0))
     targets = np.abs(rows.y - request.arrays["target_origin"])
     largest = np.concatenate([deviations.max(axis=0, initial=0.0), targets.max(axis=0, initial=0.0)])
@@ -73,13 +82,25 @@ def _powers_of_two(largest: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
     return np.where(largest > 0, np.ldexp(1.0, exponent - (fraction == 0.5)), 0.0)
 
 
-def _errors(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Float[np.ndarray, "n l"]:
-    """Return the squared error of each model at each row, in units of the targets, the mean over outputs."""
+def _outputs(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Float[np.ndarray, "l n c"]:
+    """Return the outputs of each model at each row, in units of the targets."""
     preparation, models = request.preparation, request.arrays["models"]
     assert preparation is not None  # noqa: S101 - requests are validated when they are read
     mapped = preparation.features(features.transform(preparation.inputs(rows.x)))
-    found = preparation.outputs(np.einsum("nd,ldc->lnc", mapped, models))
-    return np.asarray(((found - rows.y) ** 2).mean(axis=2).T)
+    return preparation.outputs(np.einsum("nd,ldc->lnc", mapped, models))
+
+
+def _errors(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Float[np.ndarray, "n l"]:
+    """Return the squared error of each model at each row, in units of the targets, the mean over outputs."""
+    return np.asarray(((_outputs(request, rows, features) - rows.y) ** 2).mean(axis=2).T)
+
+
+def _counts(request: SumRequest, rows: DeviceRows, features: FeatureMap) -> Counts:
+    """Return the counts of the model's outputs."""
+    (predicted,), center = _outputs(request, rows, features), request.arrays.get("center")
+    if center is None:
+        return Counts.classified(predicted, np.argmax(rows.y, axis=1))
+    return Counts.regressed(predicted, rows.y, center)
 
 
 def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, device: int) -> Float[np.ndarray, "k"]:
@@ -91,6 +112,8 @@ def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, device:
         return np.asarray(mapped.sum(axis=0, dtype=np.float64))
     if request.kind == ERRORS:
         return np.append(_errors(request, rows, features).sum(axis=0), float(len(rows.x)))
+    if request.kind == COUNTS:
+        return _counts(request, rows, features).table.ravel()
     present = ~np.isnan(rows.x)
     x = np.where(present, rows.x - request.arrays["origin"], 0.0)
     y = rows.y - request.arrays["target_origin"]
@@ -99,14 +122,21 @@ def sums_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, device:
 
 
 def scales_of(
-    request: SumRequest, bounds: Float[np.ndarray, "b"], inputs: int, samples: int, features: FeatureMap
+    request: SumRequest, bounds: Float[np.ndarray, "b"], shape: tuple[int, int], samples: int, features: FeatureMap
 ) -> Float[np.ndarray, "k"]:
     """Return bounds on the total sums over all devices, from the largest published bounds."""
+    inputs, outputs = shape
     if request.kind == FEATURES:
         return np.full(features.dimension, samples * features.largest)
     known = np.where(bounds > 0, bounds, 1.0)
     if request.kind == ERRORS:
         return np.asarray(samples * np.append(known, 1.0))
+    if request.kind == COUNTS:
+        most = 2.0 * max(samples, 1)  # held-out rows are at most twice as many as those of the training
+        if "center" not in request.arrays:
+            return np.full(outputs**2, most)
+        y, errors = np.split(known, 2)
+        return np.asarray(most * np.concatenate([np.ones(outputs), y, y**2, errors, errors**2]))
     x, y = known[:inputs], known[inputs:]
     return np.asarray(samples * np.concatenate([x, x**2, np.ones(inputs), y, y**2, [1.0]]))
 
@@ -132,7 +162,7 @@ class Summer(ABC):
     @final
     def total(self, request: SumRequest) -> Float[np.ndarray, "k"]:
         """Return the total of all devices' sums."""
-        scales = scales_of(request, self.bounds(request), self.shape[0], self.samples, self.features)
+        scales = scales_of(request, self.bounds(request), self.shape, self.samples, self.features)
         return np.asarray(self.add(request, scales) * scales)
 
 
@@ -173,6 +203,13 @@ class Moments:
         count = np.broadcast_to(np.maximum(count, 1), first.shape).astype(np.float64)
         offset = first / count
         return cls(count, offset, np.maximum(second / count - offset**2, 0.0))
+
+    def cleaned(self, origin: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+        """Return the variances, zero for columns that are constant up to rounding, by the bound scikit-learn uses.
+
+        (Chan, Golub, LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)
+        """
+        return _cleaned(self.variance, origin + self.offset, self.count)
 
     def cancelled(self, origin: Float[np.ndarray, "k"]) -> bool:
         """Whether digits of a variance have cancelled, of a column that is not constant up to rounding."""
@@ -280,11 +317,7 @@ def _with_features(preparation: Preparation, mean: Float[np.ndarray, "d"]) -> Pr
     return Preparation(**{**vars(preparation), "feature_shift": mean})
 
 
-def _cleaned(variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"], count: int) -> Float[np.ndarray, "k"]:
-    """Return variances with zero for columns that are constant up to rounding, by the bound scikit-learn uses.
-
-    (Chan, Golub, LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)
-    """
+def _cleaned(variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"], count: Any) -> Float[np.ndarray, "k"]:
     eps = np.finfo(np.float64).eps
     return np.where(variance <= count * eps * variance + (count * eps * mean) ** 2, 0.0, variance)
 

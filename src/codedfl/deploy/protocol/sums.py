@@ -12,7 +12,7 @@ from codedfl.deploy.protocol import fields
 from codedfl.errors import DataError, EngineError
 from codedfl.schemes import Message
 from codedfl.task.folds import RowChoice
-from codedfl.task.preparing import COLUMNS, ERRORS, FEATURES, SumRequest
+from codedfl.task.preparing import COLUMNS, COUNTS, ERRORS, FEATURES, SumRequest
 
 
 @final
@@ -53,9 +53,12 @@ class SumOrder:
             given = {name: np.zeros(shape) for name, shape in shapes.items()} | given
         elif kind == ERRORS:
             shapes = {"models": (len(given.get("models", ())), features, outputs)}
+        elif kind == COUNTS:
+            center = {"center": (outputs,)} if "center" in given else {}
+            shapes = {"models": (1, features, outputs), **center}
         else:
             shapes = {}
-        sound = kind in (COLUMNS, FEATURES, ERRORS) and given.keys() == shapes.keys()
+        sound = kind in (COLUMNS, FEATURES, ERRORS, COUNTS) and given.keys() == shapes.keys()
         sound = sound and all(_is_real(given[name], shape) for name, shape in shapes.items())
         sound = sound and (scales is None or (_is_real(scales, (scales.size,)) and bool((scales > 0).all())))
         sound = sound and ((kind == COLUMNS) == (preparation is None))

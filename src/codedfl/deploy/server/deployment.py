@@ -28,6 +28,7 @@ from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, Usage
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
+from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import choose_ridge
 from codedfl.scenario import Scenario
 from codedfl.schemes import Public
@@ -35,6 +36,7 @@ from codedfl.storage import write_json
 from codedfl.task import Problem, feature_map, load_data
 from codedfl.task.description import Description, likely_labels
 from codedfl.task.loading import declared_categories
+from codedfl.task.metrics import Counts
 from codedfl.task.objective import PublicObjective, TestSet
 from codedfl.task.shard import penalties, prepared_features
 from codedfl.training import State
@@ -131,16 +133,18 @@ class DeploymentBackend(RunBackend):
         check: Problem | None,
         progress: Progress,
     ) -> None:
-        self.scenario = scenario
+        self.given = self.scenario = scenario
         self._channel = channel
         self._board = board
         self._options = options
         self._engine: RemoteEngine
+        self._progress = progress
+        self._summer: RemoteSummer | None = None
         progress("describing sites", 0, 0)
         began, prepared, loading, terms = channel.clock(), None, scenario, self._terms
         self._selection, self._prepared_seconds = None, 0.0
         if scenario.prepared or len(scenario.ridges) > 1:
-            summer = RemoteSummer(scenario, channel, board, terms, progress)
+            self._summer = summer = RemoteSummer(scenario, channel, board, terms, progress)
             prepared, loading = summer.prepared(), summer.scenario
             if len(scenario.ridges) > 1:
                 self._selection = choose_ridge(loading, summer, prepared, partial(summer.fit, prepared), progress)
@@ -154,7 +158,7 @@ class DeploymentBackend(RunBackend):
             [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in session.facts], np.float64
         )
         public, self.scheme = session.public, session.scheme
-        preparation = None if prepared is None else prepared.preparation
+        self._preparation = preparation = None if prepared is None else prepared.preparation
         task = session.descriptions[0].task
         wanted = options.test and check is None
         test, described = _test_set(loading, public, task, preparation, progress) if wanted else (None, None)
@@ -223,6 +227,20 @@ class DeploymentBackend(RunBackend):
     def timings(self, state: State, progress: Progress) -> Float[np.ndarray, "draws epochs"]:
         """Return the one real draw."""
         return np.array([state.history.columns["time"]])
+
+    def _scored(self, model: Float[np.ndarray, "d c"]) -> Scoring:
+        """Sum counts over all sites under the scheme of the run."""
+        channel, options = self._channel, self._options
+        began = channel.clock()
+
+        def count() -> Counts:
+            if channel.lost:
+                raise LostDevicesError(f"{', '.join(channel.sites[device] for device in sorted(channel.lost))} lost")
+            terms, report = self._terms, self._progress
+            summer = self._summer or RemoteSummer(self.scenario, channel, self._board, terms, report)
+            return held_out_counts(summer, self.objective.kind, model, self._preparation)
+
+        return score_held_out(count, lambda: {"seconds": (channel.clock() - began) / options.time_scale})
 
     def tables(self, state: State) -> dict[str, dict[str, Any]]:
         """Return one row per request and device."""

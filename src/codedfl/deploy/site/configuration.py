@@ -139,7 +139,7 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
         )
     test = str(folder / settings.test_source) if settings.test_source else ""
     own = {"data.source": place, "data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
-    raw = RawData.load(scenario.with_settings(own))
+    raw = RawData.load(scenario.with_settings({**own, "data.held_out": 0.0}))  # the host holds rows out
     whole, rows = raw.loaded, raw.device(settings.part - 1)
     return _local_data(scenario, rows, raw.features, whole.kind, whole.class_names, whole.columns)
 

@@ -132,9 +132,10 @@ class DeviceHost(Host):
             self._sessions.append(session)
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         self._check_allowed(scenario)
-        local_data, order = self._load(scenario), None
+        device = fields.count(frame.fields, "device")
+        local_data, order = self._load(scenario, device), None
         if "sums" in frame.fields:
-            (rows, features), device = local_data.raw, fields.count(frame.fields, "device")
+            rows, features = local_data.raw
             shape = rows.x.shape[1], features.dimension, rows.y.shape[1]
             order = SumOrder.read(frame.fields["sums"], frame.arrays, *shape)
             if order.scales is None:
@@ -145,7 +146,7 @@ class DeviceHost(Host):
             scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order, device)
             self._check_allowed(scenario)
         elif scenario.prepared or "preparation" in frame.fields:
-            rows_of, device = read_rows(frame.fields.get("rows")), fields.count(frame.fields, "device")
+            rows_of = read_rows(frame.fields.get("rows"))
             local_data = local_data.prepared(frame.fields.get("preparation", {}), rows_of, device)
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
@@ -166,12 +167,12 @@ class DeviceHost(Host):
             allowed = ", ".join(self._site.schemes)
             raise UsageError(f"{self._site.name} allows {allowed} only, not '{scenario.scheme}'; choose another scheme")
 
-    def _load(self, scenario: Scenario) -> LocalData:
-        """Load the data, or reuse those of the previous session if they are the same."""
+    def _load(self, scenario: Scenario, device: int) -> LocalData:
+        """Load the data and hold rows out, or reuse those of the previous session if they are the same."""
         table = scenario.to_table()
-        key = [table[name] for name in ("data", "partition", "features", "task")], scenario.fleet.size
+        key = [table[name] for name in ("data", "partition", "features", "task")], scenario.fleet.size, device
         if self._loaded is None or self._loaded[0] != key:
-            self._loaded = key, self._site.load(scenario)
+            self._loaded = key, self._site.load(scenario).divided(scenario, device)
         return self._loaded[1]
 
     def _prepare(self, run: Session, frame: Frame) -> Frame:

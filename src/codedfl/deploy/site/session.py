@@ -25,8 +25,8 @@ from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
 from codedfl.task import Shard, make_shard
-from codedfl.task.folds import DeviceRows, RowChoice
-from codedfl.task.preparing import bounds_of, sums_of
+from codedfl.task.folds import DeviceRows, RowChoice, held_out_rows
+from codedfl.task.preparing import COUNTS, SumRequest, bounds_of, sums_of
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ Emulate = Callable[[Scenario, int], Emulation]
 class LocalData:
     """A site's data for a scenario, and the classes of a classification.
 
-    ``shard`` is what the device trains on. Where a scenario prepares columns, it follows from the raw ``rows``.
+    ``shard`` is what the device trains on. Where a scenario prepares columns, it follows from the raw ``rows``. The
+    rows ``held`` out are neither in the shard nor among ``rows``.
     """
 
     shard: Shard
@@ -48,6 +49,23 @@ class LocalData:
     rows: DeviceRows | None = None
     features: FeatureMap | None = None
     columns: tuple[Column, ...] = ()
+    held: DeviceRows | None = None
+
+    def divided(self, scenario: Scenario, device: int) -> "LocalData":
+        """Return the data without the rows that this device holds out for a scenario, which are kept apart."""
+        if scenario.data.held_out == 0:
+            return self
+        (rows, features), settings = self.raw, scenario.data
+        out = held_out_rows(len(rows.x), settings.held_out, seed=settings.seed, device=device)
+        shard = Shard(self.shard.x[~out], self.shard.y[~out])
+        return replace(self, shard=shard, rows=rows.where(~out), features=features, held=rows.where(out))
+
+    def _summed(self, request: SumRequest) -> DeviceRows:
+        """Return the rows that a request is about."""
+        rows, _ = self.raw
+        if request.kind != COUNTS:
+            return rows
+        return self.held or rows.where(np.zeros(len(rows.x), bool))
 
     def measured(self, order: SumOrder, scenario: Scenario, device: int, *, share_categories: bool) -> ColumnFacts:
         """Return what is published before sums of columns."""
@@ -63,15 +81,15 @@ class LocalData:
             columns=hashlib.sha256(names.encode()).hexdigest(),
             kind=self.kind,
             classes=self.classes,
-            bounds=tuple(bounds_of(order.request, rows, features, device).tolist()),
+            bounds=tuple(bounds_of(order.request, self._summed(order.request), features, device).tolist()),
             categories=found if undeclared and share_categories else None,
             undeclared=undeclared,
         )
 
     def added(self, order: SumOrder, device: int) -> "LocalData":
         """Return the data whose first gradient are this site's sums."""
-        rows, features = self.raw
-        sums = sums_of(order.request, rows, features, device)
+        _, features = self.raw
+        sums = sums_of(order.request, self._summed(order.request), features, device)
         if order.scales is None or order.scales.shape != sums.shape:
             raise EngineError("the scales of the sums do not fit the columns of this site; check the server")
         return LocalData(sum_shard(sums / order.scales), "regression")

@@ -9,6 +9,7 @@ from typing import Any
 
 from codedfl import schemes
 from codedfl.runs import Run, times_to_targets
+from codedfl.runs.leakage import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.studies.plan import predict, probe, spent_by_device
 from codedfl.task import Problem
@@ -40,7 +41,7 @@ def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[
         "bits_per_device": {link: mean_and_largest(spent[link]) for link in LINKS},
         "macs_per_device": mean_and_largest(spent["macs"]),
         "survives_losses": costs.scheme.survives_losses,
-        "leakage": costs.scheme.leakage().to_table(),
+        "leakage": leakage_table(scenario, costs.scheme),
         "verdict": costs.scheme.verdict,
         "scenario_id": scenario.id(),
     }
