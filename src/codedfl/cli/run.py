@@ -7,6 +7,7 @@ from rich.table import Table
 from codedfl.cli import common
 from codedfl.report.pages import seconds_text
 from codedfl.runs import default_directory, execute, final_score, metric_name
+from codedfl.runs.scoring import HELD_OUT
 
 
 def run_command(
@@ -40,11 +41,14 @@ def run_table(summary: dict[str, Any]) -> Table:
     table.add_row("epochs", f"{summary['epochs']:,}")
     score, real = final_score(summary), summary["virtual_seconds"] is None
     clock = ("real" if summary["deployment"]["time_scale"] == 1 else "emulated") if real else "virtual"
-    table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}")
+    held_out = summary["scored_on"] == HELD_OUT
+    where = f", on {HELD_OUT}" if held_out else ""
+    table.add_row(f"final {name}", "not known" if score is None else f"{score:.4f}{where}")
+    curve = score is not None and not held_out
     for target, seconds in summary["time_to_accuracy"].items():
         limits = summary["time_to_accuracy_band"][target]
-        reached = "not known" if score is None else seconds_text(seconds)
-        if score is not None and limits and None not in limits:
+        reached = seconds_text(seconds) if curve else "not known"
+        if curve and limits and None not in limits:
             reached += f"  (95%: {' to '.join(map(seconds_text, limits))})"
         table.add_row(f"{clock} time to {name} {target}", reached)
     table.add_row(f"{clock} time an epoch", seconds_text(summary["seconds_per_epoch"]))

@@ -18,21 +18,26 @@ def leakage_table(scenario: Scenario, scheme: schemes.Scheme[Any]) -> dict[str, 
         return found
     clear = schemes.nominal(sum_scenario(scenario)).verdict == "not encrypted"
     whose = "of each device, in clear," if clear else "over all devices"
-    before, after, prepared = [], [], []
-    if scenario.prepared:
+    server, devices, bounded = [], [], "each column"
+    if scenario.prepared or several:
         kernel = " and of the kernel features" if scenario.features.kind == "rbf" and scenario.intercept else ""
-        before.append(f"sums {whose} of every column, of its squares and of the targets{kernel}")
-        prepared.append("the means and variances of columns and targets over all devices")
+        server.append(f"sums {whose} of every column, of its squares and of the targets{kernel}")
+        devices.append("the means and variances of columns and targets over all devices")
     if several:
-        before.append(f"for each fold, the same training and sums {whose} without its rows, and of errors on its rows")
-        prepared.append("the models of every fold")
-    before.append("from each device its number of rows and a power of two that bounds each column")
-    prepared.append("the largest of the powers of two that bound each column on a device")
+        server.append(f"for each fold, what the training reveals without its rows, and sums {whose} of errors on them")
+        devices.append("the models of each fold")
+        bounded = "each column and the errors of each model"
+    server.append(f"from each device its number of rows and powers of two that bound {bounded}")
+    devices.append("the largest of the powers of two by which devices bound each column")
+    found["server"] += f"; before the training: {_listed(server)}"
+    found["devices"] += f"; before the training: {_listed(devices)}"
     if held_out:
-        after.append(f"sums {whose} that count the held-out rows by class and predicted class, or of targets, errors")
-        after.append("and their squares, and from each device powers of two that bound its targets and errors")
-    found["server"] += f"; before the training: {', and '.join(before)}"
-    found["devices"] += f"; before the training: {', and '.join(prepared)}"
-    if held_out:
-        found["server"] += f"; after the training: {' '.join(after)}"
+        found["server"] += (
+            f"; after the training, of the held-out rows: sums {whose} of counts by class and predicted class, or of "
+            "targets, errors and their squares, and from each device powers of two that bound targets and errors"
+        )
     return found
+
+
+def _listed(parts: list[str]) -> str:
+    return ", and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
