@@ -79,7 +79,7 @@ REFUSED = {
 }
 """Scheme and table: why the run is refused.
 
-The paper's code needs as many features as errors have rank. CKKS decrypts residues of 32 bits exactly and no wider ones.
+The paper's code needs as many features as errors have rank. CKKS decrypts residues of 32 bits and no wider ones.
 """
 SMALL_CODE = {"n": 200, "degree": 9, "t_tot": 32, "t": 8, "M": 8}
 
