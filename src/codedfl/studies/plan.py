@@ -27,6 +27,7 @@ from codedfl.schemes.registry import refuse_unknown
 from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
 from codedfl.task import Problem, Shard, load_data, partition_rows
 from codedfl.task.loading import divide_rows
+from codedfl.task.objective import PublicObjective
 from codedfl.training import History, State, train
 from codedfl.training.costs import LINKS, Spent, add_round, add_transfers, mean_and_largest, nothing, spent_in
 from codedfl.training.timing import Band, Variant, band, epoch_ends, replay
@@ -143,7 +144,11 @@ def probe(scenario: Scenario, problem: Problem) -> Costs:
     devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
     delays = DelayModel.create(scenario.fleet, scenario.links)
     engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
-    history = train(problem, short, scheme, engine, State.fresh(problem)).history
+    # data that only have the right sizes give no gradient that could be held against
+    objective = PublicObjective(
+        samples=problem.samples, shape=problem.shape, dtype=problem.dtype, ridge=problem.ridge, kind=problem.kind
+    )
+    history = train(objective, short, scheme, engine, State.fresh(objective)).history
     shared = Variant.create(scheme, problem, history, first_offline=scenario.training.first_epoch_offline)
     return Costs(scheme, history, shared)
 

@@ -260,6 +260,7 @@ def _hold(
     samples = sum(public.samples)
     bounds = rounding.entries(norms, samples) + reference_rounding(public, state.epoch).entries(norms, samples)
     largest = np.abs(errors).max(axis=1)
+    largest[~np.isfinite(largest)] = 0.0  # numbers overflowed: the training diverges, which is said in words of its own
     if np.any(largest > bounds):
         which, output = np.unravel_index(np.argmax(largest / bounds), bounds.shape)
         raise TrainingError(

@@ -47,7 +47,7 @@ class Pair:
         return self.asker.host
 
     def closed(self, stage: int = 1, number: int = 0, **contents: Any) -> bytes:
-        parcel = Parcel(stage, number, contents or {"moments": np.zeros(GIVEN.shape, np.uint32)})
+        parcel = Parcel(stage, number, contents or {"moments": np.zeros(GIVEN.shape, np.uint64)})
         return self.peer.close("device-1", parcel.to_bytes())
 
     def bring(self, payload: bytes) -> Frame:
