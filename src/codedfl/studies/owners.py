@@ -120,8 +120,10 @@ def check_scenario(scenario: Scenario) -> None:
             f"the scenario '{scenario.name}' does not say who owns each row; choose {', '.join(TABLES)}, or name a "
             ".csv or .parquet file in data.source and its column of owners with --owner"
         )
-    if data.test_source or not data.test_fraction:
-        raise UsageError("rows of each owner are held out; leave data.test_source out and set data.test_fraction")
+    if data.test_source or data.held_out or not data.test_fraction:
+        raise UsageError(
+            "data.test_fraction of each owner's rows is held out; set only that, not data.test_source or data.held_out"
+        )
     if features.kind != "none" or not (scenario.scaled and scenario.intercept) or features.missing != "refuse":
         raise UsageError(
             "owners are compared by linear models of standardised columns with an intercept, without missing values; "

@@ -50,6 +50,7 @@ OWNERS = {
     ),
     "owners without features": owners("shop,price\n" + "a,1.5\nb,2.5\n" * 5, "add feature columns"),
     "nothing held out": setting("data.test_fraction=0", "data.test_fraction"),
+    "rows held out twice": setting("data.held_out=0.2", "data.held_out"),
     "a test file beside owners": setting("data.test_source=test.csv", "data.test_source"),
     "a kernel for owners": setting("features.kind=rbf", "features.kind = 'none'"),
     "owners without scaling": setting("features.scale=none", "standardised"),
