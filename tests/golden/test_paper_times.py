@@ -15,7 +15,7 @@ SAMPLES, FEATURES, OUTPUTS, DEVICES = 60_000 // 25, 2000, 10, 25
 
 def one_round(paper: Scenario, name: str, *, offline: bool = False) -> RoundCosts:
     """What an epoch costs, from the arrays that one device of the paper's size is sent, multiplies and sends."""
-    public = Public((SAMPLES,) * DEVICES, FEATURES, OUTPUTS, np.dtype(paper.task.precision))
+    public = Public((SAMPLES,) * DEVICES, FEATURES, OUTPUTS, np.dtype(paper.precision))
     scheme = SCHEMES[name](public, paper.options(name))
     shard = Shard(np.zeros((SAMPLES, FEATURES), public.dtype), np.zeros((SAMPLES, OUTPUTS), public.dtype))
     request = scheme.server().ask(2, np.zeros((FEATURES, OUTPUTS))).requests[0]

@@ -89,6 +89,11 @@ def classification(
     """Make a classification from labels of any sortable type; classes are the sorted training labels."""
     _check_raw_labels(name, labels_train, labels_test)
     known, y_train = np.unique(labels_train, return_inverse=True)
+    if known.size == 1:
+        raise DataError(
+            f"{name}: all training labels are {known[0].item()!r}, so that there is nothing to tell apart; give samples"
+            " of another class, or ask for a regression."
+        )
     unseen = np.setdiff1d(labels_test, known)
     if unseen.size and known.size:
         raise DataError(

@@ -55,7 +55,7 @@ def load_file(
                 f"{path} already holds test samples, so the test file {test_path} is one too many; give only one."
             )
         test = _test_part(Path(test_path), target, train, owner)
-    chosen = kind_of(name, train.y) if kind == "auto" else kind
+    chosen = kind_of(name, train.y, pooled=True) if kind == "auto" else kind
     # before the split, so that the row is that of the file
     check_finite(name, "features", train.x, train.columns, allow_missing=missing == "mean")
     if test is None:
@@ -191,15 +191,31 @@ def _test_part(path: Path, target: str | None, train: Part, owner: str) -> Part:
             f"the test file {path} has other feature columns than the training file (they differ in"
             f" {', '.join(odd[:5])}); give both the same columns."
         )
-    inputs = [name for column in test.columns for name in column.inputs]
-    order = [inputs.index(name) for column in train.columns for name in column.inputs]
+    places, start = {}, 0
+    for column in test.columns:
+        places[column.name] = range(start, start + len(column.inputs))
+        start += len(column.inputs)
+    kinds = {column.name: bool(column.categories) for column in test.columns}
+    for column in train.columns:
+        if kinds[column.name] != bool(column.categories):
+            held = "text" if kinds[column.name] else "numbers"
+            raise DataError(
+                f"the column {column.name!r} of the test file {path} holds {held}, unlike in the training file; give "
+                "both the same kind of values."
+            )
+    order = [place for column in train.columns for place in places[column.name]]
     return Part(test.x[:, order], test.y, train.columns, test.targets)
 
 
-def kind_of(name: str, y: Shaped[np.ndarray, "..."]) -> str:
-    """Return classification or regression, by the type of the targets."""
-    if y.ndim == 1 and y.dtype.kind in "biuUS" and len(np.unique(y)) <= LARGEST_CLASS_COUNT:
-        return "classification"
+def kind_of(name: str, y: Shaped[np.ndarray, "..."], *, pooled: bool = False) -> str:
+    """Return classification or regression, by the type of the targets.
+
+    With ``pooled``, ``y`` are the targets of all owners: whole numbers of which half or more occur once are no classes.
+    """
+    if y.ndim == 1 and y.dtype.kind in "biuUS" and (kinds := len(np.unique(y))) <= LARGEST_CLASS_COUNT:
+        few = y.dtype.kind not in "iu" or kinds == 2 or 2 * kinds <= len(y)
+        if few or not pooled:
+            return "classification"
     if y.dtype.kind in "US":
         raise DataError(
             f"{name}: the target is text of more than {LARGEST_CLASS_COUNT} kinds, so it looks like neither"

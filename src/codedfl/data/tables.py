@@ -1,5 +1,6 @@
 """Features, targets and owners of .parquet and .csv tables."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,10 @@ from codedfl.data.preparation import Column
 from codedfl.errors import DataError
 
 MOST_CATEGORIES = 1000
+_MANY_ROWS = 20
+"""From so many rows on, text of which more than half differs is taken for names, not for categories."""
+_FORMATTED = re.compile(r"[\s$€£¥]*[-+]?\d[\d.,:/' -]*[\s%$€£¥]*")
+"""Numbers with separators or units, and dates."""
 Declared = Mapping[str, Sequence[str]]
 """Categories by the name of a text column."""
 
@@ -144,14 +149,21 @@ def _text(value: Any) -> str:
 def _check_text(path: Path, name: str, values: Sequence[str | None], found: Sequence[str]) -> None:
     """Refuse text that is a column of numbers with a typing error, and text of too many kinds."""
     numbers = {value for value in found if _is_number(value)}
+    formatted = [value for value in found if value not in numbers and _FORMATTED.fullmatch(value)]
+    if formatted and 2 * len(formatted) >= len(found):
+        raise DataError(
+            f"{path}: the column {name!r} holds {formatted[0]!r}, a number or date that is written as text; write "
+            "plain numbers, or declare the values in features.categories."
+        )
     if 2 * len(numbers) >= len(found) and len(numbers) < len(found):
         row = next(row for row, value in enumerate(values) if value is not None and value not in numbers)
         raise DataError(
             f"{path}: row {row} (counted from 0) of the column {name!r} holds {values[row]!r} among numbers; correct "
             "the cell, or declare the values in features.categories."
         )
-    if not found or len(found) > MOST_CATEGORIES:
-        many = f"text of {len(found)} kinds" if found else "no value"
+    lonely = len(values) >= _MANY_ROWS and 2 * len(found) > len(values)
+    if not found or len(found) > MOST_CATEGORIES or lonely:
+        many = f"text of {len(found)} kinds in {len(values)} rows" if found else "no value"
         raise DataError(f"{path}: the column {name!r} holds {many}, which cannot be categories; remove the column.")
 
 
@@ -171,7 +183,9 @@ def open_table(path: Path) -> Any:
 
     try:
         if path.suffix.lower() == ".csv":
-            table = pyarrow.csv.read_csv(path)
+            # an empty cell, "NA" and the like are missing in text as they are in numbers
+            options = pyarrow.csv.ConvertOptions(strings_can_be_null=True)
+            table = pyarrow.csv.read_csv(path, convert_options=options)
         else:
             table = pyarrow.parquet.read_table(path, partitioning=None)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -221,7 +235,7 @@ def _target_values(path: Path, table: Any, targets: Sequence[str]) -> Shaped[np.
     import pyarrow
 
     for name in targets:
-        missing = table.column(name).null_count
+        missing = sum(value is None or value == "" for value in table.column(name).to_pylist())
         if missing:
             raise DataError(
                 f"{path}: the target {name!r} is missing in {missing} of {table.num_rows} rows; remove those rows."
@@ -242,5 +256,12 @@ def _target_values(path: Path, table: Any, targets: Sequence[str]) -> Shaped[np.
     if _numeric(table, targets[0]):
         return _column(table, targets[0])
     if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
-        return np.asarray(column.to_pylist(), dtype=np.str_)
+        values = np.asarray(column.to_pylist(), dtype=np.str_)
+        formatted = [value for value in np.unique(values).tolist() if _FORMATTED.fullmatch(value)]
+        if formatted and not _is_number(formatted[0]):
+            raise DataError(
+                f"{path}: the target {targets[0]!r} holds {formatted[0]!r}, a number or date that is written as text; "
+                "write plain numbers."
+            )
+        return values
     raise DataError(f"{path}: the target {targets[0]!r} holds {column.type}; use numbers, text or truth values.")

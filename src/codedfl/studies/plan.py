@@ -65,8 +65,12 @@ class Shapes:
     def of_data(cls, scenario: Scenario, progress: Progress = silent) -> "Shapes":
         """Load and partition the data of a scenario; no feature is computed."""
         loaded = load_data(scenario, progress)
-        sizes = _training_sizes(scenario, partition_rows(scenario, loaded.y_train, loaded.samples))
+        sizes = _training_sizes(scenario, partition_rows(scenario, loaded.y_train, loaded.samples, loaded.owners))
         target = 1.0 if loaded.kind == "classification" else float(np.max(np.abs(loaded.y_train)))
+        if scenario.prepared:  # columns and targets will be of size 1, and bounded by their squares summed
+            target = 1.0
+            if scenario.features.kind == "none":
+                return cls(sizes, loaded.inputs, loaded.outputs, 1.0, target)
         if scenario.features.kind == "none":
             return cls(sizes, loaded.inputs, loaded.outputs, float(np.max(np.abs(loaded.x_train))), target)
         d = scenario.features.dimension

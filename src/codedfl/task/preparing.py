@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Bool, Float
 
-from codedfl.data import FeatureMap, Preparation
+from codedfl.data import Column, FeatureMap, Preparation
 from codedfl.errors import DataError
 from codedfl.scenario import Scenario
 from codedfl.task.folds import DeviceRows, RowChoice
@@ -30,6 +30,8 @@ what the metrics of a model on held-out rows follow from (:class:`codedfl.task.m
 _FAR = 1e4
 """The square of the mean over the variance from which on sums are repeated about the mean: 4 digits have cancelled."""
 _MOST_PASSES = 3
+_COARSE = 1e-3
+"""Spacing of float64 at the mean of a column, in its standard deviations, from which on the column is refused."""
 _LARGEST = 1e140
 """Squares of numbers up to this can be summed over any number of rows in float64."""
 _MARGIN = 1 + 2.0**-20
@@ -72,11 +74,12 @@ def bounds_of(request: SumRequest, rows: DeviceRows, features: FeatureMap, devic
 
 def _powers_of_two(largest: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
     """Return the least powers of two that are not smaller; 0 for 0."""
-    if not (largest <= _LARGEST).all():
-        place = int(np.argmin(largest <= _LARGEST))
+    sound = (largest <= _LARGEST) & ((largest == 0) | (largest >= 1 / _LARGEST))
+    if not sound.all():
+        place = int(np.argmin(sound))
         raise DataError(
             f"input or target {place} (counted from 0) holds a number of size {largest[place]:g}, whose squares cannot "
-            "be summed; scale the column down"
+            "be summed; scale the column"
         )
     fraction, exponent = np.frexp(largest)
     return np.where(largest > 0, np.ldexp(1.0, exponent - (fraction == 0.5)), 0.0)
@@ -150,6 +153,15 @@ class Summer(ABC):
     """Number of rows m over all devices."""
     shape: tuple[int, int]
     """Number of inputs p and of outputs c."""
+
+    columns: Sequence[Column] = ()
+    """The columns, where their names are known."""
+
+    @final
+    def name(self, place: int) -> str:
+        """Return an input in words."""
+        names = [name for column in self.columns for name in column.inputs]
+        return f"the column {names[place]!r}" if names else f"input {place} (counted from 0)"
 
     @abstractmethod
     def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
@@ -239,23 +251,29 @@ def prepare(scenario: Scenario, summer: Summer, dummies: Bool[np.ndarray, "p"], 
         first, second, present, y_first, y_second, _ = np.split(total, np.cumsum([p, p, p, c, c]))
         present = np.rint(present)
         if not present.all():
-            raise DataError(
-                f"input {int(np.argmin(present))} (counted from 0) has no value at any device; remove the column"
-            )
+            raise DataError(f"{summer.name(int(np.argmin(present)))} has no value at any device; remove the column")
         columns, targets = Moments.of(present, first, second), Moments.of(m, y_first, y_second)
         if not (columns.cancelled(origin) or targets.cancelled(target_origin)):
             break
         origin, target_origin = origin + columns.offset, target_origin + targets.offset
     mean, target_mean = origin + columns.offset, target_origin + targets.offset
-    variance = _cleaned(columns.variance, mean, m) * present / m  # missing values will stand at the mean
+    variance = _cleaned(columns.variance, mean) * present / m  # missing values will stand at the mean
+    coarse = (np.abs(mean) * np.finfo(np.float64).eps > _COARSE * np.sqrt(variance)) & (variance > 0)
+    if coarse.any():
+        place = int(np.argmax(coarse))
+        raise DataError(
+            f"{summer.name(place)} has the mean {mean[place]:g} and the standard deviation {variance[place] ** 0.5:g}, "
+            "too small beside it for float64; subtract a constant from the column"
+        )
     preparation = _preparation(scenario, mean, variance, dummies, target_mean, targets.variance, regression=regression)
     if scenario.features.kind == "rbf":
         if scenario.intercept:
             total = summer.total(SumRequest(FEATURES, preparation=preparation))
             preparation = _with_features(preparation, total / m)
-        return Prepared(preparation, None, _energy(m, targets.variance, target_mean, preparation.target_shift, 1.0))
+        y_unit = preparation.target_unit
+        return Prepared(preparation, None, _energy(m, targets.variance, target_mean, preparation.target_shift, y_unit))
     energy = _energy(m, variance, mean, preparation.shift, preparation.unit)
-    y_variance = _cleaned(targets.variance, target_mean, m)
+    y_variance = _cleaned(targets.variance, target_mean)
     y_energy = _energy(m, y_variance, target_mean, preparation.target_shift, preparation.target_unit)
     return Prepared(preparation, energy, y_energy)
 
@@ -273,7 +291,8 @@ def _preparation(
     """Choose shifts and units (see ``codedfl.data.preparation``)."""
     fill = mean if scenario.features.missing == "mean" else None
     linear, scaled, intercept = scenario.features.kind == "none", scenario.scaled, scenario.intercept
-    deviation = np.where(variance > 0, np.sqrt(variance), 1.0)
+    constant = np.maximum(1.0, np.abs(mean))  # what rounding leaves of a constant column is then negligible
+    deviation = np.where(variance > 0, np.sqrt(variance), constant)
     centred = np.where(dummies, linear and intercept, scaled or (linear and intercept))
     shift = np.where(centred, mean, 0.0)
     unit = np.where(dummies | (not scaled), 1.0, deviation)
@@ -317,9 +336,9 @@ def _with_features(preparation: Preparation, mean: Float[np.ndarray, "d"]) -> Pr
     return Preparation(**{**vars(preparation), "feature_shift": mean})
 
 
-def _cleaned(variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"], count: Any) -> Float[np.ndarray, "k"]:
-    eps = np.finfo(np.float64).eps
-    return np.where(variance <= count * eps * variance + (count * eps * mean) ** 2, 0.0, variance)
+def _cleaned(variance: Float[np.ndarray, "k"], mean: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+    """Return variances with zero for columns that are constant: they differ from the mean by its rounding only."""
+    return np.where(np.sqrt(variance) <= 2 * np.finfo(np.float64).eps * np.abs(mean), 0.0, variance)
 
 
 def _energy(

@@ -55,7 +55,9 @@ class Problem(Objective):
         if scenario.prepared:
             rows = [raw.device(index) for index in range(len(raw.parts))]
             regression = raw.loaded.kind == "regression"
-            prepared = prepare(scenario, PlainSummer(rows, raw.features), raw.dummies, regression=regression)
+            summer = PlainSummer(rows, raw.features)
+            summer.columns = raw.loaded.columns
+            prepared = prepare(scenario, summer, raw.dummies, regression=regression)
         return cls.of_raw(scenario, raw, prepared, progress)
 
     @classmethod

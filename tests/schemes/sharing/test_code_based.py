@@ -318,7 +318,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
         runs.execute(wanted(supply=supply), path, problem=digits)
     assert results(path) == uninterrupted[supply]
     assert summary(path)["handovers"] > 0
-    assert not [name for name in files(path) if Path(name).name not in FINISHED]
+    assert not [name for name in files(path) if name not in FINISHED]
 
 
 def test_the_summary_tells_of_hand_overs_and_the_verdict(tmp_path: Path) -> None:

@@ -175,7 +175,17 @@ class Model:
         """
         from codedfl.task.model.pipeline import pipeline
 
+        self.refuse_filled_text("a scikit-learn pipeline")
         return pipeline(self)
+
+    def refuse_filled_text(self, what: str) -> None:
+        """Refuse to write a model that fills missing text in a format that cannot."""
+        filled = self.preparation is not None and self.preparation.fill is not None
+        text = next((column.name for column in self.columns if column.categories), None)
+        if filled and text is not None:
+            raise UsageError(
+                f"the model fills missing values of the text column {text!r}, which {what} cannot; predict with codedfl"
+            )
 
     def save(self, folder: Path) -> None:
         """Write the model into a folder, which may be copied anywhere."""

@@ -32,6 +32,7 @@ def checked_graph(model: Model) -> tuple[bytes, float]:
         raise MissingExtraError(
             "export needs onnx and onnxruntime; install them: pip install 'codedfl[export]'"
         ) from None
+    model.refuse_filled_text("an ONNX graph")
     graph = _Graph(model).build()
     onnx.checker.check_model(graph)
     text = graph.SerializeToString()
