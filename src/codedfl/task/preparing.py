@@ -217,16 +217,13 @@ class Moments:
         return cls(count, offset, np.maximum(second / count - offset**2, 0.0))
 
     def cleaned(self, origin: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
-        """Return the variances, zero for columns that are constant up to rounding, by the bound scikit-learn uses.
-
-        (Chan, Golub, LeVeque, "Algorithms for computing the sample variance", The American Statistician, 1983.)
-        """
-        return _cleaned(self.variance, origin + self.offset, self.count)
+        """Return the variances, zero for columns that are constant up to rounding."""
+        return _cleaned(self.variance, origin + self.offset)
 
     def cancelled(self, origin: Float[np.ndarray, "k"]) -> bool:
         """Whether digits of a variance have cancelled, of a column that is not constant up to rounding."""
         square = self.offset**2
-        rounding = (self.count * np.finfo(np.float64).eps * (origin + self.offset)) ** 2
+        rounding = (4 * np.finfo(np.float64).eps * (origin + self.offset)) ** 2
         return bool(np.any((square > _FAR * self.variance) & (square > rounding)))
 
 
