@@ -22,7 +22,7 @@ from codedfl.schemes.rounding import OTHER, Rounding
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-MODEL_STEPS = {31: 16, 32: 16, 48: 16, 61: 256, 64: 256}
+MODEL_STEPS = {31: 16, 32: 16, 48: 16, 61: 1 << 14, 64: 1 << 14}
 """Average magnitude of a model's entries in steps, by the bits of the ring; the data use the rest (docs/sealed.md)."""
 AUTO = "auto"
 ENERGY_SLACK = 1 + 2.0**-20
