@@ -149,7 +149,10 @@ def _converted(value: Any, hint: Any, key: str, limits: Mapping[str, Any]) -> An
     if origin in (types.UnionType, typing.Union):
         if value is None:
             return None
-        return _converted(value, _alternative(value, arguments), key, limits)
+        chosen = _alternative(value, arguments)
+        if chosen is str and not _within(value, limits):
+            raise ScenarioError(f"{key} = {_shown(value)} must be {_type_in_words(hint, limits)}")
+        return _converted(value, chosen, key, limits)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ScenarioError(f"{key} = {_shown(value)} must be a list")

@@ -98,8 +98,7 @@ class SimulationBackend(RunBackend):
     def _prepared(self, raw: RawData, progress: Progress) -> Problem:
         """Sum columns, and choose the weight of the ridge term, under the scheme of the run."""
         rows, scenario, prepared = [raw.device(index) for index in range(len(raw.parts))], self.scenario, None
-        summer = SchemeSummer(scenario, rows, raw.features, self._earlier)
-        summer.columns = raw.loaded.columns
+        summer = SchemeSummer(scenario, rows, raw.features, self._earlier, raw.loaded.columns)
         if scenario.prepared:
             prepared = prepare(scenario, summer, raw.dummies, regression=raw.loaded.kind == "regression")
         if len(scenario.ridges) > 1:

@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl import schemes
-from codedfl.data import FeatureMap
+from codedfl.data import Column, FeatureMap
 from codedfl.engines import VirtualEngine
 from codedfl.network import Clock, DelayModel, Draws, RoundCosts
 from codedfl.scenario import Scenario
 from codedfl.task import Problem, Shard
 from codedfl.task.folds import DeviceRows
-from codedfl.task.preparing import Summer, SumRequest, bounds_of, sums_of
+from codedfl.task.preparing import LocalSummer, SumRequest
 from codedfl.training import History, State, first_gradient
 from codedfl.training.timing import Variant
 
@@ -61,7 +61,7 @@ def sum_shard(sums: Float[np.ndarray, "k"]) -> Shard:
 
 
 @final
-class SchemeSummer(Summer):
+class SchemeSummer(LocalSummer):
     """Adds the sums of simulated devices under the scheme of a scenario, and records what it costs."""
 
     def __init__(
@@ -70,26 +70,18 @@ class SchemeSummer(Summer):
         devices: Sequence[DeviceRows],
         features: FeatureMap,
         records: list[SumRecord],
+        columns: Sequence[Column] = (),
     ) -> None:
         """To ``records``, what a sum costs is added."""
+        super().__init__(devices, features, columns)
         self._scenario = scenario
         self._records = records
-        self._devices = devices
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
-        self.features = features
-        self.samples = sum(len(rows.x) for rows in devices)
-        self.shape = devices[0].x.shape[1], devices[0].y.shape[1]
-
-    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
-        """Return the largest bounds of all devices."""
-        found = [bounds_of(request, rows, self.features, device) for device, rows in enumerate(self._devices)]
-        return np.asarray(np.max(found, axis=0))
 
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Run the first epoch of the scheme on the sums."""
         wanted = sum_scenario(self._scenario, len(self._records))
-        vectors = (sums_of(request, rows, self.features, device) for device, rows in enumerate(self._devices))
-        shards = tuple(sum_shard(vector / scales) for vector in vectors)
+        shards = tuple(sum_shard(vector) for vector in self.scaled(request, scales))
         problem = Problem(shards, np.zeros((0, 2)), np.zeros((0, len(scales))), "regression", 0.0)
         scheme, state = schemes.create(wanted, problem), State.fresh(problem)
         devices = [scheme.device(index, shard) for index, shard in enumerate(shards)]
@@ -102,9 +94,9 @@ class SchemeSummer(Summer):
 
     def _record_download(self, models: Float[np.ndarray, "l d c"], wanted: Scenario) -> None:
         """Count what it takes to send models to all devices and to predict their rows."""
-        count, seed = len(self._devices), wanted.timing.seed + 1
+        count, seed = len(self.devices), wanted.timing.seed + 1
         down, up = np.full(count, 64 * models.size), np.zeros(count, np.int64)
-        macs = np.array([len(rows.x) * models.size for rows in self._devices])
+        macs = np.array([len(rows.x) * models.size for rows in self.devices])
         costs = RoundCosts(np.arange(count), down, macs, up, quorum=count, server_macs=0)
         clock = Clock(Draws(self._delays, seed=seed, first=wanted.timing.draw))
         clock.ask(1, 0, costs)

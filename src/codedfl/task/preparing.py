@@ -178,25 +178,35 @@ class Summer(ABC):
         return np.asarray(self.add(request, scales) * scales)
 
 
-@final
-class PlainSummer(Summer):
-    """Adds in clear, where one process has the rows of all devices."""
+class LocalSummer(Summer):
+    """Base of summers in a process that has the rows of all devices."""
 
-    def __init__(self, devices: Sequence[DeviceRows], features: FeatureMap) -> None:
-        self._devices = devices
+    def __init__(self, devices: Sequence[DeviceRows], features: FeatureMap, columns: Sequence[Column] = ()) -> None:
+        self.devices = devices
         self.features = features
+        self.columns = columns
         self.samples = sum(len(rows.x) for rows in devices)
         self.shape = devices[0].x.shape[1], devices[0].y.shape[1]
 
+    @final
     def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
         """Return the largest bounds of all devices."""
-        found = [bounds_of(request, rows, self.features, device) for device, rows in enumerate(self._devices)]
+        found = [bounds_of(request, rows, self.features, device) for device, rows in enumerate(self.devices)]
         return np.asarray(np.max(found, axis=0))
+
+    @final
+    def scaled(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> list[Float[np.ndarray, "k"]]:
+        """Return the sums of each device, divided by their scales."""
+        return [sums_of(request, rows, self.features, device) / scales for device, rows in enumerate(self.devices)]
+
+
+@final
+class PlainSummer(LocalSummer):
+    """Adds in clear."""
 
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Add in float64."""
-        devices = enumerate(self._devices)
-        return np.asarray(sum(sums_of(request, rows, self.features, device) / scales for device, rows in devices))
+        return np.asarray(sum(self.scaled(request, scales)))
 
 
 @final

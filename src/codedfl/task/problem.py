@@ -55,8 +55,7 @@ class Problem(Objective):
         if scenario.prepared:
             rows = [raw.device(index) for index in range(len(raw.parts))]
             regression = raw.loaded.kind == "regression"
-            summer = PlainSummer(rows, raw.features)
-            summer.columns = raw.loaded.columns
+            summer = PlainSummer(rows, raw.features, raw.loaded.columns)
             prepared = prepare(scenario, summer, raw.dummies, regression=regression)
         return cls.of_raw(scenario, raw, prepared, progress)
 
