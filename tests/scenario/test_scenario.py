@@ -15,11 +15,10 @@ from codedfl import schemes
 from codedfl.data import SOURCES, TABLES
 from codedfl.errors import DataError, ScenarioError, UsageError
 from codedfl.scenario import Scenario, load, preset_names
-from codedfl.scenario import scenario as scenario_module
 from codedfl.scenario.sections import DATA_SETS, PATH_SOLVER_NAMES, SOLVER_NAMES, TABLE_SETS
 from codedfl.solvers import PATH_SOLVERS, SOLVERS
 from codedfl.testing.schemes import registered
-from tiny import is_one_sentence, known, scenario
+from tiny import is_one_sentence, scenario
 
 FLEET = {"devices": [{"count": 2, "mac_rate": 1e6}, {"count": 1, "mac_rate": 2e6}]}
 
@@ -375,28 +374,3 @@ def test_a_table_known_by_name_counts_by_its_name() -> None:
     assert not one.data.named
     assert len({load("paper").id(), one.id(), other.id()}) == 3
     assert one.id() == one.with_settings({"name": "other"}).id()
-
-
-class TestSolverByDefault:
-    def test_schemes_and_their_options_name_the_same_solver(self) -> None:
-        named = {name: options.solver for name, options in scenario_module.known_options().items()}
-        assert named == {name: known(name).solver or "gradient-descent" for name in schemes.SCHEMES}
-
-    def test_a_scheme_is_trained_with_the_solver_that_it_is_made_for(self) -> None:
-        assert load("paper-quick").training.solver == "gradient-descent"
-        once = load("paper-quick").with_settings({"scheme": "one-shot"})
-        assert once.training.solver == "closed-form"
-        assert once.with_settings({"scheme": "sealed"}).training.solver == "gradient-descent"
-
-    def test_a_chosen_solver_stays(self) -> None:
-        nesterov = load("paper-quick").with_settings({"training.solver": "nesterov"})
-        assert nesterov.with_settings({"scheme": "conventional"}).training.solver == "nesterov"
-        descent = {"scheme": "one-shot", "training.solver": "gradient-descent"}
-        chosen = load("paper-quick").with_settings(descent)
-        assert chosen.training.solver == "gradient-descent"
-        assert Scenario.from_toml(chosen.to_toml()) == chosen
-
-    def test_ids_are_those_of_the_solver_that_is_used(self) -> None:
-        said = load("paper-quick").with_settings({"scheme": "one-shot", "training.solver": "closed-form"})
-        assert load("paper-quick").with_settings({"scheme": "one-shot"}).id() == said.id()
-        assert 'solver = "closed-form"' in said.to_toml()
