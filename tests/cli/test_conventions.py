@@ -164,9 +164,9 @@ class TestWords:
         assert "models costs only" in said
         compared = codedfl("compare", "small.toml", "he", *costs, *FEW).out
         row = next(line for line in compared.partition("megabytes")[2].splitlines() if line.startswith("  he "))
-        assert row.rstrip().endswith("models")
+        assert "models" in row
         assert "…" not in compared
-        assert "holds" in codedfl("run", "small.toml", "--set", "scheme=sealed", *FEW).out
+        assert "server sees replies" in codedfl("run", "small.toml", "--set", "scheme=sealed", *FEW).out
 
     def test_without_test_data_nothing_is_known_of_accuracy(self, codedfl: Command, folder: Path) -> None:
         assert codedfl("run", "small.toml", "--out", "run").code == 0

@@ -67,4 +67,4 @@ class TestForPeople:
     def test_a_plan_that_recommends_nothing(self, codedfl: Command) -> None:
         outcome = codedfl("plan", "minibatch", "-s", "small.toml", "--draws", "2")
         assert outcome.code == 0
-        assert "recommended: none. No scheme whose secrecy holds" in outcome.out
+        assert "recommended: none. No scheme whose parcels are proven to hide data" in outcome.out

@@ -75,7 +75,7 @@ class TestWarnings:
     def test_a_scheme_is_judged_with_the_options_of_the_scenario(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """What a wrapping scheme is worth is known of the instance only."""
         secagg = codedfl.schemes.SCHEMES["secagg"]
-        broken = property(lambda scheme: "broken" if scheme.options.inner == "minibatch" else "holds")
+        broken = property(lambda scheme: "broken" if scheme.options.inner == "minibatch" else "server sees sums")
         monkeypatch.setattr(secagg, "verdict", broken)
         assert list(broken_ciphers(small(), ["secagg"])) == []
         assert len(list(broken_ciphers(small({"schemes.secagg.inner": "minibatch"}), ["secagg"]))) == 1

@@ -16,10 +16,10 @@ def timed(fleet: str, scheme: str, verdict: str, times: Any, bands: Any = None, 
 
 class TestTimeByScheme:
     ROWS = (
-        timed("first", "slow", "holds", {"0.5": 1.0, "0.9": 40.0}, {"0.5": [0.5, 2.0], "0.9": [30.0, 50.0]}),
+        timed("first", "slow", "server sees sums", {"0.5": 1.0, "0.9": 40.0}, {"0.5": [0.5, 2.0], "0.9": [30.0, 50.0]}),
         timed("first", "quick", "broken", {"0.5": 2.0, "0.9": 4.0}, {"0.9": [0.0, 9.0]}),
         timed("first", "lame", "not encrypted", {"0.5": 3.0, "0.9": None}),
-        timed("second", "slow", "holds", {"0.5": 1.0, "0.9": 60.0}),
+        timed("second", "slow", "server sees sums", {"0.5": 1.0, "0.9": 60.0}),
         timed("second", "quick", "broken", None, refused="It does not fit."),
         timed("second", "lame", "not encrypted", {"0.5": 3.0, "0.9": 5.0}),
     )
@@ -35,7 +35,7 @@ class TestTimeByScheme:
         (legend,) = figure.legends
         words = [text.get_text() for text in legend.get_texts()]
         assert words == [
-            *("secrecy: holds", "secrecy: not encrypted", "secrecy: broken"),
+            *("secrecy: server sees sums", "secrecy: not encrypted", "secrecy: broken"),
             *("to accuracy 0.5", "to accuracy 0.9"),
         ]
 
@@ -72,5 +72,5 @@ class TestTimeByScheme:
         assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "to R² 0.5"
 
     def test_nothing_reached(self) -> None:
-        (axes,) = time_by_scheme([timed("x", "y", "holds", {"0.5": None})], [0.5]).axes
+        (axes,) = time_by_scheme([timed("x", "y", "server sees sums", {"0.5": None})], [0.5]).axes
         assert [text.get_text() for text in axes.texts] == ["0.5 not reached"]

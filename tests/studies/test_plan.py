@@ -13,6 +13,7 @@ from codedfl.errors import RunDirectoryError, UsageError
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.schemes.secrecy import ENCRYPTED
 from codedfl.solvers import SOLVERS
 from codedfl.studies.epochs_to_target import ASSUMED, EpochsToTarget, Finished, finished
 from codedfl.studies.plan import Costs, Plan, Shapes, plan, predict, probe, spent_by_device
@@ -267,7 +268,7 @@ class TestEpochs:
 
 
 @cache
-def made(privacy: str = "holds") -> Plan:
+def made(privacy: str = "encrypted") -> Plan:
     """All schemes; a code of length 20 does not fit 30 features."""
     few = EpochsToTarget({"gradient-descent": 20, "conjugate-gradients": 4})
     wanted = small({"schemes.code-based.n": 20, "schemes.he": OPTIONS["he"]})
@@ -306,15 +307,15 @@ class TestPlan:
             assert found[solver].mean == pytest.approx(seconds.mean())
             assert (found[solver].low, found[solver].high) == pytest.approx(tuple(np.quantile(seconds, [0.025, 0.975])))
 
-    def test_what_holds_is_recommended(self) -> None:
-        quickest = next(offer for offer in made().offers if offer.scheme.verdict == "holds")
+    def test_what_encrypts_is_recommended(self) -> None:
+        quickest = next(offer for offer in made().offers if offer.scheme.verdict in ENCRYPTED)
         assert made().recommended is quickest
-        assert quickest.scheme.verdict_reason in made().reason
+        assert quickest.scheme.allowed_if in made().reason
 
     def test_the_quickest_is_recommended_where_secrecy_is_not_asked_for(self) -> None:
         assert made("any").recommended is made("any").offers[0]
 
-    @pytest.mark.parametrize("privacy", ["holds", "any"])
+    @pytest.mark.parametrize("privacy", ["encrypted", "sums", "any"])
     def test_what_is_broken_never_is(self, privacy: str) -> None:
         alone = plan(of_scheme("code-based"), shapes(), names=["code-based"], draws=2, privacy=privacy)
         assert alone.offers[0].predictions

@@ -179,11 +179,6 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-def secrecy_text(verdict: str, leakage: Mapping[str, str] | None) -> str:
-    """Return the verdict on a scheme, or that a run encrypted nothing and models the costs of encryption only."""
-    return "models\ncosts only" if leakage and "models the costs of encryption" in leakage["server"] else verdict
-
-
 @contextmanager
 def bars() -> Iterator[Report]:
     """Show a bar with the time left for each stage; a dated line for each where there is no terminal."""

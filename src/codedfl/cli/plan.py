@@ -33,8 +33,8 @@ def plan_command(
     ] = None,
     draws: Annotated[int, typer.Option(min=2, max=100_000, help="Timing draws behind the bands.")] = DRAWS,
     privacy: Annotated[
-        str, typer.Option(metavar="|".join(PRIVACY), help="Recommend only what holds, or also what encrypts nothing.")
-    ] = PRIVACY[0],
+        str, typer.Option(metavar="|".join(PRIVACY), help="Recommend what encrypts, only what shows sums, or anything.")
+    ] = "encrypted",
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
@@ -87,13 +87,12 @@ def _times(made: Plan) -> Table:
 def _costs(made: Plan) -> Table:
     table = Table(title="megabytes of a device with the quickest solver: mean, largest; and secrecy", box=SIMPLE)
     for name in ("scheme", "sends up", "sends d2d", "receives", "survives\nlosses", "secrecy"):
-        table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=True)
+        table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=name != "secrecy")
     for offer in made.offers:
         if offer.best is not None:
             links = [offer.best.bits[link] for link in ("up", "d2d", "down")]
             sizes = ["\n".join(f"{bits[name] / 8e6:.3g}" for name in ("mean", "largest")) for bits in links]
-            secrecy = common.secrecy_text(offer.scheme.verdict, offer.leakage)
-            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), secrecy)
+            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), offer.scheme.verdict)
     return table
 
 

@@ -189,7 +189,7 @@ class FederatedRidgeClassifier(ClassifierMixin, FederatedEstimator):  # type: ig
     >>> X, y = load_iris(return_X_y=True)
     >>> model = codedfl.FederatedRidgeClassifier(random_state=0).fit(X, y, owners=[n % 4 for n in range(len(y))])
     >>> model.predict(X[:2]).tolist(), round(model.score(X, y), 2), model.report_["verdict"]
-    ([0, 0], 0.85, 'holds')
+    ([0, 0], 0.85, 'server sees sums')
     """
 
     _kind = "classification"

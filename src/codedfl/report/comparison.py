@@ -12,6 +12,7 @@ from codedfl.report.figures import accuracy_against_time, new_figure, save_if_po
 from codedfl.report.pages import seconds_text, table_markdown
 from codedfl.runs import load, target_name
 from codedfl.scenario import Scenario
+from codedfl.schemes.secrecy import BROKEN, CLEAR, COMBINATIONS, COSTS_ONLY, REPLIES, SUMS
 from codedfl.storage import write_text
 from codedfl.studies.tables import Row
 
@@ -19,8 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_VERDICTS = {"holds": ("#0072B2", "o"), "not encrypted": ("#E69F00", "s"), "broken": ("#D55E00", "X")}
-_OTHER_VERDICTS = (("#009E73", "D"), ("#CC79A7", "^"), ("#56B4E9", "v"), ("#000000", "P"))
+_VERDICTS = {
+    SUMS: ("#0072B2", "o"),
+    COMBINATIONS: ("#56B4E9", "v"),
+    REPLIES: ("#009E73", "D"),
+    CLEAR: ("#E69F00", "s"),
+    COSTS_ONLY: ("#000000", "P"),
+    BROKEN: ("#D55E00", "X"),
+}
+_OTHER_VERDICTS = (("#CC79A7", "^"), ("#F0E442", "*"), ("#999999", "h"))
 """Colours and marks of a scheme's secrecy; either tells verdicts apart."""
 _ALMOST_ZERO = 1e-300
 """Stands for zero on a logarithmic axis."""

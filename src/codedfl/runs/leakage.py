@@ -5,6 +5,7 @@ from typing import Any
 from codedfl import schemes
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
+from codedfl.schemes.secrecy import CLEAR
 
 
 def leakage_table(scenario: Scenario, scheme: schemes.Scheme[Any]) -> dict[str, str]:
@@ -16,7 +17,7 @@ def leakage_table(scenario: Scenario, scheme: schemes.Scheme[Any]) -> dict[str, 
     several, held_out = len(scenario.ridges) > 1, scenario.data.held_out > 0
     if not (scenario.prepared or several or held_out):
         return found
-    clear = schemes.nominal(sum_scenario(scenario)).verdict == "not encrypted"
+    clear = schemes.nominal(sum_scenario(scenario)).verdict == CLEAR
     whose = "of each device, in clear," if clear else "over all devices"
     server, devices, bounded = [], [], "each column"
     if scenario.prepared or several:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from codedfl.schemes.contract import (
         SERVER,
         Device,
-        Leakage,
         Restored,
         Round,
         Scheme,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from codedfl.schemes.messages import Message, Work, layout, message_bits
     from codedfl.schemes.public import Public
     from codedfl.schemes.rounding import Rounding
+    from codedfl.schemes.secrecy import Leakage
 
 __all__ = [
     "SCHEMES",
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(("Facts", "agree", "describe", "known_delays"), "facts")
-_HOMES |= {"Public": "public", "Rounding": "rounding"}
+_HOMES |= {"Leakage": "secrecy", "Public": "public", "Rounding": "rounding"}
 _HOMES |= dict.fromkeys(("Message", "Work", "layout", "message_bits"), "messages")
 
 

@@ -18,6 +18,7 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
+from codedfl.schemes.secrecy import Leakage, Secrecy, all_cells
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Shard
 
@@ -28,19 +29,6 @@ SERVER = -1
 
 ReplySum = Callable[[int, Message], Ring | float]
 """Maps an epoch and a request to the ring of the replies, or to a bound on the entries of their sum."""
-
-
-@dataclass(frozen=True)
-class Leakage:
-    """One sentence per party: what it sees beyond the model and the sizes of the shards."""
-
-    server: str
-    devices: str
-    eavesdropper: str
-
-    def to_table(self) -> dict[str, str]:
-        """Return the sentences by party."""
-        return {"server": self.server, "devices": self.devices, "eavesdropper": self.eavesdropper}
 
 
 @dataclass(frozen=True)
@@ -358,12 +346,21 @@ class Scheme(ABC, Generic[Options]):
     @property
     @abstractmethod
     def verdict(self) -> str:
-        """What is known about its secrecy, in one or two words."""
+        """Its secrecy in a few words, such as those of ``codedfl.schemes.secrecy``; the table is :meth:`secrecy`."""
 
     @property
     @abstractmethod
     def verdict_reason(self) -> str:
         """The verdict's reason, in one sentence."""
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """Return what each adversary may learn of each asset; by default nothing is examined."""
+        return all_cells({})
+
+    @property
+    def allowed_if(self) -> str:
+        """What must be acceptable to whoever allows the scheme for private data: the rest of "allow it if"."""
+        return "you have examined it: its author has not said what it reveals"
 
     @abstractmethod
     def leakage(self) -> Leakage:

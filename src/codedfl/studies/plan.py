@@ -24,6 +24,8 @@ from codedfl.runs.leakage import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme
 from codedfl.schemes.registry import refuse_unknown
+from codedfl.schemes.secrecy import BROKEN, ENCRYPTED, SUMS
+from codedfl.security.verdicts import verdict_table
 from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
 from codedfl.task import Problem, Shard, load_data, partition_rows
 from codedfl.task.loading import divide_rows
@@ -34,8 +36,12 @@ from codedfl.training.timing import Band, Variant, band, epoch_ends, replay
 
 DRAWS = 200
 """Default number of timing draws behind a band: its limits are known to about a percent."""
-PRIVACY = ("holds", "any")
-"""What may be recommended: schemes whose secrecy holds, or also those that encrypt nothing; never broken ones."""
+PRIVACY = {
+    "encrypted": ("whose parcels are proven to hide data", ENCRYPTED),
+    "sums": ("whose server sees sums only", (SUMS,)),
+    "any": ("that are not broken, in clear or not", None),
+}
+"""What may be recommended, in words, and the verdicts that it allows; None: all but broken ones."""
 _PROBED = 12
 """Epochs that are run: the first, and enough of the others to see costs that repeat after up to five epochs."""
 _STANDSTILL = 1e-12
@@ -225,6 +231,7 @@ class Offer:
             **(empty if self.best is None else self.best.to_table()),
             "solvers": [prediction.to_table() for prediction in self.predictions],
             "verdict": self.scheme.verdict,
+            "secrecy": [cell.to_table() for cell in verdict_table(self.scheme)],
             "survives_losses": self.survives_losses,
             "leakage": self.leakage,
             "refused": self.refused,
@@ -244,16 +251,18 @@ class Plan:
     @property
     def recommended(self) -> Offer | None:
         """The quickest that gives the privacy asked for; never one whose cipher is broken."""
-        usable = [offer for offer in self.offers if offer.predictions and offer.scheme.verdict != "broken"]
-        return next((offer for offer in usable if self.privacy == "any" or offer.scheme.verdict == "holds"), None)
+        usable = [offer for offer in self.offers if offer.predictions and offer.scheme.verdict != BROKEN]
+        _, allowed = PRIVACY[self.privacy]
+        return next((offer for offer in usable if allowed is None or offer.scheme.verdict in allowed), None)
 
     @property
     def reason(self) -> str:
         """Why, in one sentence."""
-        asked = "whose secrecy holds" if self.privacy == "holds" else "that are not broken, in clear or not"
+        asked, _ = PRIVACY[self.privacy]
         if self.recommended is None:
             return f"No scheme {asked} fits this fleet and data."
-        return f"It takes the least predicted time of the schemes {asked}: {self.recommended.scheme.verdict_reason}"
+        scheme = self.recommended.scheme
+        return f"It takes the least predicted time of the schemes {asked}; allow it if {scheme.allowed_if}."
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values."""
@@ -280,7 +289,7 @@ def plan(
     names: Sequence[str] = (),
     epochs: EpochsToTarget | None = None,
     draws: int = DRAWS,
-    privacy: str = "holds",
+    privacy: str = "encrypted",
     progress: Progress = silent,
 ) -> Plan:
     """Predict the named schemes (default: all) on a scenario's fleet and links, and recommend one."""

@@ -79,7 +79,7 @@ USAGE = {
     ),
     "unknown scheme to plan": usage("plan", "nosuch", "-s", "small.toml", says=("nosuch", "conventional")),
     "unknown scenario to plan": usage("plan", "-s", "nosuch", says=("nosuch", "paper-quick")),
-    "unknown privacy": usage("plan", "-s", "small.toml", "--privacy", "total", says=("total", "holds")),
+    "unknown privacy": usage("plan", "-s", "small.toml", "--privacy", "total", says=("total", "encrypted, sums, any")),
     "epochs of no solver": usage("plan", "-s", "small.toml", "--epochs", "30", says=("'30'", "SOLVER=N")),
     "epochs in words": usage(
         "plan", "-s", "small.toml", "--epochs", "gradient-descent=many", says=("gradient-descent=many", "SOLVER=N")

@@ -37,7 +37,7 @@ def test_plan_offers_the_solvers_that_the_inner_scheme_serves(inner: str) -> Non
     assert offer.refused is None
     served = {prediction.solver for prediction in offer.predictions}
     assert served == {"gradient-descent"} | ({"conjugate-gradients"} if inner in EXACT else set())
-    assert offer.to_table()["verdict"] == "holds"
+    assert offer.to_table()["verdict"] == "server sees sums"
 
 
 @pytest.mark.parametrize("inner", INNER)
@@ -50,4 +50,4 @@ def test_compare_all_predicts_only_what_does_not_follow_the_timing(inner: str, t
     assert [rows[fleet]["refused"] for fleet in ("five", "six")] == [None, None]
     assert not rows["five"]["predicted"]
     assert rows["six"]["predicted"] == (inner in EXACT)
-    assert rows["six"]["verdict"] == "holds"
+    assert rows["six"]["verdict"] == "server sees sums"

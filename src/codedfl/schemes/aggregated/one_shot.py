@@ -15,13 +15,20 @@ from jaxtyping import Float
 from codedfl.cipher.seals import Z_32, Z_64, packed_size, unpack_upper
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.aggregated.device import MaskedDevice
-from codedfl.schemes.aggregated.secagg import SECAGG_REASON, check_threshold, secagg_leakage
+from codedfl.schemes.aggregated.promises import (
+    SECAGG_REASON,
+    aggregated_views,
+    check_threshold,
+    secagg_leakage,
+    sums_allowed,
+)
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Device, Leakage, Restored, Round, Scheme, Server
+from codedfl.schemes.contract import Device, Restored, Round, Scheme, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
+from codedfl.schemes.secrecy import SUMS, Leakage, Secrecy, all_cells, released
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -136,7 +143,7 @@ class OneShot(Scheme[OneShotOptions]):
     exact = True
     sums = True
     solver = "closed-form"
-    verdict = "holds"
+    verdict = SUMS
     verdict_reason = SECAGG_REASON
 
     def check(self) -> None:
@@ -174,6 +181,18 @@ class OneShot(Scheme[OneShotOptions]):
     def survives_losses(self) -> int:
         """All but t in the first epoch; later all, because the server sends no requests."""
         return self.public.devices - self.threshold.of(self.public.devices)
+
+    @property
+    def allowed_if(self) -> str:
+        """The sum of the Gram matrices may be learned."""
+        found = sums_allowed(self.public, self.threshold, "Gram matrices")
+        return f"{found}, and may so learn who is in the data of all devices together"
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """The server sees one sum of Gram matrices; devices see no model before the released one."""
+        views = aggregated_views(self.public, self.threshold)
+        last = released()["model reader"]
+        return all_cells(views | dict.fromkeys(("device", "devices", "deviating device"), last))
 
     def leakage(self) -> Leakage:
         """Return what each party sees: the server, two sums."""

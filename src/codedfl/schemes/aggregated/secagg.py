@@ -18,50 +18,28 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.cipher.seals import Z_32, Z_64, FixedPoint, Ring
-from codedfl.errors import ScenarioError, TrainingError
+from codedfl.errors import TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions, known_options
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, Masker, form_message, number_form
+from codedfl.schemes.aggregated.promises import (
+    SECAGG_REASON,
+    aggregated_views,
+    check_threshold,
+    secagg_leakage,
+    sums_allowed,
+)
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Device, Leakage, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
+from codedfl.schemes.contract import Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
-from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import RAISE, Rounding
 from codedfl.schemes.sealing import check_bounds
+from codedfl.schemes.secrecy import LEAKS, SUMS, Cell, Leakage, Secrecy, all_cells
 from codedfl.settings import setting
 from codedfl.task import Shard
 
-SECAGG_REASON = (
-    "The server opens sums only: masks that devices agree on (X25519, AES-256) hide every single reply as long as the "
-    "server keeps to the protocol and fewer devices than the threshold collude with it."
-)
-
 LARGEST = 1e250
 """Largest bound on a sum; a larger one means that training diverged. Its inverse replaces smaller bounds."""
-
-
-def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
-    """Refuse a single device, and a threshold above all devices or of at most half of them."""
-    if devices < 2:
-        raise ScenarioError(f"scheme = '{scheme}' needs at least 2 devices: with one, the sum is its own reply")
-    low = devices // 2 + 1
-    if threshold is not None and not low <= threshold <= devices:
-        raise ScenarioError(
-            f"schemes.{scheme}.threshold = {threshold} must be between {low}, more than half of the devices, and "
-            f"{devices}, all of them"
-        )
-
-
-def secagg_leakage(public: Public, threshold: Threshold, what: str) -> Leakage:
-    """Return what each party sees if the server learns sums only."""
-    t = threshold.of(public.devices)
-    return Leakage(
-        server=f"{what}, summed over all devices that replied (at least {t}), and nothing about a single device; if "
-        f"fewer than {t} devices collude with it, the sum over the others",
-        devices="only what the models reveal: sums over all devices, and so the gradients of one device if all others "
-        "collude",
-        eavesdropper="what the server sees, sums over devices, unless the transport is encrypted",
-    )
 
 
 class SecAggOptions(SchemeOptions):
@@ -243,7 +221,7 @@ class SecAgg(Scheme[SecAggOptions]):
 
     name = "secagg"
     options_type = SecAggOptions
-    verdict = "holds"
+    verdict = SUMS
     verdict_reason = SECAGG_REASON
 
     @property
@@ -333,6 +311,28 @@ class SecAgg(Scheme[SecAggOptions]):
     def server(self) -> Server:
         """Prepare a server that wraps that of the inner scheme."""
         return SecAggServer(self._reply_sum, self.threshold, self.inner.server(), averages=self.inner.averages)
+
+    @property
+    def allowed_if(self) -> str:
+        """Sums may be learned; hand-overs of the inner scheme add its own condition."""
+        pooled = " and colludes with no device" if self.inner.sharing is not None else ""
+        return sums_allowed(self.public, self.threshold, "gradients") + pooled
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """The server sees sums; over cohorts that change, differences of them; hand-overs as in the inner scheme."""
+        views = aggregated_views(self.public, self.threshold)
+        if not self.inner.exact:
+            differ = Cell(LEAKS, "sums of different devices in different epochs can be subtracted from each other")
+            for name in ("server", "server and devices", "deviating server"):
+                views[name] = views[name]._replace(gradient=differ, gram=differ, own=differ)
+        if self.inner.sharing is None:
+            return all_cells(views)
+        # parcels, and what a server does with them, are those of the inner scheme
+        kept = ("server", "deviating server", "devices", "model reader")
+        return tuple(
+            cell if cell.adversary in kept else own
+            for cell, own in zip(all_cells(views), self.inner.secrecy(), strict=True)
+        )
 
     def leakage(self) -> Leakage:
         """Return what each party sees: the server sums only, the others what they see in the inner scheme."""

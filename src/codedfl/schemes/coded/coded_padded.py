@@ -27,11 +27,24 @@ from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
-from codedfl.schemes.contract import Device, Leakage, Round, Scheme, Stage, Transfer, check_at_most
+from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
 from codedfl.schemes.messages import Message, Work, layout
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
+from codedfl.schemes.secrecy import (
+    COMBINATIONS,
+    LEAKS,
+    SEALED_PARCELS,
+    Cell,
+    Leakage,
+    Secrecy,
+    all_cells,
+    clear_views,
+    replies,
+    sealed_views,
+    whole,
+)
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, fresh_grant, pad_of
 from codedfl.settings import setting
 from codedfl.task import Shard
@@ -216,12 +229,27 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     name = "coded-padded"
     options_type = CodedPaddedOptions
     exact = True
-    verdict = "holds"
+    verdict = COMBINATIONS
     verdict_reason = (
         "What devices send each other looks uniform as long as AES-256 in counter mode is a pseudo-random function; "
         "the server knows the pads, so what it relays must be encrypted end to end, it must not collude with a device, "
         "and replies reveal to it N - alpha + 1 combinations of the gradients of N devices."
     )
+    allowed_if = (
+        "the server may learn N - alpha + 1 combinations of the data of N devices, for small alpha almost each of "
+        "them, and colludes with no device"
+    )
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """The server reads combinations; with a device that holds padded data of others, the data themselves."""
+        if self.code.alpha == 1:
+            return all_cells(clear_views(self.public.devices, "with alpha = 1 it reads the gradient of every device"))
+        combined = f"it reads {self.code.threshold} combinations of the products of {self.public.devices} devices"
+        server = replies(combined)._replace(gradient=Cell(LEAKS, f"{combined}: an estimate of each product"))
+        pooled = f"a device holds the padded data of {self.code.alpha - 1} others, whose pads the server knows"
+        views = sealed_views(self.public.devices, SEALED_PARCELS)
+        views |= {"server": server, "deviating server": server, "server and devices": whole(pooled)}
+        return all_cells(views)
 
     def check(self) -> None:
         """Refuse a single device, an alpha above the number of devices, and data that the field cannot hold."""

@@ -38,10 +38,11 @@ from jaxtyping import Float, Int
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import SERVER, Device, Leakage, Restored, Round, Scheme, Server, Stage, Transfer
+from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.schemes.public import Public
+from codedfl.schemes.secrecy import CLEAR, FALLS, LEAKS, Cell, Leakage, Secrecy, all_cells, clear_views
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -245,11 +246,21 @@ class Parity(Scheme[ParityOptions]):
     exact = False
     follows_timing = True
     uploads = True
-    verdict = "not encrypted"
+    verdict = CLEAR
     verdict_reason = (
         "Nothing is encrypted: the server reads the gradients of every device, and parity data reveal which points are "
         "in the data of a device."
     )
+    allowed_if = "the server may read the gradients of every device, and may learn who is in its data"
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """The server has parity data of every device beside gradients of single devices."""
+        views = clear_views(self.public.devices, "it reads gradients of some points of every device")
+        rows = "parity data are random combinations of the rows of one batch of one device"
+        member = Cell(FALLS, f"{rows}, which tell who is in it if there are as many rows as points")
+        seen = views["server"]._replace(gram=Cell(LEAKS, f"{rows}: an estimate of its Gram matrix"), own=member)
+        parties = ("server", "server and devices", "deviating server")
+        return all_cells(views | dict.fromkeys(parties, seen._replace(union=member)))
 
     def check(self) -> None:
         """Refuse batches with fewer than two points, one for devices and one for parity data, and unknown delays."""

@@ -28,11 +28,12 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.placement import Bands
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import Device, Leakage, Round, Scheme, Stage, Transfer, check_at_most
+from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
 from codedfl.schemes.messages import Layout, Message, Work, layout
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
+from codedfl.schemes.secrecy import SUMS, Leakage, Secrecy, all_cells, summed_views
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
 from codedfl.settings import setting
 from codedfl.task import Shard
@@ -312,8 +313,16 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     name = "sealed-coded"
     options_type = SealedCodedOptions
     exact = True
-    verdict = "holds"
+    verdict = SUMS
     verdict_reason = SEALED_REASON
+    allowed_if = (
+        "the server may learn the sum of all Gram matrices, and so who is in the data of all devices together, and "
+        "colludes with no device"
+    )
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """The server reads sums over all devices, whatever it asks; with device a, band a of every Gram matrix."""
+        return all_cells(summed_views(self.public.devices))
 
     def check(self) -> None:
         """Refuse a single device, a single feature, which cannot be divided, and data that the field cannot hold."""

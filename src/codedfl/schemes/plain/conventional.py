@@ -7,10 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Options, ReplySum, Round, Scheme, Server
+from codedfl.schemes.contract import Device, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import NOTHING, Rounding
+from codedfl.schemes.secrecy import CLEAR, Leakage, Secrecy, all_cells, clear_views
 from codedfl.task import Shard
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
@@ -110,8 +111,13 @@ class PlainScheme(Scheme[Options]):
     """Abstract: devices reply gradients in clear, and the server averages over the devices that replied."""
 
     averages = True  # subclasses may override it
-    verdict = "not encrypted"
+    verdict = CLEAR
     verdict_reason = "Nothing is encrypted: the server reads every gradient of every device."
+    allowed_if = "the server may read every gradient of every device, as in ordinary federated learning"
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """Nothing is hidden from the server; devices send each other nothing."""
+        return all_cells(clear_views(self.public.devices, "it reads the gradient of every device in every epoch"))
 
     def leakage(self) -> Leakage:
         """Return what each party sees: gradients of single devices in clear."""

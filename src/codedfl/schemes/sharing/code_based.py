@@ -25,10 +25,11 @@ from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
 from codedfl.errors import CipherError, CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Round
+from codedfl.schemes.contract import Device, Round
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import FLOAT64, OTHER, Rounding, relative_error
+from codedfl.schemes.secrecy import BROKEN, LEAKS, Cell, Leakage, Secrecy, all_cells, clear_views, from_models, whole
 from codedfl.schemes.sharing.policy import OddSet, Supply
 from codedfl.schemes.sharing.server import (
     Codec,
@@ -229,11 +230,21 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
     options_type = CodeBasedOptions
     exact = True
     adds_up = True
-    verdict = "broken"
+    verdict = BROKEN
     verdict_reason = (
         "An error matrix has rank beta, so one ciphertext and the public key give the Gram matrix of a device by "
         "linear algebra, at every claimed security level."
     )
+    allowed_if = "no private data are involved: its cipher is broken"
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """Whoever has a parcel has the Gram matrix behind it."""
+        read = whole("one ciphertext and the public key give the Gram matrix by linear algebra")
+        right = "the Gram matrix gives it up to the right-hand side, which is not in the parcel"
+        tapped = read._replace(gradient=Cell(LEAKS, right))
+        views = clear_views(self.public.devices, "it decodes the reply of every device with the private key")
+        views |= from_models(self.public.devices, read) | {"eavesdropper": tapped, "server and devices": read}
+        return all_cells(views)
 
     def check(self) -> None:
         """Refuse parameters for which there is no cipher."""

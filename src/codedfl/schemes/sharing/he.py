@@ -27,11 +27,23 @@ from codedfl.cipher.ckks.lattice import Lattice
 from codedfl.cipher.seals import unpack_upper
 from codedfl.errors import CipherError, MissingExtraError, ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, Round, Stage, Transfer
+from codedfl.schemes.contract import Device, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds
+from codedfl.schemes.secrecy import (
+    ADVERSARIES,
+    COSTS_ONLY,
+    NOT_EXAMINED,
+    REPLIES,
+    REPLIES_ALLOWED,
+    Leakage,
+    Secrecy,
+    alike,
+    all_cells,
+    sharing_views,
+)
 from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener, ClearBackend, ClearOpener
 from codedfl.schemes.sharing.server import (
     Codec,
@@ -48,7 +60,7 @@ ENCRYPTED_FEATURES = 32
 """Largest number of features that ``backend = "auto"`` encrypts: setting up 25 devices takes one or two seconds."""
 LEAST_STEPS = 2
 """Least root mean square of a model's entries in steps; with fewer steps, models are too coarse."""
-COSTS_ONLY = "this run only models the costs of encryption and encrypts NOTHING; with encryption: "
+NO_ENCRYPTION = "this run only models the costs of encryption and encrypts NOTHING; with encryption: "
 
 
 class EncryptedOptions(SchemeOptions):
@@ -180,11 +192,30 @@ class Encrypted(SharingScheme[EncryptedOptions]):
     name = "he"
     options_type = EncryptedOptions
     exact = True
-    verdict = "holds"
     verdict_reason = (
         "What devices send is CKKS ciphertext at 128 bits by the table of the homomorphic encryption standard, as long "
         "as the server colludes with no device and backend = 'costs', which encrypts nothing, is not used."
     )
+
+    @property
+    def verdict(self) -> str:
+        """As ``sealed`` if it encrypts."""
+        return REPLIES if self.encrypts else COSTS_ONLY
+
+    @property
+    def allowed_if(self) -> str:
+        """As ``sealed`` if it encrypts."""
+        if not self.encrypts:
+            return "no real data are involved: it models the costs of encryption, and encrypts nothing"
+        return REPLIES_ALLOWED
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """Parcels are ciphertexts under the server's key; nothing is said where only costs are modelled."""
+        if not self.encrypts:
+            silent = alike(NOT_EXAMINED, "this run models the costs of encryption, and encrypts nothing")
+            return all_cells(dict.fromkeys(ADVERSARIES, silent))
+        parcels = "what devices send is CKKS ciphertext, hidden if ring learning with errors is hard"
+        return all_cells(sharing_views(self.public.devices, parcels))
 
     def check(self) -> None:
         """Refuse sizes that ciphertexts cannot hold, and encryption without its library."""
@@ -249,7 +280,7 @@ class Encrypted(SharingScheme[EncryptedOptions]):
 
     def leakage(self) -> Leakage:
         """Return what each party sees; say that nothing is hidden if only the costs are modelled."""
-        mode = "" if self.encrypts else COSTS_ONLY
+        mode = "" if self.encrypts else NO_ENCRYPTION
         return Leakage(
             server=f"{mode}the sum of all right-hand sides; the product of the model with the data that each active "
             "device holds: its own data until it receives a parcel, then sums",

@@ -19,11 +19,12 @@ from jaxtyping import Float, UInt
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Z_32, Z_64, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Leakage, ReplySum, Round, Stage, Transfer
+from codedfl.schemes.contract import Device, ReplySum, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, choose_formats, ring_setting, summed
+from codedfl.schemes.secrecy import REPLIES, REPLIES_ALLOWED, SEALED_PARCELS, Leakage, Secrecy, all_cells, sharing_views
 from codedfl.schemes.sharing.server import (
     Codec,
     SharingScheme,
@@ -189,8 +190,13 @@ class Sealed(SharingScheme[SealedOptions]):
     name = "sealed"
     options_type = SealedOptions
     exact = True
-    verdict = "holds"
+    verdict = REPLIES
     verdict_reason = SEALED_REASON
+    allowed_if = REPLIES_ALLOWED
+
+    def secrecy(self) -> tuple[Secrecy, ...]:
+        """Parcels are sealed; the server reads the replies of single devices, and opens any parcel it is given."""
+        return all_cells(sharing_views(self.public.devices, SEALED_PARCELS))
 
     def check(self) -> None:
         """Refuse a ring that is too small for the data."""

@@ -8,6 +8,7 @@ from codedfl.runs import final_score, target_name
 from codedfl.scenario import Scenario
 from codedfl.schemes import nominal
 from codedfl.security.attacks.null import Null
+from codedfl.security.verdicts import verdict_table
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measured, Measurements
 
 BENCHMARK = "minibatch"
@@ -53,17 +54,19 @@ def _row(found: Measured, by_label: Measured | None, base: Mapping[str, float | 
         "speedup": speedups[target_name(targets[-1])] if speedups else None,
         "speedups": speedups,
         **{key: summary.get(key) for key in _COSTS},
-        "verdict": summary["verdict"] if summary else _verdict(scenario),
+        **_statements(scenario),
+        **({"verdict": summary["verdict"]} if summary else {}),
         "scenario_id": scenario.id(),
     }
 
 
-def _verdict(scenario: Scenario) -> str | None:
-    """Return the verdict on a refused scheme, or None if its options do not even tell which scheme it is."""
+def _statements(scenario: Scenario) -> dict[str, Any]:
+    """Return what a scheme says of its secrecy; None if its options do not even tell which scheme it is."""
     try:
-        return nominal(scenario).verdict
+        scheme = nominal(scenario)
+        return {"verdict": scheme.verdict, "secrecy": [cell.to_table() for cell in verdict_table(scheme)]}
     except ScenarioError:
-        return None
+        return {"verdict": None, "secrecy": None}
 
 
 def _ratio(base: float | None, own: float | None) -> float | None:
