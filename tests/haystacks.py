@@ -3,7 +3,7 @@
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from codedfl.cipher.masks import pairwise as masks
 from codedfl.cipher.mceliece import private_key, public_key
 from codedfl.cipher.seals import pads
 from codedfl.deploy.protocol import envelopes
-from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.envelopes import DeviceKey, SessionKey
 from codedfl.deploy.site.parcels import Parcel
 from codedfl.schemes import Message
 from codedfl.schemes.aggregated import device as aggregation_device
@@ -29,7 +29,7 @@ LATTICE_BYTES = 1024
 MOST = 4096
 """So many bytes of an array of a parcel are looked for: ciphertexts of CKKS are long."""
 OPEN_TO_ALL = {
-    ("codedfl.deploy.protocol.envelopes", "of"),
+    ("codedfl.deploy.site.session", "__init__"),
     ("codedfl.cipher.masks.pairwise", "close_envelope"),
     ("secrets", "token_hex"),
 }
@@ -107,7 +107,7 @@ class Drawn:
         for module in (sealed, aggregation_device, pads, private_key, public_key):
             self._note(monkeypatch, module, "fresh_seed")
         self._note(monkeypatch, sealed, "fresh_seed", self.granted)
-        for owner, name in ((DeviceKey, "agree"), (masks.AgreementKey, "agree"), (pads.Seed, "derive")):
+        for owner, name in ((SessionKey, "agree"), (masks.AgreementKey, "agree"), (pads.Seed, "derive")):
             self._note(monkeypatch, owner, name)
         self._note(monkeypatch, envelopes, "_derived")
         self._keys(monkeypatch)
@@ -123,17 +123,21 @@ class Drawn:
         monkeypatch.setattr(owner, name, noted)
 
     def _keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        begin, close = DeviceKey.__init__, masks.close_envelope
+        close = masks.close_envelope
 
-        def noted(key: DeviceKey, *given: Any) -> None:
-            begin(key, *given)
-            self.secrets.append(key._private.private_bytes_raw())
+        def noting(begin: Callable[..., None]) -> Callable[..., None]:
+            def noted(key: Any, *given: Any) -> None:
+                begin(key, *given)
+                self.secrets.append(key._private.private_bytes_raw())
+
+            return noted
 
         def closed(key: bytes, contents: bytes, address: bytes) -> bytes:
             self.shares.append(contents)
             return close(key, contents, address)
 
-        monkeypatch.setattr(DeviceKey, "__init__", noted)
+        for owner in (DeviceKey, SessionKey):
+            monkeypatch.setattr(owner, "__init__", noting(owner.__init__))
         monkeypatch.setattr(aggregation_device, "close_envelope", closed)
 
     def lattice(self, monkeypatch: pytest.MonkeyPatch, degree: int) -> None:

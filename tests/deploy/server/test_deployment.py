@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey, statement
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server.deployment import serve
 from codedfl.deploy.site.host import DeviceHost
@@ -246,8 +246,10 @@ def test_another_version_is_refused(sites: InProcessFleet, tmp_path: Path) -> No
         {"dtype": "nonsense"},
         {"kind": "poetry"},
         {"classes": None},
-        {"public": "zz"},
+        {"member": ["zz"]},
+        {"member": ["00" * 32, "00" * 32]},
         {"nonce": None},
+        {"nonce": "00"},
     ],
     ids=str,
 )
@@ -271,6 +273,40 @@ def test_the_server_can_pin_keys_too(sites: InProcessFleet, tmp_path: Path) -> N
     )
     assert "device-5 has the key sha256:" in words
     assert sites.deploy(chosen("conventional"), tmp_path / "run", pins=pins).summary["epochs"] == EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("forge", "words"),
+    [
+        (lambda key, session: Member.of(key, SessionKey(), "an earlier session", "device-3"), "is not signed by its"),
+        (lambda key, session: Member.of(key, SessionKey(), session, "device-4"), "is not signed by its"),
+        (lambda key, session: Member(key.public, SessionKey().public, bytes(64)), "is not signed by its"),
+        (lambda key, session: Member(key.public, bytes(32), _signed_zeros(key, session)), "is invalid"),
+    ],
+    ids=["replayed", "other site", "unsigned", "weak"],
+)
+def test_a_site_with_an_invalid_session_key_is_named_by_the_server(
+    forge: Callable[[DeviceKey, str], Member], words: str, sites: InProcessFleet, tmp_path: Path
+) -> None:
+    """As with a site that is lost before the start, nobody trains; without it in the way, the same sites do."""
+
+    def lie(site: str, tag: int, payload: bytes) -> list[bytes]:
+        frame = decode(payload)
+        if site != "device-3" or "member" not in frame.fields:
+            return [payload]
+        forged = forge(sites.keys[site], frame.fields["session"]).to_hex()
+        return [encode(Frame(frame.kind, {**frame.fields, "member": forged}, frame.arrays))]
+
+    sites.faults.reply = lie
+    for pins in (None, {site: key.fingerprint for site, key in sites.keys.items()}):
+        sentence = refused(sites, chosen("sealed-coded"), tmp_path / "run", EngineError, pins=pins)
+        assert f"the session key of device-3 {words}" in sentence
+    sites.faults.reply = lambda site, tag, payload: [payload]
+    assert sites.deploy(chosen("sealed-coded"), tmp_path / "run").summary["epochs"] == EPOCHS
+
+
+def _signed_zeros(key: DeviceKey, session: str) -> bytes:
+    return key.sign(statement("codedfl session 2", session.encode(), b"device-3", bytes(32)))
 
 
 def test_a_site_with_another_key_than_pinned_by_others_is_refused(sites: InProcessFleet, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member
+from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, SessionKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
 from codedfl.deploy.site import parcels
 from codedfl.deploy.site.host import DeviceHost
@@ -17,7 +17,7 @@ from codedfl.errors import EngineError, LostDevicesError
 from codedfl.schemes import SCHEMES, Message
 from codedfl.task import Shard
 from contracts.test_engines import chosen, given
-from deploy.site.test_host import GIVEN, Asker, host, reason, sealed
+from deploy.site.test_host import GIVEN, Asker, host, reason, sealed, shown
 from fleets import InProcessFleet, fleet
 from tiny import is_one_sentence, known
 
@@ -29,18 +29,16 @@ class Pair:
 
     def __init__(self) -> None:
         self.key = DeviceKey()
-        self.shown = Member.of(self.key)
+        fresh = SessionKey()
+        self.shown = Member.of(self.key, fresh, "s1", "device-2")
         own = DeviceKey()
         self.asker = Asker(host(key=own, pins={"device-2": self.key.fingerprint}), "sealed")
         told = self.asker.describe()
-        self.members = {
-            "device-1": [told.fields["public"], told.fields["nonce"]],
-            "device-2": [self.shown.public.hex(), self.shown.nonce.hex()],
-        }
+        self.members = {"device-1": told.fields["member"], "device-2": self.shown.to_hex()}
         self.told = told
         assert self.asker.prepare(told, members=self.members).kind == "answer"
-        public = {site: Member(*map(bytes.fromhex, pair)) for site, pair in self.members.items()}
-        self.peer = Envelopes("device-2", self.key, self.shown, public, "r", None)
+        public = {site: Member.from_hex(*shown) for site, shown in self.members.items()}
+        self.peer = Envelopes("device-2", fresh, self.shown, public, "s1", "r", None)
 
     @property
     def host(self) -> DeviceHost:
@@ -108,7 +106,7 @@ def _own(asker: Asker) -> dict[str, Any]:
     run = asker.host._run
     assert run is not None
     assert run.own is not None
-    return {"device-1": [run.own.public.hex(), run.own.nonce.hex()]}
+    return {"device-1": run.own.to_hex()}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +154,8 @@ def test_parcels_of_a_session_before_are_refused() -> None:
     parcel = pair.closed()
     pair.asker.session = "s2"
     told = pair.asker.describe()
-    pair.asker.prepare(told, members={**pair.members, "device-1": [told.fields["public"], told.fields["nonce"]]})
+    members = {"device-1": told.fields["member"], "device-2": shown(pair.key, "s2")}
+    assert pair.asker.prepare(told, members=members).kind == "answer"
     assert "was altered, or not encrypted by it" in pair.bring(parcel).fields["reason"]
 
 

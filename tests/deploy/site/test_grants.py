@@ -8,28 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codedfl.deploy.protocol.envelopes import DeviceKey, Member, close_grants, open_grants, run_name
+from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey, close_grants, open_grants, run_name
 from codedfl.deploy.protocol.wire import Frame
 from codedfl.errors import ParcelError
 from codedfl.schemes import Message
-from deploy.site.test_host import Asker, host, reason, sealed
+from deploy.site.test_host import Asker, host, reason, sealed, shown
 from tiny import is_one_sentence
 
 GRANT: Message = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
 REQUEST: dict[str, Any] = {"stage": 3, "occasion": {"epoch": 2}, "parcels": [[0, "device-2", False, 0]]}
-KEY = DeviceKey()
-OWN = Member.of(KEY)
+KEY = SessionKey()
+OWN = Member.of(DeviceKey(), KEY, "s1", "a")
 
 
 class Prepared:
     """A prepared site of ``sealed`` that knows the key of its peer, whom nobody reaches."""
 
     def __init__(self) -> None:
-        other = Member.of(DeviceKey())
         self.asker = Asker(host(key=DeviceKey(), pins=None), "sealed")
         self.told = self.asker.describe()
-        shown = {"device-1": [self.told.fields[name] for name in ("public", "nonce")]}
-        members = shown | {"device-2": [other.public.hex(), other.nonce.hex()]}
+        members = {"device-1": self.told.fields["member"], "device-2": shown(DeviceKey())}
         assert self.asker.prepare(self.told, members=members).kind == "answer"
 
     def export(self, arrays: Message, **changes: Any) -> str:
@@ -78,14 +76,14 @@ def test_a_site_with_a_key_takes_no_grant_in_clear(arrays: Message) -> None:
 
 
 def test_a_grant_of_an_earlier_session_is_refused() -> None:
-    """The nonce of the site is another."""
+    """The session key of the site is another."""
     site = Prepared()
     old = site.closed()
-    site.asker.session, members = "s2", {}
+    site.asker.session = "s2"
     told = site.asker.describe()
-    members["device-1"] = [told.fields["public"], told.fields["nonce"]]
-    assert told.fields["public"] == site.told.fields["public"]
-    assert site.asker.prepare(told, members=members).kind == "answer"
+    same = [one == other for one, other in zip(told.fields["member"], site.told.fields["member"], strict=True)]
+    assert same == [True, False, False], "device key, session key, signature"
+    assert site.asker.prepare(told).kind == "answer"
     assert "grants were altered" in site.export(old)
 
 
@@ -104,8 +102,8 @@ def test_what_was_closed_opens_and_no_byte_can_be_altered(contents: bytes, place
 
 def test_a_key_without_order_gets_no_grant() -> None:
     """X25519 refuses the zero point, whose agreements are known to everybody."""
-    with pytest.raises(ParcelError, match="the key of a is invalid"):
-        close_grants("a", Member(bytes(32), bytes(16)), "run", REQUEST, b"")
+    with pytest.raises(ParcelError, match="the session key of a is invalid"):
+        close_grants("a", Member(OWN.public, bytes(32), OWN.signature), "run", REQUEST, b"")
 
 
 def test_a_run_is_named_by_what_is_announced() -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Peers
-from codedfl.deploy.protocol.envelopes import DeviceKey, Member, close_grants
+from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey, close_grants
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
-from codedfl.deploy.site.locks import RequestQueue
+from codedfl.deploy.site.locks import Cancelled, RequestQueue
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import EngineError
 from codedfl.schemes import Device, Message, Work
@@ -64,7 +64,7 @@ class Asker:
             "accuracy": public.accuracy,
             "feature_energy": public.feature_energy,
             "target_energy": public.target_energy,
-            "members": {"device-1": [told.fields["public"], told.fields["nonce"]]} if told.fields["public"] else {},
+            "members": {"device-1": told.fields["member"]} if told.fields["member"] else {},
         }
         return self.ask("prepare", **(fields | changes))
 
@@ -81,9 +81,15 @@ class Asker:
 
 def sealed(told: Frame, grants: Message, request: dict[str, Any], run: str = "r") -> Message:
     """The grants of a request as the server encrypts them for a site that describes itself so."""
-    member = Member(*(bytes.fromhex(told.fields[name]) for name in ("public", "nonce")))
-    closed = close_grants("device-1", member, run, request, encode(Frame("grants", {}, grants)))
+    closed = close_grants(
+        "device-1", Member.from_hex(*told.fields["member"]), run, request, encode(Frame("grants", {}, grants))
+    )
     return {"sealed": np.frombuffer(closed, np.uint8)}
+
+
+def shown(key: DeviceKey, session: str = "s1", site: str = "device-2") -> list[str]:
+    """What a site with this key announces in a session."""
+    return Member.of(key, SessionKey(), session, site).to_hex()
 
 
 def site(**changes: Any) -> Site:
@@ -105,7 +111,7 @@ def test_a_site_describes_prepares_and_replies() -> None:
     asker = Asker(host())
     told = asker.describe()
     assert (told.fields["samples"], told.fields["features"], told.fields["outputs"]) == (4, 3, 2)
-    assert (told.fields["kind"], told.fields["classes"], told.fields["public"]) == ("classification", ["a", "b"], None)
+    assert (told.fields["kind"], told.fields["classes"], told.fields["member"]) == ("classification", ["a", "b"], None)
     assert asker.prepare(told).kind == "answer"
     answer = decode(asker.host.handle(asker.round(3)))
     work = Work()
@@ -118,7 +124,7 @@ def test_a_site_describes_prepares_and_replies() -> None:
 def test_nothing_of_the_data_is_told_but_sizes_and_bounds() -> None:
     told = Asker(host(key=DeviceKey())).describe()
     names = {"samples", "features", "outputs", "dtype", "largest_feature", "largest_target", "kind", "classes"}
-    assert set(told.fields) == names | {"version", "public", "nonce", "session", "number"}
+    assert set(told.fields) == names | {"version", "member", "nonce", "session", "number"}
     assert not told.arrays
 
 
@@ -223,7 +229,7 @@ def test_a_recipient_that_does_not_answer_is_named() -> None:
     key, other = DeviceKey(), DeviceKey()
     asker = Asker(host(key=key, pins={"device-2": other.fingerprint}), "sealed")
     told = asker.describe()
-    members = {"device-1": [told.fields["public"], told.fields["nonce"]], "device-2": [other.public.hex(), "00" * 16]}
+    members = {"device-1": told.fields["member"], "device-2": shown(other)}
     asker.prepare(told, members=members)
     grant = {"0/seed": np.zeros(32, np.uint8), "0/export": np.array(1), "0/moments": np.array(1, np.int8)}
     answer = asker.export(told, grant, stage=1, occasion=None, parcels=[[0, "device-2", False, 0]])
@@ -382,3 +388,32 @@ def test_members_must_hold_the_own_key() -> None:
     asker = Asker(host(key=DeviceKey()))
     answer = asker.prepare(asker.describe(), members={})
     assert "than its own" in reason(answer)
+
+
+def test_a_nonce_is_drawn_for_every_session_with_or_without_a_key() -> None:
+    for own in (host(), host(key=DeviceKey())):
+        nonces = [bytes.fromhex(Asker(own, session=name).describe().fields["nonce"]) for name in ("s1", "s2")]
+        assert [len(nonce) for nonce in nonces] == [16, 16]
+        assert nonces[0] != nonces[1]
+
+
+@pytest.mark.parametrize("ending", ["forgotten", "replaced", "closed"])
+def test_keys_of_a_session_die_with_it(ending: str) -> None:
+    """Recorded parcels cannot be opened any more, not even by the site."""
+    asker = Asker(host(key=DeviceKey(), pins=None), "sealed")
+    told = asker.describe()
+    assert asker.prepare(told, members={"device-1": told.fields["member"], "device-2": shown(DeviceKey())})
+    session = asker.host._run
+    assert session is not None
+    assert session.envelopes.close("device-2", b"contents")
+    if ending == "forgotten":
+        asker.ask("forget", stage=None)
+    elif ending == "replaced":
+        Asker(asker.host, "sealed", "s2").describe()
+    else:
+        asker.host.close()
+    assert (session._key, session._envelopes) == (None, None)
+    with pytest.raises(Cancelled):
+        _ = session.envelopes
+    with pytest.raises(Cancelled):
+        session.grants(Frame("export", {"stage": 1}, {"sealed": np.zeros(0, np.uint8)}))

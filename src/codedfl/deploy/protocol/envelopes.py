@@ -1,20 +1,20 @@
-"""End-to-end encryption of parcels between devices, and of what the server grants a device.
+"""Keys of sites, and end-to-end encryption of parcels between devices and of what the server grants a device.
 
-Every device has a long-term X25519 key, which the others know by its fingerprint. A parcel's key is derived with
-HKDF-SHA256 from two agreements with the recipient's key: of an ephemeral key, and of the sender's key. So only
-the named sender can have made a parcel and only the named recipient can open it. AES-256-GCM encrypts it and
-authenticates protocol, run, both parties, their nonces of this run, and a sequence number that must grow: altered,
-misaddressed, repeated and old parcels are refused and logged.
+Every device has a long-term Ed25519 key, which the others know by its fingerprint. It signs and never encrypts. For
+each session a site draws an X25519 key and signs it together with the names of session and site. The key of a
+direction between two sites is derived with HKDF-SHA256 from the agreement of their session keys. So only the named
+sender can have made a parcel, only the named recipient can open it, and once the session keys are gone nobody can,
+whoever has the long-term keys. AES-256-GCM encrypts a parcel with its sequence number as nonce. The number must grow:
+altered, misaddressed, repeated and old parcels are refused and logged.
 
-Grants (supports, seeds of pads) are encrypted in the same way under the device's key, with an ephemeral key of the
-server alone: only the device can read them. That they come from the server, the transport says.
+Grants (supports, seeds of pads) are encrypted to the device's session key with an ephemeral key of the server: only the
+device can read them. That they come from the server, the transport says.
 """
 
 import hashlib
 import json
 import logging
 import os
-import secrets
 import struct
 import threading
 from collections.abc import Mapping
@@ -22,7 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -32,14 +33,18 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from codedfl.errors import KeyFileError, ParcelError
 from codedfl.schemes.messages import Message
 
-_PROTOCOL = b"codedfl parcel 1"
-_GRANTS = b"codedfl grants 1"
+_PROTOCOL = b"codedfl parcel 2"
+_GRANTS = b"codedfl grants 2"
+_SESSION = "codedfl session 2"
 _MAGIC = b"CFLP"
+NONCE_BYTES = 16
+"""Length of a site's nonce of a session."""
+
 _KEY_BYTES = 32
-_NONCE_BYTES = 16
+_SIGNATURE_BYTES = 64
 _SEQUENCE = struct.Struct("<Q")
-_HEAD = len(_MAGIC) + _KEY_BYTES + _SEQUENCE.size
-_GCM_NONCE = bytes(12)  # constant, because a key encrypts one parcel only
+_HEAD = len(_MAGIC) + _SEQUENCE.size
+_GRANT_NONCE = bytes(12)  # constant, because a key of grants encrypts once
 
 _log = logging.getLogger(__name__)
 
@@ -49,15 +54,29 @@ def fingerprint(public: bytes) -> str:
     return f"sha256:{hashlib.sha256(public).hexdigest()}"
 
 
+def statement(label: str, *parts: bytes) -> bytes:
+    """Return what a device key signs: parts under a label of their own. Law: statements are equal only if all are."""
+    return _joined(label.encode(), *parts)
+
+
+def verify(public: bytes, message: bytes, signature: bytes) -> bool:
+    """Return whether a device key has signed a message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 @final
 class DeviceKey:
-    """The long-term private key of a device."""
+    """The long-term private key of a device, which signs for it."""
 
     __slots__ = ("_private", "public")
 
-    def __init__(self, private: X25519PrivateKey | None = None) -> None:
+    def __init__(self, private: Ed25519PrivateKey | None = None) -> None:
         """Generate a key, unless one is given."""
-        self._private = X25519PrivateKey.generate() if private is None else private
+        self._private = Ed25519PrivateKey.generate() if private is None else private
         self.public = self._private.public_key().public_bytes_raw()
 
     @property
@@ -65,9 +84,9 @@ class DeviceKey:
         """The fingerprint that others pin."""
         return fingerprint(self.public)
 
-    def agree(self, public: bytes) -> bytes:
-        """Return the shared secret with another key."""
-        return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+    def sign(self, message: bytes) -> bytes:
+        """Sign a :func:`statement`."""
+        return self._private.sign(message)
 
     def write(self, path: Path) -> None:
         """Write a new key file that only its owner can read; never overwrite one."""
@@ -93,8 +112,13 @@ class DeviceKey:
             private = load_pem_private_key(text, None)
         except (ValueError, TypeError):
             private = None
-        if not isinstance(private, X25519PrivateKey):
-            raise KeyFileError(f"'{path}' holds no X25519 key in PEM; create a new one and tell its fingerprint")
+        if isinstance(private, X25519PrivateKey):
+            raise KeyFileError(
+                f"'{path}' holds an X25519 key of an earlier version of codedfl; delete it, make a new one with "
+                "`codedfl deploy key`, and tell the other owners its fingerprint"
+            )
+        if not isinstance(private, Ed25519PrivateKey):
+            raise KeyFileError(f"'{path}' holds no Ed25519 key in PEM; make a new one and tell its fingerprint")
         return cls(private)
 
     def __repr__(self) -> str:
@@ -102,21 +126,59 @@ class DeviceKey:
 
 
 @final
+class SessionKey:
+    """A private key of one session, which agrees on keys with others; it is never stored."""
+
+    __slots__ = ("_private", "public")
+
+    def __init__(self) -> None:
+        self._private = X25519PrivateKey.generate()
+        self.public = self._private.public_key().public_bytes_raw()
+
+    def agree(self, public: bytes) -> bytes:
+        """Return the shared secret with another key; ValueError for a point of low order."""
+        return self._private.exchange(X25519PublicKey.from_public_bytes(public))
+
+
+@final
 @dataclass(frozen=True)
 class Member:
-    """A site's public key, and its nonce of this run."""
+    """A site's public device key, its public key of one session, and the signature of the one over the other."""
 
     public: bytes
-    nonce: bytes
+    session: bytes
+    signature: bytes
 
     def __post_init__(self) -> None:
-        if len(self.public) != _KEY_BYTES or len(self.nonce) != _NONCE_BYTES:
-            raise ParcelError("a site announces an invalid key or nonce; check that versions agree")
+        if [*map(len, vars(self).values())] != [_KEY_BYTES, _KEY_BYTES, _SIGNATURE_BYTES]:
+            raise ParcelError("a site announces an invalid key or signature; check that versions agree")
 
     @classmethod
-    def of(cls, key: DeviceKey) -> "Member":
-        """Draw the nonce of a new run."""
-        return cls(key.public, secrets.token_bytes(_NONCE_BYTES))
+    def of(cls, key: DeviceKey, own: SessionKey, session: str, site: str) -> "Member":
+        """Sign the key of a session."""
+        return cls(key.public, own.public, key.sign(_session_statement(session, site, own.public)))
+
+    @classmethod
+    def from_hex(cls, *parts: str) -> "Member":
+        """Read what :meth:`to_hex` returns."""
+        return cls(*map(bytes.fromhex, parts))
+
+    def to_hex(self) -> list[str]:
+        """Return device key, session key and signature as text."""
+        return [self.public.hex(), self.session.hex(), self.signature.hex()]
+
+    def check(self, session: str, site: str) -> None:
+        """Refuse a session key that the device key has not signed for this session and site, or that is weak."""
+        if not verify(self.public, _session_statement(session, site, self.session), self.signature):
+            raise ParcelError(f"the session key of {site} is not signed by its device key for this session; check it")
+        try:
+            SessionKey().agree(self.session)
+        except ValueError:
+            raise ParcelError(f"the session key of {site} is invalid; restart the site") from None
+
+
+def _session_statement(session: str, site: str, public: bytes) -> bytes:
+    return statement(_SESSION, session.encode(), site.encode(), public)
 
 
 def run_name(run: str, announced: Message) -> str:
@@ -134,65 +196,64 @@ def run_name(run: str, announced: Message) -> str:
 
 
 def close_grants(site: str, member: Member, run: str, request: Mapping[str, Any], grants: bytes) -> bytes:
-    """Encrypt the grants of a request under a site's key; they open with the same request in the same run only."""
-    fresh = DeviceKey()
+    """Encrypt grants to a site's session key; they open with the same request in the same run only."""
+    fresh = SessionKey()
     data = _grant_data(site, member, run, request, fresh.public)
     try:
-        shared = fresh.agree(member.public)
+        shared = fresh.agree(member.session)
     except ValueError:
-        raise ParcelError(f"the key of {site} is invalid; ask for another") from None
-    return fresh.public + AESGCM(_derived(shared, data)).encrypt(_GCM_NONCE, grants, data)
+        raise ParcelError(f"the session key of {site} is invalid; restart the site") from None
+    return fresh.public + AESGCM(_derived(shared, data)).encrypt(_GRANT_NONCE, grants, data)
 
 
-def open_grants(site: str, key: DeviceKey, own: Member, run: str, request: Mapping[str, Any], closed: bytes) -> bytes:
+def open_grants(site: str, key: SessionKey, own: Member, run: str, request: Mapping[str, Any], closed: bytes) -> bytes:
     """Decrypt the grants of a request. Law: open_grants(..., close_grants(..., x)) = x, and all else is refused."""
     fresh = closed[:_KEY_BYTES]
     data = _grant_data(site, own, run, request, fresh)
     try:
-        return AESGCM(_derived(key.agree(fresh), data)).decrypt(_GCM_NONCE, closed[_KEY_BYTES:], data)
+        return AESGCM(_derived(key.agree(fresh), data)).decrypt(_GRANT_NONCE, closed[_KEY_BYTES:], data)
     except (InvalidTag, ValueError):
         raise ParcelError(f"grants were altered, or not made for {site} and this request; check the server") from None
 
 
 def _grant_data(site: str, member: Member, run: str, request: Mapping[str, Any], fresh: bytes) -> bytes:
     text = json.dumps(dict(request), sort_keys=True).encode()
-    return _joined(_GRANTS, run.encode(), site.encode(), member.public, member.nonce, text, fresh)
+    return _joined(_GRANTS, run.encode(), site.encode(), member.public, member.session, text, fresh)
 
 
 @final
 @dataclass
 class _Link:
-    """Another site, and the last sequence numbers in both directions."""
+    """The keys to another site and from it, and the last sequence numbers."""
 
-    member: Member
+    outward: AESGCM
+    inward: AESGCM
     sent: int = 0
     received: int = 0
 
 
 @final
 class Envelopes:
-    """The encryption of one site's parcels in one run.
+    """The encryption of one site's parcels in one session.
 
-    ``members`` are all sites as the server announces them. ``pins`` are the expected fingerprints: other keys are
-    refused, and a site without a pin exchanges nothing. With None the announced keys are accepted, which does not
-    protect against the server.
+    ``key`` is the site's key of this session. ``members`` are all sites as the server announces them. ``pins`` are the
+    expected fingerprints: other keys are refused, and a site without a pin exchanges nothing. With None the announced
+    keys are accepted, which does not protect against the server. Session keys must be signed in any case.
     """
 
     def __init__(
         self,
         site: str,
-        key: DeviceKey,
+        key: SessionKey,
         own: Member,
         members: Mapping[str, Member],
+        session: str,
         run: str,
         pins: Mapping[str, str] | None,
     ) -> None:
         if members.get(site) != own:
             raise ParcelError(f"the server announces another key of {site} than its own; check the server")
         self._site = site
-        self._key = key
-        self._own = own
-        self._run = run
         self._lock = threading.Lock()
         self._links: dict[str, _Link] = {}
         for name, member in members.items():
@@ -201,7 +262,9 @@ class Envelopes:
             if pinned is not None and pinned != shown:
                 raise ParcelError(f"{name} has a key with the fingerprint {shown}, {site} has pinned {pinned}; check")
             if name != site and (pins is None or pinned is not None):
-                self._links[name] = _Link(member)
+                member.check(session, name)
+                shared, ours, theirs = key.agree(member.session), (site, own), (name, member)
+                self._links[name] = _Link(_directed(shared, run, ours, theirs), _directed(shared, run, theirs, ours))
 
     def close(self, recipient: str, contents: bytes) -> bytes:
         """Encrypt contents for one recipient."""
@@ -209,14 +272,7 @@ class Envelopes:
         with self._lock:
             link.sent += 1
             number = link.sent
-        fresh = DeviceKey()
-        data = self._associated_data(self._site, self._own, recipient, link.member, number, fresh.public)
-        try:
-            shared = fresh.agree(link.member.public) + self._key.agree(link.member.public)
-        except ValueError:
-            raise ParcelError(f"the key of {recipient} is invalid; ask for another") from None
-        encrypted = AESGCM(_derived(shared, data)).encrypt(_GCM_NONCE, contents, data)
-        return b"".join([_MAGIC, fresh.public, _SEQUENCE.pack(number), encrypted])
+        return b"".join([_MAGIC, _SEQUENCE.pack(number), link.outward.encrypt(_nonce(number), contents, _MAGIC)])
 
     def open(self, sender: str, envelope: bytes) -> bytes:
         """Decrypt a parcel of a sender, once; log a refusal."""
@@ -230,13 +286,10 @@ class Envelopes:
         link = self._link(sender)
         if len(envelope) < _HEAD or envelope[: len(_MAGIC)] != _MAGIC:
             raise ParcelError(f"a message of {sender} is not a parcel; send it again")
-        fresh = envelope[len(_MAGIC) : len(_MAGIC) + _KEY_BYTES]
-        (number,) = _SEQUENCE.unpack_from(envelope, len(_MAGIC) + _KEY_BYTES)
-        data = self._associated_data(sender, link.member, self._site, self._own, number, fresh)
+        (number,) = _SEQUENCE.unpack_from(envelope, len(_MAGIC))
         try:
-            shared = self._key.agree(fresh) + self._key.agree(link.member.public)
-            contents = AESGCM(_derived(shared, data)).decrypt(_GCM_NONCE, envelope[_HEAD:], data)
-        except (InvalidTag, ValueError):
+            contents = link.inward.decrypt(_nonce(number), envelope[_HEAD:], _MAGIC)
+        except InvalidTag:
             raise ParcelError(
                 f"a parcel from {sender} was altered, or not encrypted by it for {self._site} in this run"
             ) from None
@@ -251,13 +304,16 @@ class Envelopes:
             raise ParcelError(f"{self._site} has pinned no key of {name}; add its fingerprint to [peers] of the site")
         return self._links[name]
 
-    def _associated_data(
-        self, sender: str, sending: Member, recipient: str, receiving: Member, number: int, fresh: bytes
-    ) -> bytes:
-        """Return the associated data of a parcel."""
-        source = (sender.encode(), sending.public, sending.nonce)
-        target = (recipient.encode(), receiving.public, receiving.nonce)
-        return _joined(_PROTOCOL, self._run.encode(), *source, *target, _SEQUENCE.pack(number), fresh)
+
+def _directed(shared: bytes, run: str, *parties: tuple[str, Member]) -> AESGCM:
+    """Return the key from the first party to the second."""
+    named = [part for site, member in parties for part in (site.encode(), member.public, member.session)]
+    return AESGCM(_derived(shared, _joined(_PROTOCOL, run.encode(), *named)))
+
+
+def _nonce(number: int) -> bytes:
+    """Return the nonce of a sequence number, which a sender uses once per key."""
+    return bytes(12 - _SEQUENCE.size) + _SEQUENCE.pack(number)
 
 
 def _joined(*parts: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from codedfl import schemes
-from codedfl.deploy.protocol.envelopes import Member, close_grants, fingerprint, run_name
+from codedfl.deploy.protocol.envelopes import NONCE_BYTES, Member, close_grants, fingerprint, run_name
 from codedfl.deploy.protocol.fields import count, names, one_line, real, text
 from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.wire import Frame, encode
@@ -83,7 +83,8 @@ class SiteSession:
         self.descriptions = [
             SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)
         ]
-        _check_alike(channel.sites, self.descriptions, terms.pins)
+        _check_keys(channel, self.descriptions, terms.pins)
+        _check_alike(channel.sites, self.descriptions)
         self.facts = [each.facts for each in self.descriptions]
         for device, each in enumerate(self.facts):
             board.samples(device, each.samples)
@@ -106,7 +107,7 @@ class SiteSession:
             "samples": list(public.samples),
             "dtype": public.dtype.name,
             **shared,
-            "members": {site: [member.public.hex(), member.nonce.hex()] for site, member in members.items()},
+            "members": {site: member.to_hex() for site, member in members.items()},
         }
         self._run_name, self._members = run_name(run, announced), members
         self.announced_bytes = sum(array.nbytes for array in announced.values())
@@ -134,6 +135,8 @@ class SiteDescription:
     task: tuple[str, tuple[str, ...]]
     """The kind of task and the classes."""
     member: Member | None
+    nonce: bytes
+    """Fresh randomness of the site in this session."""
 
     @classmethod
     def read(cls, site: str, fields: Mapping[str, Any]) -> "SiteDescription":
@@ -146,25 +149,32 @@ class SiteDescription:
             samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
             bounds = [real(fields, name) for name in ("largest_feature", "largest_target")]
             facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
-            shown = fields["public"], fields["nonce"]
-            member = None if shown == (None, None) else Member(*(bytes.fromhex(each) for each in shown))
+            shown, nonce = fields["member"], bytes.fromhex(text(fields, "nonce"))
+            member = None if shown is None else Member.from_hex(*shown)
             task = text(fields, "kind"), tuple(names(fields, "classes"))
             sound = min(samples, features, outputs) >= 1 and facts.dtype.name in ("float32", "float64")
-            sound = sound and task[0] in ("classification", "regression")
+            sound = sound and task[0] in ("classification", "regression") and len(nonce) == NONCE_BYTES
         except (KeyError, TypeError, ValueError, EngineError):
             sound = False
         if not sound:
             raise EngineError(f"{site} sent an invalid description of its data; restart it")
-        return cls(facts, task, member)
+        return cls(facts, task, member, nonce)
 
 
-def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription], pins: Mapping[str, str] | None) -> None:
-    """Refuse sites with other keys than the pinned ones, or with another task than the first site."""
-    first = descriptions[0].task
-    for site, each in zip(sites, descriptions, strict=True):
+def _check_keys(channel: Channel, descriptions: Sequence[SiteDescription], pins: Mapping[str, str] | None) -> None:
+    """Refuse sites with other keys than the pinned ones, and session keys that those have not signed."""
+    for site, each in zip(channel.sites, descriptions, strict=True):
         key = "none" if each.member is None else fingerprint(each.member.public)
         if pins is not None and key != (pinned := pins.get(site, "none")):
             raise EngineError(f"{site} has the key {key}, but the server has pinned {pinned}; check which one is right")
+        if each.member is not None:
+            each.member.check(channel.session, site)
+
+
+def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription]) -> None:
+    """Refuse sites with another task than the first one."""
+    first = descriptions[0].task
+    for site, each in zip(sites, descriptions, strict=True):
         if each.task != first:
             tasks = f"{task_words(*each.task)}; {task_words(*first)}"
             raise DataError(f"{site} and {sites[0]} differ in their task ({tasks}); set the same kind and data.classes")

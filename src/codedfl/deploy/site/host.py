@@ -157,8 +157,7 @@ class DeviceHost(Host):
             before, self._run = self._run, run
         if before is not None:
             before.close()
-        own = run.own
-        shown = {"public": own.public.hex(), "nonce": own.nonce.hex()} if own else {"public": None, "nonce": None}
+        shown: dict[str, Any] = {"member": None if run.own is None else run.own.to_hex(), "nonce": run.nonce.hex()}
         told = {**vars(facts), "dtype": facts.dtype.name, "kind": local_data.kind, "classes": list(local_data.classes)}
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
 

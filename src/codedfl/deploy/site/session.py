@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,19 @@ import numpy as np
 from codedfl import schemes
 from codedfl.data import Column, FeatureMap, Preparation
 from codedfl.deploy.protocol import fields
-from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, open_grants, run_name
+from codedfl.deploy.protocol.envelopes import (
+    NONCE_BYTES,
+    DeviceKey,
+    Envelopes,
+    Member,
+    SessionKey,
+    open_grants,
+    run_name,
+)
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
-from codedfl.deploy.site.locks import RequestQueue
+from codedfl.deploy.site.locks import Cancelled, RequestQueue
 from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
 from codedfl.errors import DataError, EngineError, UsageError
@@ -144,7 +153,13 @@ class Session:
         self.name = name
         self.scenario = scenario
         self.local_data = local_data
-        self.own = None if site.key is None else Member.of(site.key)
+        self.nonce = secrets.token_bytes(NONCE_BYTES)
+        """Fresh randomness of this site in this session; public."""
+        self._key: SessionKey | None = None
+        self.own: Member | None = None
+        if site.key is not None:
+            self._key = SessionKey()
+            self.own = Member.of(site.key, self._key, name, site.name)
         self.queue = RequestQueue()
         self.inbox = Inbox()
         self.reception = Reception()
@@ -169,6 +184,8 @@ class Session:
     @property
     def envelopes(self) -> Envelopes:
         """The encryption of parcels."""
+        if self.own is not None and self._key is None:
+            raise Cancelled
         if self._envelopes is None:
             raise EngineError("this site has no key and can exchange no parcels; name one in its site.toml")
         return self._envelopes
@@ -191,8 +208,9 @@ class Session:
         site, self._run = self._site, run_name(fields.text(description, "run"), announced)
         if announced:
             _log.info("%s takes part in run %s under the announced %s", site.name, self._run, ", ".join(announced))
-        if self.own is not None and site.key is not None:
-            self._envelopes = Envelopes(site.name, site.key, self.own, _members(description), self._run, site.pins)
+        if self.own is not None and self._key is not None:
+            members = _members(description)
+            self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, self._run, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
 
@@ -203,13 +221,15 @@ class Session:
 
     def grants(self, frame: Frame) -> Message:
         """Return the grants of a request, which only a site without a key takes as they are."""
-        if self.own is None or self._site.key is None:
+        if self.own is None:
             return frame.arrays
+        if self._key is None:
+            raise Cancelled
         if set(frame.arrays) != {"sealed"}:
             raise EngineError(f"grants for {self._site.name} are not encrypted under its key; check the server")
         request = {name: value for name, value in frame.fields.items() if name not in ("session", "number")}
         closed, stage = frame.arrays["sealed"].tobytes(), fields.count(frame.fields, "stage")
-        grants = decode(open_grants(self._site.name, self._site.key, self.own, self._run, request, closed)).arrays
+        grants = decode(open_grants(self._site.name, self._key, self.own, self._run, request, closed)).arrays
         with self._lock:
             if stage <= self._granted:
                 raise EngineError(f"the grants of stage {stage} are a repetition; refused")
@@ -247,14 +267,15 @@ class Session:
         return None if self.slow is None or event is None else self.slow.transfers(event)
 
     def close(self) -> None:
-        """Cancel all work."""
+        """Cancel all work, and forget the keys: nobody can open this session's parcels any more."""
         self.queue.close()
         self.reception.close()
+        self._key, self._envelopes = None, None
 
 
 def _members(description: Mapping[str, Any]) -> dict[str, Member]:
-    """Read public key and nonce of each site."""
+    """Read the public keys of each site, and the signature."""
     try:
-        return {str(site): Member(*map(bytes.fromhex, pair)) for site, pair in description["members"].items()}
+        return {str(site): Member.from_hex(*shown) for site, shown in description["members"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise EngineError("the announced keys of the sites cannot be read; check that versions agree") from None
