@@ -1,6 +1,7 @@
 """``codedfl security`` and ``codedfl attack``: what is claimed, what is estimated, and what an attacker really gets."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,19 +10,22 @@ from rich.table import Column, Table
 
 from codedfl.cli import common
 from codedfl.errors import UsageError
+from codedfl.report.secrecy import DETAIL, OVERVIEW, OVERVIEW_TITLE, detail_rows, overview_rows, page_markdown, reasons
 from codedfl.scenario import Scenario, load, preset_names
-from codedfl.schemes import nominal
+from codedfl.schemes import SCHEMES, nominal
+from codedfl.schemes.secrecy import BROKEN, CLEAR
 from codedfl.security import EPOCHS
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.audit import Outcome, Statement, attack_scenario, statement
 from codedfl.security.scoring import Score
+from codedfl.security.verdicts import secrecy_rank
 from codedfl.settings import did_you_mean
 from codedfl.task.shared import SharedProblem
 
 Presets = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="SCENARIO", help="Presets or files; all that encrypt if none.", autocompletion=common.complete_scenario
+        metavar="SCENARIO", help="Presets, files or schemes; all if none.", autocompletion=common.complete_scenario
     ),
 ]
 
@@ -33,17 +37,34 @@ def security_command(
     devices: common.Devices = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/secrecy.md.")] = False,
 ) -> None:
-    """Print the claimed level, the estimated cost of decoding, and the verdict; nothing is run."""
+    """Print what each adversary may learn under each scheme, and when to allow it; nothing is run.
+
+    With names: every verdict with its reason, and of ciphers the claimed level and the estimated cost of decoding.
+    """
+    named = bool(presets or scenario)
+    settings, schemes = common.settings_from(changes), () if named else SCHEMES
+    alone = [_with_devices(load("paper").with_settings({"scheme": name, **settings}), devices) for name in schemes]
+    ordered = [statement(entry) for entry in sorted(alone, key=lambda entry: secrecy_rank(nominal(entry)))]
+    if markdown:
+        entries = [statement(entry) for entry in _chosen(presets, scenario, changes, devices)] if named else ordered
+        typer.echo(page_markdown((entry.scheme, entry.secrecy, entry.allowed_if) for entry in entries), nl=False)
+        return
     statements = [statement(entry) for entry in _chosen(presets, scenario, changes, devices)]
     if json:
-        common.print_json([entry.to_table() for entry in statements])
+        known = {entry.scheme for entry in statements}
+        rest = [entry for entry in ordered if entry.scheme not in known]
+        common.print_json([entry.to_table() for entry in (*statements, *rest)])
         return
-    for entry in statements:
+    if not named:
+        _print_overview(ordered)
+    for entry in statements if named else []:
         _print_statement(entry)
+        _print_secrecy(entry)
         if entry.estimates:
             common.console.print(_estimates(entry))
-    if any(entry.verdict == "broken" for entry in statements):
+    if any(entry.verdict == BROKEN for entry in statements):
         common.console.print("to run the attack: codedfl attack SCENARIO", soft_wrap=True)
 
 
@@ -86,11 +107,49 @@ def _chosen(
     """Return the named scenarios, or the presets whose scheme encrypts."""
     settings = common.settings_from(changes)
     names = [*(presets or []), *([] if scenario is None else [scenario])]
-    known = [load(name) for name in names or preset_names()]
-    wanted = [entry for entry in known if names or nominal(entry).verdict != "not encrypted"]
+    known = [_named(name) for name in names or preset_names()]
+    wanted = [entry for entry in known if names or nominal(entry).verdict != CLEAR]
     chosen = [entry.with_settings(settings) for entry in wanted]
     common.warn_unused(settings, chosen)
-    return chosen if devices is None else [entry.with_devices(devices) for entry in chosen]
+    return [_with_devices(entry, devices) for entry in chosen]
+
+
+def _named(name: str) -> Scenario:
+    """Return a preset or file, or a scheme on the fleet and data of the paper."""
+    if name in SCHEMES and name not in preset_names() and not Path(name).exists():
+        return load("paper").with_settings({"scheme": name})
+    return load(name)
+
+
+def _with_devices(scenario: Scenario, devices: int | None) -> Scenario:
+    return scenario if devices is None else scenario.with_devices(devices)
+
+
+def _print_overview(entries: Sequence[Statement]) -> None:
+    """Print one line a scheme, the one that tells least first; in two tables, to fit a narrow terminal."""
+    rows = overview_rows((entry.scheme, entry.secrecy) for entry in entries)
+    for first in (1, 5):
+        table = Table(*(OVERVIEW[0], *OVERVIEW[first : first + 4]), title=OVERVIEW_TITLE, box=SIMPLE)
+        for row in rows:
+            table.add_row(row[0], *row[first : first + 4])
+        common.console.print(table)
+    for entry in entries:
+        common.console.print(f"{entry.scheme}: allow it if {entry.allowed_if}.", soft_wrap=True)
+    common.console.print(
+        "every verdict with its reason: codedfl security SCHEME; the figures again: codedfl attack SCENARIO",
+        soft_wrap=True,
+    )
+
+
+def _print_secrecy(entry: Statement) -> None:
+    """Print every cell, the reasons, and when to allow the scheme."""
+    table = Table(*DETAIL, title="who may learn what", box=SIMPLE)
+    for row in detail_rows(entry.secrecy):
+        table.add_row(*row)
+    common.console.print(table)
+    for adversary, words in reasons(entry.secrecy):
+        common.console.print(f"  {adversary}, {words}", soft_wrap=True)
+    common.console.print(f"Allow it if {entry.allowed_if}.", soft_wrap=True)
 
 
 def _print_statement(entry: Statement) -> None:

@@ -20,6 +20,7 @@ from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
+from codedfl.schemes.secrecy import Secrecy
 from codedfl.security import EPOCHS
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.attacks.left_kernel import LeftKernel
@@ -35,6 +36,7 @@ from codedfl.security.estimates.suite import estimates
 from codedfl.security.scoring import Score, Truth, relative_error, score
 from codedfl.security.tap import tap
 from codedfl.security.transcript import Exposure, Transcript
+from codedfl.security.verdicts import verdict_table
 from codedfl.security.views.kinds import MembershipView, ParityMembershipView, ParityView, View
 from codedfl.security.views.registry import build_exposures
 from codedfl.task import Problem, gram
@@ -53,10 +55,15 @@ class Statement:
     estimates: tuple[Estimate, ...]
     verdict: str
     sentence: str
+    secrecy: tuple[Secrecy, ...]
+    """All cells of the verdict table."""
+    allowed_if: str
+    """The rest of the sentence "allow it if"."""
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values; an estimate that could not be computed is null."""
-        return vars(self) | {"estimates": {estimate.name: estimate.bits for estimate in self.estimates}}
+        found = {estimate.name: estimate.bits for estimate in self.estimates}
+        return vars(self) | {"estimates": found, "secrecy": [cell.to_table() for cell in self.secrecy]}
 
 
 def statement(scenario: Scenario) -> Statement:
@@ -70,7 +77,8 @@ def statement(scenario: Scenario) -> Statement:
         options: Any = scenario.options()
         overlap = least_overlap(options.t_tot, options.t, options.M)
         left = math.floor(bits_with_known_positions(problem, options.t, overlap)) if options.M > 1 else claimed
-    return Statement(scenario.name, scenario.scheme, claimed, left, found, scheme.verdict, scheme.verdict_reason)
+    words = scheme.verdict, scheme.verdict_reason, verdict_table(scheme), scheme.allowed_if
+    return Statement(scenario.name, scenario.scheme, claimed, left, found, *words)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
-from codedfl.schemes.secrecy import SUMS, Leakage, Secrecy, all_cells, released
+from codedfl.schemes.secrecy import SUMS, Leakage, Secrecy, all_cells, released, sums
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -192,7 +192,8 @@ class OneShot(Scheme[OneShotOptions]):
         """The server sees one sum of Gram matrices; devices see no model before the released one."""
         views = aggregated_views(self.public, self.threshold)
         last = released()["model reader"]
-        return all_cells(views | dict.fromkeys(("device", "devices", "deviating device"), last))
+        one = sums("it gets the released model only, computed from sums over all devices", "all devices")
+        return all_cells(views | {"device": one, "deviating device": one, "devices": last})
 
     def leakage(self) -> Leakage:
         """Return what each party sees: the server, two sums."""
