@@ -72,15 +72,15 @@ def carry(devices: Sequence[Any], transfers: Sequence[Transfer]) -> list[Any]:
     parcels = []
     for transfer in transfers:
         recipient = devices[transfer.recipient]
-        absorb = recipient.absorb
+        absorb = recipient.absorb_from
 
-        def note(parcel: Any, work: Any, absorb: Any = absorb) -> None:
+        def note(sender: int, parcel: Any, work: Any, owners: Any, absorb: Any = absorb) -> None:
             parcels.append({key: array.copy() for key, array in parcel.items()})
-            absorb(parcel, work)
+            absorb(sender, parcel, work, owners)
 
-        recipient.absorb = note
+        recipient.absorb_from = note
         move(devices, transfer, _nobody)
-        recipient.absorb = absorb
+        recipient.absorb_from = absorb
     return parcels
 
 

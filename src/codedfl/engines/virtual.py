@@ -18,11 +18,12 @@ from codedfl.schemes.messages import Message, Work, message_bits, payloads
 def move(devices: Sequence[Device], transfer: Transfer, receive: Receive) -> TransferCosts:
     """Let one device export and another (or the server) take in, and count what that takes."""
     exporting, absorbing = Work(), Work()
+    owners = devices[transfer.sender].owners(transfer.grant)
     parcel = devices[transfer.sender].export(transfer.grant, exporting)
     if transfer.recipient == SERVER:
         receive(transfer.sender, parcel)
     else:
-        devices[transfer.recipient].absorb(parcel, absorbing)
+        devices[transfer.recipient].absorb_from(transfer.sender, parcel, absorbing, owners)
     return TransferCosts(
         transfer.sender,
         transfer.recipient,

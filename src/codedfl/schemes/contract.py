@@ -4,7 +4,7 @@ A scheme reads no clock and opens no socket. An engine carries its messages and 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, final
 
@@ -15,6 +15,7 @@ from codedfl.cipher.seals import Ring
 from codedfl.errors import EngineError, ScenarioError
 from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions
+from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
@@ -108,7 +109,13 @@ class Restored:
 
 
 class Device(ABC):
-    """The device's side of a scheme, made from the device's own shard."""
+    """The device's side of a scheme, made from the device's own shard.
+
+    A device refuses what its scheme never asks for, with a :class:`CodedflError`. A refusal changes nothing.
+    """
+
+    def identify(self, identity: Identity) -> None:  # noqa: B027
+        """Take the keys of a real site, before the first request; by default a device signs nothing."""
 
     @abstractmethod
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
@@ -131,6 +138,18 @@ class Device(ABC):
     def absorb(self, parcel: Message, work: Work) -> None:
         """Receive another device's parcel."""
         raise EngineError(f"{type(self).__name__} takes no parcels; choose another scheme")
+
+    def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
+        """Receive the parcel of a known sender, which says whose data it contains; engines call this method."""
+        self.absorb(parcel, work)
+
+    def owners(self, grant: Message) -> Set[int]:
+        """Return whose data the parcel of a grant contains, so that its recipient knows; by default it is not told."""
+        return frozenset()
+
+    def covers(self, epoch: int) -> Set[int]:
+        """Return whose data the reply in an epoch is computed from, if hand-overs change this."""
+        return frozenset()
 
 
 class Server(ABC):

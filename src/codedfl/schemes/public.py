@@ -39,6 +39,13 @@ class Public:
     """A bound on the sum of x_j^2 over the data points of all devices, for every feature j; None: unknown."""
     target_energy: float | None = None
     """The same for targets."""
+    nonces: tuple[bytes, ...] = field(default=(), repr=False, compare=False)
+    """On real sites: random bytes that each device draws for a session, at the device its own; empty in virtual time.
+
+    They enter pads and signatures, so neither can be used in a second session.
+    """
+    signed: bool = False
+    """Whether devices sign for each other in secure aggregation, as real sites with keys do."""
     announced: Message | None = field(default=None, repr=False, compare=False)
     """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
 
@@ -46,6 +53,10 @@ class Public:
     def devices(self) -> int:
         """Number of devices N."""
         return len(self.samples)
+
+    def nonce(self, device: int) -> bytes:
+        """Return a device's nonce of the session; nothing in virtual time."""
+        return self.nonces[device] if self.nonces else b""
 
     @property
     def model_layout(self) -> tuple["np.dtype[Any]", tuple[int, int]]:

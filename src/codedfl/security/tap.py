@@ -1,6 +1,6 @@
 """A tap on devices: they behave as before, and every message they receive or send is recorded."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, final
 
 from codedfl.schemes.contract import Device
@@ -29,8 +29,12 @@ class _TappedDevice(Device):
         self._transcript.parcels.append(RecordedParcel(self._index, self._contents, grant, parcel, self._received))
         return parcel
 
-    def absorb(self, parcel: Message, work: Work) -> None:
-        self._inside.absorb(parcel, work)
+    def owners(self, grant: Message) -> Set[int]:
+        found: Set[int] = self._inside.owners(grant)
+        return found
+
+    def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
+        self._inside.absorb_from(sender, parcel, work, owners)
         origin = next(entry for entry in reversed(self._transcript.parcels) if entry.parcel is parcel)
         if set(parcel) != {"moments"}:  # replies to models are not computed from right-hand sides
             self._contents |= origin.contents

@@ -174,7 +174,7 @@ def test_peers_cannot_take_each_others_place() -> None:
     inbox.put("device-3", Parcel(1, 0, {"x": np.ones(2)}))
     inbox.put("device-2", Parcel(1, 0, {"x": np.zeros(2)}))
     (found,) = inbox.take(1, [(0, "device-2")])
-    assert found["x"].tolist() == [0.0, 0.0]
+    assert found.contents["x"].tolist() == [0.0, 0.0]
 
 
 def test_of_a_stage_that_is_over_nothing_is_kept() -> None:
@@ -190,7 +190,7 @@ def test_of_a_stage_that_is_over_nothing_is_kept() -> None:
     for stage in (1, 3, 5):
         with pytest.raises(EngineError, match="has not arrived from device-2"):
             inbox.take(stage, [(7, "device-2")])
-    assert inbox.take(6, [(7, "device-2")]) == [{}]
+    assert inbox.take(6, [(7, "device-2")]) == [Parcel(6, 7, {})]
 
 
 @pytest.mark.parametrize("limit", [{"_MOST_PARCELS": 3}, {"_MOST_BYTES": 3 * 80 + 79}])

@@ -221,11 +221,13 @@ class DeviceHost(Host):
         grants = unpack_messages(run.grants(frame), [parcel for parcel, _, _, _ in wanted])
         envelopes = run.envelopes if recipients - {None} else None
         parcels: dict[int, Any] = {}
+        owners: dict[int, tuple[int, ...]] = {}
         macs: list[int] = []
         with run.queue.slot(number, cancellable=False):
             began = time.perf_counter()
             for parcel, _, _, _ in wanted:
                 work = Work()
+                owners[parcel] = tuple(sorted(device.owners(grants[parcel])))
                 parcels[parcel] = device.export(grants[parcel], work)
                 macs.append(work.macs)
             if delays is not None:
@@ -243,7 +245,7 @@ class DeviceHost(Host):
                 awaits, next_site, next_parcel = turns.get(parcel, (False, None, None))
                 if awaits:
                     run.reception.await_free(stage, parcel)
-                messages: list[tuple[str, Any]] = [(site, Parcel(stage, parcel, contents, transit))]
+                messages: list[tuple[str, Any]] = [(site, Parcel(stage, parcel, contents, transit, owners[parcel]))]
                 if next_site is not None and next_parcel is not None:
                     messages.append((next_site, ChannelFree(stage, next_parcel)))
                 for peer, message in messages:
@@ -273,11 +275,11 @@ class DeviceHost(Host):
         delays = run.transfer_delays(_event(frame))
         macs: list[int] = []
         with run.queue.slot(number, cancellable=False):
-            messages = run.inbox.take(stage, wanted)
+            parcels = run.inbox.take(stage, wanted)
             began = time.perf_counter()
-            for message in messages:
+            for (_, site), parcel in zip(wanted, parcels, strict=True):
                 work = Work()
-                run.device.absorb(message, work)
+                run.device.absorb_from(run.number_of(site), parcel.contents, work, frozenset(parcel.owners))
                 macs.append(work.macs)
             if delays is not None:  # absorbing starts with this site's last parcel
                 seconds = run.reception.over(stage) + delays.absorb(sum(macs)) - time.monotonic()

@@ -58,17 +58,22 @@ class Transit:
 @final
 @dataclass(frozen=True)
 class Parcel:
-    """A numbered parcel of a stage; ``transit`` is None without emulated links."""
+    """A numbered parcel of a stage; ``transit`` is None without emulated links.
+
+    ``owners`` are the devices whose data it contains, if the scheme tells its recipient.
+    """
 
     stage: int
     number: int
     contents: Message = field(repr=False)
     transit: Transit | None = None
+    owners: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Encode the parcel, before encryption."""
         transit = None if self.transit is None else self.transit.to_table()
-        return encode(Frame(_PARCEL, {"stage": self.stage, "number": self.number, "travel": transit}, self.contents))
+        numbers = {"stage": self.stage, "number": self.number, "owners": list(self.owners)}
+        return encode(Frame(_PARCEL, {**numbers, "travel": transit}, self.contents))
 
     @classmethod
     def from_frame(cls, frame: Frame) -> "Parcel":
@@ -80,7 +85,8 @@ class Parcel:
                 raise EngineError(f"array '{name}' of a parcel holds numbers that are not finite; check the data")
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         transit = frame.fields.get("travel")
-        return cls(stage, number, frame.arrays, None if transit is None else Transit.from_table(transit))
+        owners = tuple(fields.counts(frame.fields, "owners"))
+        return cls(stage, number, frame.arrays, None if transit is None else Transit.from_table(transit), owners)
 
 
 @final
@@ -132,7 +138,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[tuple[str, int, int], Message] = {}
+        self._held: dict[tuple[str, int, int], Parcel] = {}
         self._finished = 0
 
     def put(self, sender: str, parcel: Parcel) -> None:
@@ -141,13 +147,13 @@ class Inbox:
         with self._lock:
             if parcel.stage <= self._finished or key in self._held:
                 return
-            others = [contents for (name, _, _), contents in self._held.items() if name == sender]
-            held = sum(message_bits(contents) for contents in (*others, parcel.contents)) // 8
+            others = [each for (name, _, _), each in self._held.items() if name == sender]
+            held = sum(message_bits(each.contents) for each in (*others, parcel)) // 8
             if len(others) >= _MOST_PARCELS or held > _MOST_BYTES:
                 raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
-            self._held[key] = parcel.contents
+            self._held[key] = parcel
 
-    def take(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[Message]:
+    def take(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[Parcel]:
         """Return the parcels of these pairs of number and sender, and finish the stage; raise if one is missing."""
         with self._lock:
             for number, sender in wanted:
@@ -164,4 +170,4 @@ class Inbox:
 
     def _finish(self, stage: int) -> None:
         self._finished = max(self._finished, stage)
-        self._held = {key: contents for key, contents in self._held.items() if key[1] > self._finished}
+        self._held = {key: parcel for key, parcel in self._held.items() if key[1] > self._finished}

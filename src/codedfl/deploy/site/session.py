@@ -171,6 +171,7 @@ class Session:
         self._device: Device | None = None
         self._envelopes: Envelopes | None = None
         self._run = ""
+        self._sites: list[str] = []
         self._granted = 0
         """The last stage with grants; later ones have larger numbers."""
 
@@ -205,6 +206,7 @@ class Session:
         scheme = schemes.build(self.scenario, public)
         if scheme.unfit_for_sites is not None:
             raise UsageError(scheme.unfit_for_sites)
+        self._sites = fields.names(description, "sites")
         site, self._run = self._site, run_name(fields.text(description, "run"), announced)
         if announced:
             _log.info("%s takes part in run %s under the announced %s", site.name, self._run, ", ".join(announced))
@@ -218,6 +220,12 @@ class Session:
             self._device = scheme.device(index, self.local_data.shard)
 
         return make_device
+
+    def number_of(self, site: str) -> int:
+        """Return the number of a site's device in this run."""
+        if site not in self._sites:
+            raise EngineError(f"{fields.one_line(site)} is no site of this run; check the server")
+        return self._sites.index(site)
 
     def grants(self, frame: Frame) -> Message:
         """Return the grants of a request, which only a site without a key takes as they are."""

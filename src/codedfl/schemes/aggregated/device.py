@@ -1,7 +1,7 @@
 """Secure aggregation, the device's side: keys, shares, masks, and the requests that a device refuses."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, final
 
 import numpy as np
@@ -222,6 +222,10 @@ class MaskedDevice(Device):
         """Return the parcel of the inner scheme."""
         return self._inner.export(grant, work)
 
-    def absorb(self, parcel: Message, work: Work) -> None:
+    def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
         """Receive a parcel as in the inner scheme."""
-        self._inner.absorb(parcel, work)
+        self._inner.absorb_from(sender, parcel, work, owners)
+
+    def owners(self, grant: Message) -> Set[int]:
+        """Return whose data a parcel of the inner scheme contains."""
+        return self._inner.owners(grant)
