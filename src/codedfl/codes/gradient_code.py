@@ -21,6 +21,10 @@ which annihilate integer vectors: binomial coefficients with alternating signs, 
 such a vector have the same coded sums, so that all N sums together tell K linear combinations of the N parts
 (``visible``). For points at random only long vectors could be annihilated, and small parts might be solved for.
 
+Coded sums are themselves a Reed-Solomon code word: sum i is f(x_i) with f = sum_j part_j h_j of degree K - 1, whose
+leading coefficient is the sum of all parts. The h_j span all polynomials of degree below K, so no smaller code contains
+the words, and K + s sums have the redundancy of ``codedfl.codes.correction``: s wrong ones are detected, s / 2 found.
+
 None of these combinations is a single part if alpha >= 2: K polynomials h_j with consecutive j are a basis, because h_j
 vanishes at the next K - 1 points and not at x_j, and K such j can be chosen that leave any one out.
 """
@@ -33,6 +37,7 @@ from functools import cached_property, lru_cache
 from operator import mul
 from typing import final
 
+from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import CodeError, UndecodableError
 
 
@@ -72,6 +77,11 @@ class GradientCode:
     def _integer(self, i: int, j: int) -> int:
         """Return h_j(x_i) with x_l = l: device l does not hold part j where l = j+1, ..., j+N-alpha modulo N."""
         return math.prod(i - (j + step) % self.N for step in range(1, self.N - self.alpha + 1))
+
+    @cached_property
+    def reed_solomon(self) -> ReedSolomon:
+        """The code of the coded sums; points are moved by 1, which changes no degree, because 0 has no inverse."""
+        return ReedSolomon(self.threshold, self.prime, tuple(range(1, self.N + 1)), (1,) * self.N)
 
     def decoder(self, which: Sequence[int]) -> tuple[int, ...]:
         """Return the factors that turn the coded sums of devices ``which``, in order, into the sum of all parts."""

@@ -7,12 +7,13 @@ systematic: every coded block mixes all K blocks. It hides nothing; pads do that
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import UInt
 
+from codedfl.codes.correction import ReedSolomon
 from codedfl.codes.modular import PRIME_31, WORD_BITS, arithmetic
 from codedfl.errors import CodeError, UndecodableError
 
@@ -46,6 +47,13 @@ class MdsCode:
     @property
     def _dtype(self) -> "np.dtype[Any]":
         return np.dtype(f"uint{WORD_BITS[self.prime]}")
+
+    @cached_property
+    def reed_solomon(self) -> ReedSolomon:
+        """The same code by points: sum_k m_k / (x_w - y_k) is P(x_w) / prod_k (x_w - y_k) with deg P < K."""
+        points = tuple(self.K + w for w in range(self.W))
+        factors = (reduce(lambda product, k: product * (x - k) % self.prime, range(self.K), 1) for x in points)
+        return ReedSolomon(self.K, self.prime, points, tuple(pow(each, -1, self.prime) for each in factors))
 
     def encode_block(self, w: int, blocks: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:
         """Return coded block w of K blocks of one shape."""
