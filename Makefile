@@ -42,6 +42,8 @@ quick: venv
 
 docs: venv
 	$(BIN)/codedfl settings --markdown > docs/settings.md
+	$(BIN)/codedfl security --markdown > docs/secrecy.md
+	$(BIN)/python tests/documents.py
 
 bench: venv
 	$(BIN)/python -m benchmarks

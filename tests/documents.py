@@ -1,0 +1,58 @@
+"""Rewrites the parts of README.md and SECURITY.md that come from code: ``python tests/documents.py`` (`make docs`).
+
+A part stands between ``<!-- from: NAME -->`` and ``<!-- end -->``; ``tests/test_documents.py`` holds them to the code.
+"""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from codedfl import schemes
+from codedfl.report.pages import table_markdown
+from codedfl.report.secrecy import overview_markdown
+from codedfl.scenario import load
+from codedfl.schemes import SCHEMES
+from codedfl.schemes.secrecy import ADVERSARIES, ASSETS
+from codedfl.security.verdicts import by_secrecy, verdict_table
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "SECURITY.md")
+_PART = re.compile(r"(<!-- from: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def _schemes() -> list[schemes.Scheme]:
+    paper = load("paper")
+    return by_secrecy(schemes.nominal(paper.with_settings({"scheme": name})) for name in SCHEMES)
+
+
+def secrecy() -> str:
+    """Return the overview of all schemes."""
+    return overview_markdown((scheme.name, verdict_table(scheme)) for scheme in _schemes())
+
+
+def conditions() -> str:
+    """Return when to allow each scheme."""
+    return "".join(f"- `{scheme.name}`: allow it if {scheme.allowed_if}.\n" for scheme in _schemes())
+
+
+def parties() -> str:
+    """Return the adversaries and assets in words."""
+    return (
+        table_markdown(["adversary", ""], list(ADVERSARIES.items()))
+        + "\n"
+        + table_markdown(["asset", ""], list(ASSETS.items()))
+    )
+
+
+PARTS: dict[str, Callable[[], str]] = {"secrecy": secrecy, "conditions": conditions, "parties": parties}
+
+
+def rewritten(text: str) -> str:
+    """Return a page with all its parts made anew."""
+    return _PART.sub(lambda found: found[1] + "\n" + PARTS[found[2]]() + "\n" + found[3], text)
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        page = ROOT / name
+        page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")
