@@ -10,9 +10,11 @@ import numpy as np
 from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, new_figure, save_if_possible, time_and_band
 from codedfl.report.pages import seconds_text, table_markdown
+from codedfl.report.secrecy import OVERVIEW_TITLE, overview_markdown
 from codedfl.runs import load, target_name
 from codedfl.scenario import Scenario
-from codedfl.schemes.secrecy import BROKEN, CLEAR, COMBINATIONS, COSTS_ONLY, REPLIES, SUMS
+from codedfl.schemes.secrecy import BROKEN, CLEAR, COMBINATIONS, COSTS_ONLY, REPLIES, SUMS, Secrecy
+from codedfl.security.verdicts import table_rank
 from codedfl.storage import write_text
 from codedfl.studies.tables import Row
 
@@ -59,7 +61,7 @@ def write_page(
         own = [row for row in rows if row["fleet"] == fleet]
         parts.append(f"## Fleet `{fleet}`, {own[0]['devices']} devices\n")
         parts.append(_fleet(own, [target_name(target) for target in targets], metric))
-    parts += [_leaks(rows), _refusals(rows)]
+    parts += [_secrecy(rows), _leaks(rows), _refusals(rows)]
     write_text(out / "compare.md", "\n".join(part for part in parts if part))
 
 
@@ -122,6 +124,15 @@ def _attack(row: Row) -> str:
     if attack["verdict"] == "holds":
         return f"holds ({attack['tried']} attacks)"
     return f"{attack['verdict']} ({attack['attack']}: {attack['view']})"
+
+
+def _secrecy(rows: Sequence[Row]) -> str:
+    """Write the verdict tables on the first fleet, the scheme that tells least first."""
+    first = [row for row in rows if row["fleet"] == rows[0]["fleet"] and row["secrecy"] is not None]
+    tables = [(row["scheme"], row["verdict"], [Secrecy(**cell) for cell in row["secrecy"]]) for row in first]
+    ranked = sorted(tables, key=lambda entry: table_rank(*entry))
+    table = overview_markdown((name, cells) for name, _, cells in ranked)
+    return f"## Who may learn what\n\n{OVERVIEW_TITLE.capitalize()}:\n\n{table}"
 
 
 def _leaks(rows: Sequence[Row]) -> str:

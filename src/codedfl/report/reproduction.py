@@ -10,7 +10,10 @@ import numpy as np
 from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, curve_style, new_figure, plain_ticks, save_if_possible
 from codedfl.report.pages import figure_html, page, table_html, table_markdown
+from codedfl.report.secrecy import OVERVIEW, OVERVIEW_TITLE, overview_rows
 from codedfl.report.sharing import active_figure, handover_figure, read_timeline, timeline_figure
+from codedfl.schemes import nominal
+from codedfl.security.verdicts import by_secrecy, verdict_table
 from codedfl.storage import write_text
 from codedfl.studies.reproduce.study import Reproduction
 
@@ -31,7 +34,11 @@ def write_reproduction(found: Reproduction, out: Path, progress: Progress = sile
     readings = summary["readings"]
     write_text(out / "readings.md", table_markdown(list(readings[0]), [list(row.values()) for row in readings]))
     headings = {name: heading for name, (heading, _) in drawings.items()} if all(drawn) else {}
-    write_text(out / "index.html", _page(out, summary, claims, headings))
+    chosen = {runs[0].scenario.scheme: runs[0].scenario for runs in (*found.runs.values(), *found.sealed.values())}
+    ranked = by_secrecy(map(nominal, chosen.values()))
+    rows = overview_rows((scheme.name, verdict_table(scheme)) for scheme in ranked)
+    learned = (f"Who may learn what: {OVERVIEW_TITLE}", table_html(OVERVIEW, rows))
+    write_text(out / "index.html", _page(out, summary, claims, headings, learned))
 
 
 def _drawings(found: Reproduction) -> dict[str, tuple[str, Callable[[], "Figure"]]]:
@@ -60,7 +67,13 @@ def _drawings(found: Reproduction) -> dict[str, tuple[str, Callable[[], "Figure"
     return drawings
 
 
-def _page(out: Path, summary: Mapping[str, Any], claims: Sequence[Sequence[Any]], headings: Mapping[str, str]) -> str:
+def _page(
+    out: Path,
+    summary: Mapping[str, Any],
+    claims: Sequence[Sequence[Any]],
+    headings: Mapping[str, str],
+    last: tuple[str, str],
+) -> str:
     seeds, table = len(summary["feature_seeds"]), summary["table1"]
     caption = f"Mean and 95% band over {seeds} feature seeds and {summary['timing_draws']} timing draws."
     heading = "Table I in small; claimed: the levels of the paper's own parameters" if summary["quick"] else "Table I"
@@ -77,6 +90,7 @@ def _page(out: Path, summary: Mapping[str, Any], claims: Sequence[Sequence[Any]]
         (heading, table),
     ):
         sections.append((each, table_html(list(rows[0]), [list(row.values()) for row in rows])))
+    sections.append(last)
     return page("Computational Code-Based Privacy in Coded Federated Learning: claimed and measured", sections)
 
 

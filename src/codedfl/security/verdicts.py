@@ -29,7 +29,12 @@ def by_secrecy(schemes: Iterable[Scheme[Any]]) -> list[Scheme[Any]]:
 
 
 def secrecy_rank(scheme: Scheme[Any]) -> tuple[Any, ...]:
-    """Return what schemes are ordered by: what the server sees, then how many cells have the worst verdicts."""
-    verdicts = [cell.verdict for cell in verdict_table(scheme)]
-    kind = _ORDER.index(scheme.verdict) if scheme.verdict in _ORDER else len(_ORDER)
-    return kind, *(verdicts.count(word) for word in WORST_FIRST), scheme.name
+    """Return what schemes are ordered by."""
+    return table_rank(scheme.name, scheme.verdict, verdict_table(scheme))
+
+
+def table_rank(name: str, verdict: str, cells: Iterable[Secrecy]) -> tuple[Any, ...]:
+    """Return the same of a table: what the server sees, then how many cells have the worst verdicts, then the name."""
+    found = [cell.verdict for cell in cells]
+    kind = _ORDER.index(verdict) if verdict in _ORDER else len(_ORDER)
+    return kind, *(found.count(word) for word in WORST_FIRST), name

@@ -19,7 +19,7 @@ def write_rows(out: Path, name: str, rows: Sequence[Row]) -> None:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Return rows of nested tables as CSV: nested keys become columns with dots."""
+    """Return rows of nested tables as CSV: nested keys become columns with dots; lists of tables are left out."""
     flat = [_flat(row) for row in rows]
     columns = list(dict.fromkeys(key for row in flat for key in row))
     text = io.StringIO()
@@ -32,6 +32,8 @@ def to_csv(rows: Sequence[Row]) -> str:
 def _flat(value: Row, prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, item in value.items():
+        if isinstance(item, list) and any(isinstance(entry, dict) for entry in item):
+            continue
         nested = {str(number): entry for number, entry in enumerate(item)} if isinstance(item, list) else item
         if isinstance(nested, dict):
             flat |= _flat(nested, f"{prefix}{key}.")

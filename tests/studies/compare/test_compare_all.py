@@ -213,14 +213,18 @@ class TestFiles:
         for word in ("codedfl compare --all --scenario small.toml", fleet_of().id(), "50 timing draws", "compare.png"):
             assert word in text
         five, six = text.partition("## Fleet `five`, 5 devices")[2].split("## Fleet `six`, 6 devices")
-        for table, fleet in ((five, "five"), (six.partition("## Who sees what")[0], "six")):
+        for table, fleet in ((five, "five"), (six.partition("## Who may learn what")[0], "six")):
             lines = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
             assert [line[0] for line in lines] == [f"| `{row['scheme']}`" for row in rows if row["fleet"] == fleet]
             for line in lines:
                 row = of(rows, fleet, line[0].strip("| `"))
                 assert line[2] == ("no result" if row["refused"] else "predicted" if row["predicted"] else "trained")
         widths = {line.count(" | ") for line in text.splitlines() if line.startswith(("| `", "| scheme |"))}
-        assert len(widths) <= 2, "every line of a table has as many cells as its head"
+        assert len(widths) <= 3, "every line of a table has as many cells as its head"
+        learned = text.partition("## Who may learn what")[2].partition("## Who sees what")[0]
+        names = [line.split("`")[1] for line in learned.splitlines() if line.startswith("| `")]
+        assert sorted(names) == sorted({row["scheme"] for row in rows})
+        assert names[-1] == "code-based"
 
 
 def test_nothing_is_done_twice(no_figures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
