@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codedfl import schemes
 from codedfl.cipher.seals import FIELD_48, RINGS
-from codedfl.errors import LostDevicesError, ScenarioError
+from codedfl.errors import CipherError, LostDevicesError, ScenarioError
 from codedfl.network import DelayModel, Draws, TransferCosts
 from codedfl.runs import directory as runs
 from codedfl.scenario import Fleet, Scenario, load
@@ -231,12 +231,12 @@ def test_one_pad_a_device_and_the_same_words_for_all_its_recipients() -> None:
         words.setdefault(transfer.sender, set()).add(parcel["words"].tobytes())
     assert [len(sent) for sent in words.values()] == [1] * DEVICES
     first = transfers[0]
-    with pytest.raises(RuntimeError, match="padded its data before"):
+    with pytest.raises(CipherError, match="padded its data before"):
         devices[first.sender].export(first.grant, Work())
-    with pytest.raises(RuntimeError, match="sent its data to all"):
+    with pytest.raises(CipherError, match="sent its data to all"):
         devices[first.sender].export({}, Work())
-    with pytest.raises(RuntimeError, match="data of device 0 are none that device 1 combines"):
-        devices[1].absorb(parcels[0], Work())
+    with pytest.raises(CipherError, match="data of device 0 are none that device 1 combines"):
+        devices[1].absorb_from(0, parcels[0], Work())
 
 
 def test_the_published_format() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from codedfl.codes.erasure import DECODERS
 from codedfl.engines import VirtualEngine
-from codedfl.errors import TrainingError
+from codedfl.errors import CipherError, TrainingError
 from codedfl.network import DelayModel
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
@@ -171,11 +171,11 @@ def test_a_device_that_has_left_does_not_reply() -> None:
     gone = {sender for sender, _, _ in moved(state)}
     assert gone
     for device in gone:
-        with pytest.raises(RuntimeError, match=f"device {device} has handed over its data and retired"):
+        with pytest.raises(CipherError, match=f"Device {device} has handed over its data and retired"):
             devices[device].reply(9, request, Work())
-        with pytest.raises(RuntimeError, match="retired"):
+        with pytest.raises(CipherError, match="retired"):
             devices[device].export({}, Work())
-        with pytest.raises(RuntimeError, match="retired"):
+        with pytest.raises(CipherError, match="retired"):
             devices[device].absorb({"words": np.zeros((D, N), np.float32)}, Work())
     for device in scheme_active(state):
         assert devices[device].reply(9, request, Work())["words"].shape == (C, N)
@@ -215,10 +215,20 @@ def test_two_devices_with_one_support_add_different_errors() -> None:
 def test_forwarding_adds_nothing() -> None:
     problem = digits()
     scheme = created(problem, wanted())
-    device = scheme.device(0, problem.shards[0])
-    plain, work = device.held.words.copy(), Work()
-    assert np.array_equal(device.export({}, work)["words"], plain)
+    sender, device = (scheme.device(index, problem.shards[index]) for index in (1, 0))
+    device.absorb(sender.export(granted(scheme.server(), 1, 0, 0).grant, Work()), Work())
+    held, work = device.held.words.copy(), Work()
+    assert np.array_equal(device.export({}, work)["words"], held)
     assert work.macs == 0
+
+
+def test_data_without_an_error_stay_where_they_are() -> None:
+    problem = digits()
+    device = created(problem, wanted()).device(0, problem.shards[0])
+    with pytest.raises(CipherError, match="sends no data in clear") as error:
+        device.export({}, Work())
+    assert is_one_sentence(str(error.value))
+    assert device.held.words.any()
 
 
 @pytest.mark.parametrize(("precision", "width"), [("float32", 32), ("float64", 64)])

@@ -55,7 +55,7 @@ class SecretSharing:
     def join(self, numbers: Sequence[int], shares: UInt32[np.ndarray, "n s limbs"]) -> list[bytes]:
         """Return the secrets of the shares with these numbers; the first t are used."""
         _check_numbers(numbers)
-        FIELD_31.check(shares)
+        shares = FIELD_31.from_wire(shares)
         if len(numbers) < self.threshold:
             raise CipherError(
                 f"{len(numbers)} shares say nothing of a secret that takes {self.threshold}: wait for more shares."

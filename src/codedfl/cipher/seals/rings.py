@@ -191,7 +191,9 @@ class PrimeField(Ring):
     def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
         """Return the residues of words that were sent; refuse words that are none."""
         if self.bits != 48:
-            return super().from_wire(words)
+            residues, outside = super().from_wire(words), int(np.count_nonzero(words >= self.modulus))
+            self._refuse(outside, residues.size)
+            return residues
         from codedfl.codes.modular import field_48_kernels as kernels_48
 
         if words.dtype != np.uint16 or words.shape[-1:] != (3,):
@@ -201,9 +203,13 @@ class PrimeField(Ring):
             )
         residues = np.empty(words.shape[:-1], self.dtype)
         outside = kernels_48.unpack_48(np.ascontiguousarray(words).reshape(-1), residues.reshape(-1))
-        if outside:
-            raise CipherError(f"{outside} of {residues.size} numbers that were sent are no residues of {self.name}.")
+        self._refuse(outside, residues.size)
         return residues
+
+    def _refuse(self, outside: int, count: int) -> None:
+        """Refuse words that are no residues: kernels compute with them, and the result would be wrong."""
+        if outside:
+            raise CipherError(f"{outside} of {count} numbers that were sent are no residues of {self.name}.")
 
     def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
         kernel = arithmetic(self.modulus)[name]

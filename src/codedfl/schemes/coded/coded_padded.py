@@ -14,7 +14,7 @@ therefore exact. Up to alpha - 1 devices
 may be lost after the set-up.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, final
 
@@ -23,7 +23,7 @@ from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, Ring, packed_size, seal, unpack_upper
 from codedfl.codes.gradient_code import GradientCode
-from codedfl.errors import ScenarioError
+from codedfl.errors import CipherError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
@@ -31,7 +31,7 @@ from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, che
 from codedfl.schemes.messages import Message, Work, layout
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
-from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
+from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting, taken
 from codedfl.schemes.secrecy import (
     COMBINATIONS,
     LEAKS,
@@ -101,8 +101,11 @@ def split(
 class CodedPaddedDevice(Device):
     """Owns one shard, and holds one linear combination of the padded data of its window."""
 
-    def __init__(self, index: int, shard: Shard, formats: Formats, code: GradientCode) -> None:
+    def __init__(self, index: int, shard: Shard, formats: Formats, code: GradientCode, nonce: bytes) -> None:
         self._index = index
+        self._nonce = nonce
+        self._missing = {owner for owner, factor in enumerate(code.matrix[index]) if factor}
+        """Devices of its window whose padded data it does not hold yet."""
         self._formats = formats
         self._code = code
         self._shape = shard.moments.shape
@@ -119,12 +122,17 @@ class CodedPaddedDevice(Device):
         if self._shard is not None and self._code.alpha == 1:  # data that are not sent need no pad
             self._add(self._index, self._encoded(self._shard), work)
             self._shard = None
+        if self._missing:
+            raise CipherError(
+                f"Device {self._index} lacks the padded data of device {min(self._missing)}, without which its reply "
+                "would be about fewer devices than agreed: finish the set-up first."
+            )
         triangle, moments = split(self._coded, *self._shape)
         if epoch == 1:
             return {"moments": self._field.to_wire(moments)}
         if self._held is None:
             self._held = unpack_upper(triangle)
-        model = self._field.from_wire(request["model"])
+        model = taken(self._field, request, "model", self._shape[::-1], f"The model for device {self._index}")
         work.macs += model.size * self._held.shape[1]
         return {"product": self._field.to_wire(self._field.product(model, self._held))}
 
@@ -132,24 +140,26 @@ class CodedPaddedDevice(Device):
         """Return the padded data, the same for every recipient; the first grant contains the seed of the pad."""
         if "seed" in grant:
             self._pad(grant, work)
-        if not self._unsent:
-            raise RuntimeError(f"device {self._index} has sent its data to all that hold them")
+        if self._shard is not None or not self._unsent:
+            reason = "has padded no data" if self._unsent else "has sent its data to all that hold them"
+            raise CipherError(f"Device {self._index} {reason}: it sends nothing.")
         parcel = self._parcel
         self._unsent -= 1
         if not self._unsent:
             self._parcel = {}  # frees the memory
         return parcel
 
-    def absorb(self, parcel: Message, work: Work) -> None:
-        """Add a multiple of another device's padded data to the combination."""
-        self._add(int(parcel["owner"]), self._field.from_wire(parcel["words"]), work)
+    def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
+        """Add a multiple of the sender's padded data to the combination."""
+        self._add(sender, taken(self._field, parcel, "words", self._coded.shape, f"A parcel of device {sender}"), work)
 
     def _pad(self, grant: Message, work: Work) -> None:
         if self._shard is None:
-            raise RuntimeError(f"device {self._index} has padded its data before")
-        padded, self._shard = self._encoded(self._shard), None
+            raise CipherError(f"Device {self._index} has padded its data before: a second pad would reveal both.")
+        pad, padded = pad_of(self._field, self._index, grant, EVERYTHING, self._nonce), self._encoded(self._shard)
+        seal(padded, pad, self._ledger)
+        self._shard = None
         work.add(padded.size)
-        seal(padded, pad_of(self._field, self._index, grant, EVERYTHING), self._ledger)
         self._add(self._index, padded, work)
         self._parcel = {"owner": np.array(self._index, np.int32), "words": self._field.to_wire(padded)}
 
@@ -158,11 +168,11 @@ class CodedPaddedDevice(Device):
         return np.concatenate([self._formats.gram.encode_symmetric(shard.gram), moments])
 
     def _add(self, owner: int, part: UInt[np.ndarray, "size"], work: Work) -> None:
-        factor = self._code.matrix[self._index][owner]
-        if not factor or self._held is not None:
-            raise RuntimeError(f"the data of device {owner} are none that device {self._index} combines now")
+        if owner not in self._missing:
+            raise CipherError(f"The data of device {owner} are none that device {self._index} combines now: send none.")
+        self._missing.remove(owner)
         work.add(part.size)
-        self._field.add_multiple(self._coded, factor, part)
+        self._field.add_multiple(self._coded, self._code.matrix[self._index][owner], part)
 
 
 @final
@@ -193,7 +203,7 @@ class CodedPaddedServer(PaddedServer):
         d, c = self._public.features, self._public.outputs
         total = np.zeros(packed_size(d) + d * c, self._field.dtype)
         for device, grant in enumerate(grants):
-            pad_of(self._field, device, grant, EVERYTHING).add_to(total)
+            pad_of(self._field, device, grant, EVERYTHING, self._public.nonce(device)).add_to(total)
         triangle, moments = split(total, d, c)
         self._pads, self._moment_pads = unpack_upper(triangle), moments.copy()
 
@@ -214,7 +224,7 @@ class CodedPaddedServer(PaddedServer):
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
         """Decode any N - alpha + 1 replies."""
         which = sorted(replies)[: self._code.threshold]
-        parts = [self._field.from_wire(replies[device][name]) for device in which]
+        parts = [self.part(name, device, replies) for device in which]
         total = np.zeros(parts[0].shape, self._field.dtype)
         for part, factor in zip(parts, self._code.decoder(which), strict=True):
             work.add(total.size)
@@ -278,7 +288,7 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it pads its data when it receives a seed."""
         check_bounds(self.public, shard)
-        return CodedPaddedDevice(index, shard, self.formats, self.code)
+        return CodedPaddedDevice(index, shard, self.formats, self.code, self.public.nonce(index))
 
     def server(self) -> CodedPaddedServer:
         """Prepare the server."""

@@ -21,11 +21,10 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, PrimeField, seal, unpack_upper
-from codedfl.codes.mds import MdsCode
+from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.coded.placement import Bands
+from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, BlockLayout, SealedCodedDevice
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
 from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
@@ -76,132 +75,6 @@ class SealedCodedOptions(SchemeOptions):
             )
 
 
-Residues = UInt[np.ndarray, "..."]
-
-PIECE, BLOCK, PART, REPAIR = range(4)
-"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""
-
-
-@final
-class BlockLayout:
-    """Public sizes: bands of rows, K column blocks of equal width (the last is padded with zeros), and the code."""
-
-    def __init__(self, public: Public, threshold: int, field: PrimeField) -> None:
-        self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
-        self.code = MdsCode(public.devices, threshold, field.modulus)
-        self.width = -(-public.features // threshold)
-
-    def coded_rows(self, worker: int, rows: UInt[np.ndarray, "rows d"]) -> UInt[np.ndarray, "rows width"]:
-        """Return rows of a worker's coded block, from the same rows of the full matrix."""
-        padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
-        padded[:, : rows.shape[1]] = rows
-        blocks = [padded[:, k * self.width : (k + 1) * self.width] for k in range(self.code.K)]
-        return self.code.encode_block(worker, blocks)
-
-
-@final
-class SealedCodedDevice(Device):
-    """Owns a shard, adds up one band, and may be a worker."""
-
-    def __init__(self, index: int, shard: Shard, formats: Formats, layout: BlockLayout) -> None:
-        self._index = index
-        self._formats = formats
-        self._field = formats.field
-        self._layout = layout
-        self._shard: Shard | None = shard
-        self._ledger = PadLedger()
-        self._pieces: dict[int, UInt[np.ndarray, "size"]] = {}
-        self._sum: UInt[np.ndarray, "size"] | None = None
-        self._blocks: dict[int, UInt[np.ndarray, "rows columns"]] = {}
-        self._moments: UInt[np.ndarray, "rows c"] | None = None
-        self._coded: UInt[np.ndarray, "d width"] | None = None
-
-    def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Reply its band of the summed right-hand side in the first epoch, the coded product in every other."""
-        if epoch == 1:
-            self._unpack()
-            return {} if self._moments is None else {"moments": self._field.to_wire(self._moments)}
-        if self._coded is None:
-            raise RuntimeError(f"device {self._index} is no worker")
-        model = self._field.from_wire(request["model"])
-        work.macs += model.size * self._coded.shape[1]
-        return {"product": self._field.to_wire(self._field.product(model, self._coded))}
-
-    def export(self, grant: Message, work: Work) -> Message:
-        """Return the parcel of the granted kind: sealed piece, block, part of a coded block, or coded block."""
-        kind, target, send = int(grant["kind"]), int(grant["target"]), self._field.to_wire
-        own = {"band": np.array(self._index, np.int32)}
-        if kind == PIECE:
-            if not self._pieces:
-                self._seal(grant, work)
-            return {"kind": grant["kind"], "piece": send(self._pieces.pop(target))}
-        if kind == BLOCK:
-            self._unpack()
-            return {"kind": grant["kind"], **own, "block": send(self._blocks[target])}
-        if kind == PART:
-            return {"kind": grant["kind"], **own, "part": send(self._part(target, work))}
-        return {"kind": grant["kind"], "coded": send(self._scaled(self._field.from_wire(grant["factor"]), work))}
-
-    def absorb(self, parcel: Message, work: Work) -> None:
-        """Receive a parcel of any kind."""
-        kind, read = int(parcel["kind"]), self._field.from_wire
-        if kind == PIECE:
-            self._sum = self._added(self._sum, read(parcel["piece"]), work)
-        elif kind == BLOCK:
-            self._unpack()
-            self._blocks[int(parcel["band"])] = np.ascontiguousarray(read(parcel["block"]).T)
-        elif kind == PART:
-            self._place(int(parcel["band"]), read(parcel["part"]), work)
-        else:
-            self._coded = self._added(self._coded, read(parcel["coded"]), work)
-
-    def _added(self, total: Residues | None, more: Residues, work: Work) -> Residues:
-        work.add(more.size)
-        return more if total is None else self._field.add(total, more)
-
-    def _seal(self, grant: Message, work: Work) -> None:
-        """Seal all pieces once, and add its own piece to its sum."""
-        if self._shard is None:
-            raise RuntimeError(f"device {self._index} has sealed its data before")
-        bands, shard, self._shard = self._layout.bands, self._shard, None
-        gram = unpack_upper(self._formats.gram.encode_symmetric(shard.gram))
-        moments = self._formats.moments.encode(-shard.moments)
-        for number in range(bands.bands):
-            piece = bands.piece(number, gram, moments)
-            work.add(piece.size)
-            self._pieces[number] = seal(piece, pad_of(self._field, self._index, grant, number), self._ledger)
-        if self._index in self._pieces:
-            self._sum = self._added(self._sum, self._pieces.pop(self._index), Work())
-
-    def _unpack(self) -> None:
-        """Split the sum of pieces into blocks; no piece can be added after that."""
-        if self._sum is not None:
-            blocks, self._moments = self._layout.bands.unpack(self._index, self._sum)
-            self._blocks.update(blocks)
-            self._sum = None
-
-    def _part(self, worker: int, work: Work) -> UInt[np.ndarray, "rows width"]:
-        rows = self._layout.bands.joined(self._index, self._blocks)
-        work.add(rows.size)
-        return self._layout.coded_rows(worker, rows)
-
-    def _place(self, band: int, part: UInt[np.ndarray, "rows width"], work: Work) -> None:
-        bands = self._layout.bands
-        if self._coded is None:
-            self._coded = np.zeros((bands.rows, self._layout.width), self._field.dtype)
-            if self._index < bands.bands:  # a device does not send its own band to itself
-                self._coded[bands.band(self._index)] = self._part(self._index, work)
-        self._coded[bands.band(band)] = part
-
-    def _scaled(self, factor: UInt[np.ndarray, ""], work: Work) -> UInt[np.ndarray, "d width"]:
-        if self._coded is None:
-            raise RuntimeError(f"device {self._index} is no worker")
-        work.add(self._coded.size)
-        scaled = np.zeros_like(self._coded)
-        self._field.add_multiple(scaled, int(factor), self._coded)
-        return scaled
-
-
 @final
 class SealedCodedServer(PaddedServer):
     """Grants seeds, decodes any K replies, and subtracts the pads."""
@@ -236,7 +109,7 @@ class SealedCodedServer(PaddedServer):
         for number in range(bands.bands):
             total = np.zeros(bands.size(number), self._field.dtype)
             for device, grant in enumerate(grants):
-                pad_of(self._field, device, grant, number).add_to(total)
+                pad_of(self._field, device, grant, number, self._public.nonce(device)).add_to(total)
             blocks, self._moment_pads[bands.band(number)] = bands.unpack(number, total)
             for other, block in blocks.items():
                 self._pads[bands.band(number), bands.band(other)] = block
@@ -263,10 +136,10 @@ class SealedCodedServer(PaddedServer):
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
         """Concatenate the bands of the right-hand side, or decode any K products."""
         if name == "moments":
-            return np.concatenate([self._field.from_wire(replies[device]["moments"]) for device in sorted(replies)])
+            return np.concatenate([self.part("moments", device, replies) for device in sorted(replies)])
         code, d = self._layout.code, self._public.features
         which = sorted(replies)[: code.K]
-        parts = np.stack([self._field.from_wire(replies[device]["product"]) for device in which])
+        parts = np.stack([self.part("product", device, replies) for device in which])
         work.macs += code.K * parts.size
         blocks = self._field.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
         return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
@@ -364,7 +237,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it receives a seed."""
         check_bounds(self.public, shard)
-        return SealedCodedDevice(index, shard, self.formats, self.layout)
+        return SealedCodedDevice(index, shard, self.formats, self.layout, self.public)
 
     def server(self) -> SealedCodedServer:
         """Prepare the server."""

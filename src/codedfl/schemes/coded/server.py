@@ -7,6 +7,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
+from codedfl.errors import CipherError
 from codedfl.schemes.contract import Restored, Server, Stage
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public
@@ -32,6 +33,14 @@ class PaddedServer(Server):
     @abstractmethod
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
         """Decode the sum of padded right-hand sides (``moments``), or the ``product`` of model and padded data."""
+
+    @final
+    def part(self, name: str, device: int, replies: Mapping[int, Message]) -> UInt[np.ndarray, "..."]:
+        """Return a device's residues; name the device if they are none."""
+        try:
+            return self._field.from_wire(replies[device][name])
+        except CipherError as error:
+            raise CipherError(f"The reply of device {device} cannot be used: {error}") from None
 
     @final
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:

@@ -146,7 +146,7 @@ class CodeBasedDevice(Device):
     def held(self) -> Encoded | Ciphertext:
         """D_v, until the device retires."""
         if self._held is None:
-            raise RuntimeError(f"device {self._index} has handed over its data and retired")
+            raise CipherError(f"Device {self._index} has handed over its data and retired: ask the device it went to.")
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
@@ -161,6 +161,10 @@ class CodeBasedDevice(Device):
     def export(self, grant: Message, work: Work) -> Message:
         """Hand over D_v, with an error matrix on each granted support."""
         parcel = self.held
+        if isinstance(parcel, Encoded) and not granted_supports(grant):
+            raise CipherError(
+                f"Device {self._index} has received no errors and was granted no support: it sends no data in clear."
+            )
         for number, (index, positions) in enumerate(granted_supports(grant)):
             support = Support(self._public.fingerprint, index, positions)
             # a device exports once in a run, so its number makes the seeds of its errors unique
@@ -174,6 +178,8 @@ class CodeBasedDevice(Device):
 
     def absorb(self, parcel: Message, work: Work) -> None:
         """Add another device's D to its own."""
+        if "words" not in parcel or parcel["words"].shape != self.held.words.shape:
+            raise CipherError(f"A parcel for device {self._index} holds no data of its shape: send what was exported.")
         received = Ciphertext(self._public.fingerprint, parcel["words"])
         self._held = self.held + received
         work.add(received.words.size)

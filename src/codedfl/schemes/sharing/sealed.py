@@ -9,7 +9,7 @@ Before the first epoch all other devices send their sealed right-hand sides B_i 
 The server learns the sum and nothing about a single device.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, final
 
@@ -17,13 +17,26 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.randomness import fresh_seed
-from codedfl.cipher.seals import Z_32, Z_64, Domain, Pad, PadLedger, Ring, Seed, pack_upper, seal, unpack_upper
+from codedfl.cipher.seals import (
+    Z_32,
+    Z_64,
+    Domain,
+    Pad,
+    PadLedger,
+    Ring,
+    Seed,
+    pack_upper,
+    packed_size,
+    seal,
+    unpack_upper,
+)
+from codedfl.errors import CipherError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, ReplySum, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
-from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, choose_formats, ring_setting, summed
+from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, choose_formats, ring_setting, summed, taken
 from codedfl.schemes.secrecy import REPLIES, REPLIES_ALLOWED, SEALED_PARCELS, Leakage, Secrecy, all_cells, sharing_views
 from codedfl.schemes.sharing.server import (
     Codec,
@@ -47,6 +60,7 @@ SEALED_EAVESDROPPER = (
     "nothing on links between devices; on links to the server everything, because seeds are sent there, unless the "
     "transport is encrypted"
 )
+_SESSION_PADS = b"codedfl session pads 1 "
 MOMENTS, GRAM = 0, 1
 """What a pad hides (right-hand side or Gram matrix), as the block number of its domain."""
 
@@ -72,27 +86,37 @@ def fresh_grant(export: int) -> dict[str, Any]:
     return {"seed": np.frombuffer(fresh_seed(None), np.uint8), "export": np.array(export, np.int64)}
 
 
-def pad_of(ring: Ring, device: int, grant: Message, block: int) -> Pad:
-    """Return the pad that a grant's seed determines for a device."""
-    return Pad(ring, Seed(grant["seed"].tobytes()), Domain(device, int(grant["export"]), block))
+def pad_of(ring: Ring, device: int, grant: Message, block: int, nonce: bytes = b"") -> Pad:
+    """Return the pad that a grant's seed and the device's nonce of the session determine.
+
+    With the nonce, a server that grants one seed in two sessions gets two pads; virtual time has one session only.
+    """
+    if missing := [name for name in ("seed", "export") if name not in grant]:
+        raise CipherError(f"A grant without {missing[0]} seals nothing: device {device} sends no data in clear.")
+    seed = Seed(grant["seed"].tobytes())
+    if nonce:
+        seed = Seed(seed.derive(_SESSION_PADS + nonce))
+    return Pad(ring, seed, Domain(device, int(grant["export"]), block))
 
 
 @final
 class SealedDevice(Device):
-    """Holds its own residues plus what it received, and multiplies them by the model."""
+    """Holds its own residues plus what it received, and multiplies them by the model; it sends nothing unsealed."""
 
-    def __init__(self, index: int, shard: Shard, formats: Formats) -> None:
+    def __init__(self, index: int, shard: Shard, formats: Formats, public: Public) -> None:
         self._index = index
         self._ring = formats.gram.ring
+        self._nonce = public.nonce(index)
         self._ledger = PadLedger()
         self._moments = formats.moments.encode(-shard.moments)
         self._held: UInt[np.ndarray, "d d"] | None = unpack_upper(formats.gram.encode_symmetric(shard.gram))
+        self._owners = {MOMENTS: frozenset({index}), GRAM: frozenset({index})}
 
     @property
     def held(self) -> UInt[np.ndarray, "d d"]:
         """D_v, until the device retires."""
         if self._held is None:
-            raise RuntimeError(f"device {self._index} has handed over its data and retired")
+            raise CipherError(f"Device {self._index} has handed over its data and retired: ask the device it went to.")
         return self._held
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
@@ -100,29 +124,50 @@ class SealedDevice(Device):
         if epoch == 1:
             count_first_gradient(request, work)
             return {"moments": self._moments}
-        model, held = request["model"], self.held
+        held, shape = self.held, self._moments.shape[::-1]
+        model = taken(self._ring, request, "model", shape, f"The model for device {self._index}")
         work.macs += model.size * held.shape[1]
         return {"product": self._ring.product(model, held)}
 
+    def owners(self, grant: Message) -> Set[int]:
+        """Return whose right-hand sides, or whose Gram matrices, are in the parcel of a grant."""
+        return self._owners[_kind(grant)]
+
+    def covers(self, epoch: int) -> Set[int]:
+        """Return whose right-hand sides are in the reply of the first epoch, and whose Gram matrices in the others."""
+        return self._owners[MOMENTS if epoch == 1 else GRAM]
+
     def export(self, grant: Message, work: Work) -> Message:
         """Return the right-hand side, or everything held, under the granted pad."""
-        if "moments" in grant:
-            pad = pad_of(self._ring, self._index, grant, MOMENTS)
-            work.add(self._moments.size)
-            moments, self._moments = self._moments, np.zeros_like(self._moments)
-            return {"moments": seal(moments, pad, self._ledger)}
-        packed, self._held = pack_upper(self.held), None
-        work.add(packed.size)
-        return {"gram": seal(packed, pad_of(self._ring, self._index, grant, GRAM), self._ledger)}
+        kind = _kind(grant)
+        pad = pad_of(self._ring, self._index, grant, kind, self._nonce)
+        if kind == MOMENTS:
+            parcel = {"moments": seal(self._moments, pad, self._ledger)}
+            self._moments = np.zeros_like(self._moments)
+        else:
+            parcel = {"gram": seal(pack_upper(self.held), pad, self._ledger)}
+            self._held = None
+        self._owners[kind] = frozenset()
+        work.add(sum(array.size for array in parcel.values()))
+        return parcel
 
-    def absorb(self, parcel: Message, work: Work) -> None:
+    def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
         """Add another device's residues to its own."""
-        if "moments" in parcel:
-            work.add(parcel["moments"].size)
-            self._moments = self._ring.add(self._moments, parcel["moments"])
-            return
-        work.add(parcel["gram"].size)
-        self._held = self._ring.add(self.held, unpack_upper(parcel["gram"]))
+        kind, who = _kind(parcel), f"A parcel of device {sender}"
+        if twice := self._owners[kind] & owners:
+            raise CipherError(f"{who} is refused: device {self._index} holds data of device {min(twice)} already.")
+        if kind == MOMENTS:
+            received = taken(self._ring, parcel, "moments", self._moments.shape, who)
+            self._moments = self._ring.add(self._moments, received)
+        else:
+            received = taken(self._ring, parcel, "gram", (packed_size(len(self.held)),), who)
+            self._held = self._ring.add(self.held, unpack_upper(received))
+        work.add(received.size)
+        self._owners[kind] |= owners
+
+
+def _kind(message: Message) -> int:
+    return MOMENTS if "moments" in message else GRAM
 
 
 @final
@@ -143,7 +188,7 @@ class SealedCodec(Codec):
         transfers = []
         for sender in range(1, self._public.devices):
             grant = self._fresh_grant() | {"moments": np.array(1, np.int8)}
-            pad_of(self._ring, sender, grant, MOMENTS).add_to(self._moment_pads.reshape(-1))
+            pad_of(self._ring, sender, grant, MOMENTS, self._public.nonce(sender)).add_to(self._moment_pads.reshape(-1))
             transfers.append(Transfer(sender, 0, grant))
         return [Stage(transfers)]
 
@@ -174,7 +219,8 @@ class SealedCodec(Codec):
     def grant(self, sender: int, supports: Sequence[int]) -> Message:
         """Grant a fresh seed, and add its pad to those in the sum."""
         grant, d = self._fresh_grant(), self._public.features
-        packed = unpack_upper(pad_of(self._ring, sender, grant, GRAM).residues(d * (d + 1) // 2))
+        pad = pad_of(self._ring, sender, grant, GRAM, self._public.nonce(sender))
+        packed = unpack_upper(pad.residues(d * (d + 1) // 2))
         self._pads = packed if self._pads is None else self._ring.add(self._pads, packed, out=self._pads)
         return grant
 
@@ -215,7 +261,7 @@ class Sealed(SharingScheme[SealedOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix and right-hand side."""
         check_bounds(self.public, shard)
-        return SealedDevice(index, shard, self.formats)
+        return SealedDevice(index, shard, self.formats, self.public)
 
     def codec(self) -> Codec:
         """Prepare the codec that grants seeds and subtracts pads."""

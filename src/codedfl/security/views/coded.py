@@ -7,7 +7,8 @@ from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals.triangles import unpack_upper
 from codedfl.schemes.coded.coded_padded import EVERYTHING, CodedPadded, split
-from codedfl.schemes.coded.sealed_coded import PIECE, SealedCoded
+from codedfl.schemes.coded.sealed_coded import SealedCoded
+from codedfl.schemes.coded.sealed_coded_device import PIECE
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
