@@ -71,6 +71,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "accuracy": 0.05,
         "feature_energy": 40.0,
         "target_energy": None,
+        "nonces": ["00" * 16, "11" * 16],
         "members": {},
     },
 }

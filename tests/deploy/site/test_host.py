@@ -64,6 +64,7 @@ class Asker:
             "accuracy": public.accuracy,
             "feature_energy": public.feature_energy,
             "target_energy": public.target_energy,
+            "nonces": [told.fields["nonce"], *("00" * 16 for _ in SITES[1:])],
             "members": {"device-1": told.fields["member"]} if told.fields["member"] else {},
         }
         return self.ask("prepare", **(fields | changes))

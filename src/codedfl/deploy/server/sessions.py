@@ -88,7 +88,12 @@ class SiteSession:
         self.facts = [each.facts for each in self.descriptions]
         for device, each in enumerate(self.facts):
             board.samples(device, each.samples)
-        self.public = replace(schemes.agree(scenario, self.facts, prepared), fresh_keys=terms.fresh_keys)
+        self.public = replace(
+            schemes.agree(scenario, self.facts, prepared),
+            fresh_keys=terms.fresh_keys,
+            nonces=tuple(each.nonce for each in self.descriptions),
+            signed=all(each.member is not None for each in self.descriptions),
+        )
         self.scheme = schemes.build(scenario, self.public)
         if self.scheme.unfit_for_sites is not None:
             raise UsageError(self.scheme.unfit_for_sites)
@@ -107,6 +112,7 @@ class SiteSession:
             "samples": list(public.samples),
             "dtype": public.dtype.name,
             **shared,
+            "nonces": [nonce.hex() for nonce in public.nonces],
             "members": {site: member.to_hex() for site, member in members.items()},
         }
         self._run_name, self._members = run_name(run, announced), members

@@ -267,8 +267,20 @@ class Session:
             target_energy=fields.real_or_none(description, "target_energy"),
             delays=schemes.known_delays(self.scenario),
             first_offline=self.scenario.training.first_epoch_offline,
+            nonces=self._nonces(description, index),
+            signed=self.own is not None,
             announced=announced,
         )
+
+    def _nonces(self, description: Mapping[str, Any], index: int) -> tuple[bytes, ...]:
+        """Read the nonces of all sites; this site's is the own one, whatever the server says."""
+        try:
+            told = [bytes.fromhex(each) for each in fields.names(description, "nonces")]
+        except ValueError:
+            told = []
+        if {len(each) for each in told} != {NONCE_BYTES} or len(told) != self.scenario.fleet.size:
+            raise EngineError("the announced nonces of the sites cannot be read; check that versions agree")
+        return (*told[:index], self.nonce, *told[index + 1 :])
 
     def transfer_delays(self, event: TransferEvent | None) -> TransferDelays | None:
         """Return the emulated delays of a transfer, if any."""
