@@ -1,8 +1,10 @@
 """``codedfl deploy`` with real processes: from nothing to a trained model, and nothing left behind."""
 
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +77,10 @@ def test_a_run_that_was_killed_before_it_began_is_known_by_its_fleet(codedfl: Co
 
 
 def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) -> None:
-    kit = codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--devices", "2", *QUICK)
+    kit = codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--devices", "2", "--make-keys", *QUICK)
     assert kit.code == 0
+    assert "warning: 2 devices: with fewer than three, a sum shows each device the gradient of the other" in kit.err
+    assert "warning: server and devices on one machine: every seal and mask opens to who has both" in kit.err
     assert kit.out.rstrip("\n") == (folder / "kits/README.md").read_text().rstrip("\n")
     assert strict_json(codedfl("deploy", "status", "kits", "--json").out)["processes"][0]["pid"] is None
     try:
@@ -124,7 +128,8 @@ def test_a_key_is_made_at_the_first_start_and_never_again(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(deploying.kit_processes, "start", lambda kit, threads: started.append(kit.name))
-    assert codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--own-keys", "--json").code == 0
+    made = codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--own-keys", "--json")
+    assert (made.code, "--own-keys has no effect" in made.err) == (0, True)
     first = codedfl("deploy", "start", "kits/device-2")
     assert "tell the owners of all other devices its print, sha256:" in first.err
     key = (folder / "kits/device-2/device.key").read_bytes()
@@ -132,6 +137,49 @@ def test_a_key_is_made_at_the_first_start_and_never_again(
     assert (second.code, second.err) == (0, "")
     assert (folder / "kits/device-2/device.key").read_bytes() == key
     assert started == ["device-2", "device-2"]
+
+
+def test_sites_come_and_go_one_by_one(codedfl: Command, folder: Path) -> None:
+    """Every step as the commands before it print it; wrong ones say so in one sentence and change nothing."""
+    sites = [word for name in ("anna", "ben", "cara") for word in ("--site", name)]
+    made = codedfl(
+        "deploy", "kit", "kits", "--scenario", "small.toml", "--host", "fl.example.org", "--port", "8002", *sites
+    )
+    assert (made.code, made.err) == (0, "")
+    prints = [codedfl("deploy", "key", f"kits/{name}").out.strip() for name in ("anna", "ben", "cara")]
+    assert codedfl("deploy", "key", "kits/ben").out.strip() == prints[1], "a key is made once"
+    for name in ("server", "anna", "ben", "cara"):
+        entered = strict_json(codedfl("deploy", "pin", f"kits/{name}", *prints, "--json").out)["entered"]
+        assert entered == [other for other in ("anna", "ben", "cara") if other != name]
+    refusal = codedfl("deploy", "pin", "kits/ben", prints[0].replace("anna", "cara"))
+    assert (refusal.code, "give --replace if the key has changed" in refusal.err) == (2, True)
+    assert codedfl("deploy", "pin", "kits/ben", "cara").code == 2
+
+    assert "the cohort has 4 devices now" in codedfl("deploy", "add", "kits", "dora").out
+    assert load(str(folder / "kits/scenario.toml")).fleet.size == 4
+    shutil.rmtree(folder / "kits/ben")
+    barred = strict_json(codedfl("deploy", "replace", "kits", "ben", "--json").out)["revoked"]
+    assert barred[1] == prints[1].removeprefix("ben=")
+    again = codedfl("deploy", "key", "kits/ben").out.strip()
+    assert codedfl("deploy", "pin", "kits/anna", again).code == 2
+    assert codedfl("deploy", "pin", "kits/anna", again, "--replace").code == 0
+    out = strict_json(codedfl("deploy", "revoke", "kits", "cara", "--json").out)
+    assert (out["sites"], out["revoked"][0]) == (["anna", "ben", "dora"], "cara")
+    assert load(str(folder / "kits/scenario.toml")).fleet.size == 3
+    assert codedfl("deploy", "revoke", "kits/server", "dora").code == 0
+    assert tomllib.loads((folder / "kits/server/site.toml").read_text())["revoked"] == [
+        *barred,
+        *out["revoked"],
+        "dora",
+    ]
+    for words in (
+        ("add", "kits", "cara"),
+        ("revoke", "kits", "cara"),
+        ("revoke", "kits", "a", "b"),
+        ("key", "kits/server"),
+    ):
+        refusal = codedfl("deploy", *words)
+        assert (refusal.code, refusal.out, refusal.err.count("\n")) == (2, "", 1), words
 
 
 def test_another_fleet_than_that_of_the_kits_is_refused(codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -275,6 +275,29 @@ def test_the_server_can_pin_keys_too(sites: InProcessFleet, tmp_path: Path) -> N
     assert sites.deploy(chosen("conventional"), tmp_path / "run", pins=pins).summary["epochs"] == EPOCHS
 
 
+def test_revoked_sites_and_keys_are_refused(sites: InProcessFleet, tmp_path: Path) -> None:
+    """Also without pins, and with another name."""
+    key = sites.keys["device-4"].fingerprint
+    words = refused(sites, chosen("conventional"), tmp_path / "run", EngineError, revoked=(key,))
+    assert f"the key {key} of device-4 is revoked" in words
+    words = refused(sites, chosen("conventional"), tmp_path / "run", UsageError, revoked=("device-2", "device-9"))
+    assert words.startswith("device-2: revoked by the server's site.toml")
+    others = ("device-9", DeviceKey().fingerprint)
+    assert sites.deploy(chosen("conventional"), tmp_path / "run", revoked=others).summary["epochs"] == EPOCHS
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_server_without_pins_says_so_once(
+    pinned: bool, sites: InProcessFleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pins = {"fingerprints": {site: key.fingerprint for site, key in sites.keys.items()}} if pinned else {}
+    scenario = chosen("conventional", **ON_SITES).to_toml()
+    serve(sites.carrier, {"scenario": scenario, "sites": list(sites.sites), "site": {"folder": str(tmp_path), **pins}})
+    said = [record.getMessage() for record in caplog.records if "pinned no device keys" in record.getMessage()]
+    assert len(said) == (0 if pinned else 1)
+    assert all(is_one_sentence(sentence) for sentence in said)
+
+
 @pytest.mark.parametrize(
     ("forge", "words"),
     [

@@ -19,7 +19,7 @@ from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server import fleet
 from codedfl.deploy.server.fleet import KEY, clear, fleet_folder, links_of, local_fleet, make_fleet
-from codedfl.deploy.server.kit_readme import kit_readme
+from codedfl.deploy.server.kit_readme import kit_readme, kit_warnings
 from codedfl.deploy.site.configuration import read_settings
 from codedfl.errors import EngineError, UsageError
 from codedfl.runs import Run
@@ -58,7 +58,17 @@ def test_owners_may_make_their_own_keys(tmp_path: Path) -> None:
         assert "trust_server" not in settings
     text = kit_readme(kits, FOUR, own_keys=True)
     assert "TCP port 8002 of `fl.example.org`" in text
-    assert "[peers]" in text
+    assert "`codedfl deploy key DIR` makes the key of the device" in text
+    assert "`codedfl deploy pin DIR a=sha256:... b=sha256:... c=sha256:... ...`" in text
+    assert "Warning" not in text
+
+
+def test_kits_for_two_owners_or_for_one_machine_warn(tmp_path: Path) -> None:
+    kits = make_fleet(tmp_path / "kits", FOUR.with_devices(2), own_keys=True)
+    words = kit_warnings(kits)
+    assert [text.partition(":")[0] for text in words] == ["2 devices", "server and devices on one machine"]
+    text = kit_readme(kits, FOUR, own_keys=True)
+    assert all(f"**Warning:** {sentence}." in text for sentence in words)
 
 
 def test_a_file_of_data_is_named_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

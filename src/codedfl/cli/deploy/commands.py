@@ -11,16 +11,19 @@ from threadpoolctl import threadpool_limits
 
 from codedfl import data
 from codedfl.cli import common
+from codedfl.cli.deploy import members
 from codedfl.cli.deploy.board import board, live, read_board
+from codedfl.cli.deploy.members import SCENARIO
 from codedfl.cli.run import run_table
 from codedfl.deploy.flare import processes as kit_processes
 from codedfl.deploy.flare.kits import load_kits
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.processes import Status, kits_of, reviver, running, threads_each
-from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server import fleet
 from codedfl.deploy.server.deployment import STATUS
-from codedfl.deploy.server.kit_readme import kit_readme
+from codedfl.deploy.server.kit_readme import SHARED_MACHINE, kit_readme, kit_warnings
+from codedfl.deploy.server.membership import UNPINNED, device_key, is_device, is_server, read_pins
 from codedfl.errors import EngineError, LostDevicesError, UsageError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -30,8 +33,6 @@ from codedfl.storage import make_folder, write_text
 deploy_app = typer.Typer(
     help="The same scenario on real processes or hosts (NVIDIA FLARE).", no_args_is_help=True, rich_markup_mode=None
 )
-
-SCENARIO = "scenario.toml"  # in a folder of kits: what they were made for
 
 Kits = Annotated[Path, typer.Argument(metavar="DIR", help="A folder of start-up kits, or one kit.")]
 
@@ -123,9 +124,13 @@ def kit_command(
     port: Annotated[int | None, typer.Option("--port", help="The server's port.  [default: a free one]")] = None,
     sites: Annotated[list[str] | None, typer.Option("--site", metavar="NAME", help="Site's name (repeatable).")] = None,
     devices: common.Devices = None,
-    own_keys: Annotated[
-        bool, typer.Option("--own-keys", help="Owners make the keys of their devices, and tell each other's prints.")
+    make_keys: Annotated[
+        bool, typer.Option("--make-keys", help="Make device keys here instead of at the devices; for trials only.")
     ] = False,
+    own_keys: Annotated[bool, typer.Option("--own-keys", help="The default now; has no effect.", hidden=True)] = False,
+    authority: Annotated[
+        bool, typer.Option("--authority/--no-authority", help="Keep the key that certifies further sites.")
+    ] = True,
     changes: common.Set = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
@@ -134,9 +139,15 @@ def kit_command(
     size = len(sites) if devices is None and sites else devices
     chosen = common.chosen_scenario(scenario or "sealed-coded", changes, size)
     common.warn_if_broken(chosen)
-    kits = fleet.make_fleet(folder, chosen, sites=sites, host=host, port=port, own_keys=own_keys)
+    if own_keys:
+        common.warn("--own-keys has no effect: device keys are made at the devices unless --make-keys is given")
+    kits = fleet.make_fleet(
+        folder, chosen, sites=sites, host=host, port=port, own_keys=not make_keys, keep_authority=authority
+    )
+    for sentence in kit_warnings(kits):
+        common.warn(sentence)
     write_text(folder / SCENARIO, chosen.to_toml())
-    text = kit_readme(kits, chosen, own_keys=own_keys)
+    text = kit_readme(kits, chosen, own_keys=not make_keys)
     write_text(folder / "README.md", text)
     if json:
         common.print_json({"folder": str(folder), "host": kits.host, "port": kits.port, "sites": list(kits.sites)})
@@ -157,7 +168,7 @@ def start_command(
     need_flare()
     if not (kits := _kits(folder)):
         raise UsageError(f"'{folder}' is a run directory; name start-up kits, or go on with `codedfl deploy local`")
-    _make_keys(kits)
+    _check_keys(kits)
     if foreground:
         revive = reviver(kits, most=1_000_000)
         with running(kits):
@@ -216,6 +227,10 @@ def stop_command(folder: Kits, json: common.Json = False) -> None:
     _show(folder, kits, json)
 
 
+for name, command in members.COMMANDS.items():
+    deploy_app.command(name)(command)
+
+
 def _kits(folder: Path) -> list[Path]:
     """Return the kits that a folder means: one, or all of a folder, or those of a run directory while it runs here."""
     if (folder / "startup").is_dir():
@@ -228,13 +243,17 @@ def _kits(folder: Path) -> list[Path]:
     return [] if (folder / SCENARIO).exists() else kits_of(load_kits(folder))
 
 
-def _make_keys(kits: Sequence[Path]) -> None:
-    """Make the keys that owners were to make themselves, and print their fingerprints."""
-    for kit in kits:
-        device = (kit / "startup" / "fed_client.json").exists()
-        if device and not (kit / fleet.KEY).exists():
-            key = DeviceKey()
-            key.write(kit / fleet.KEY)
+def _check_keys(kits: Sequence[Path]) -> None:
+    """Make the keys that devices lack and print their fingerprints; warn of what is not protected."""
+    servers, devices = ([kit for kit in kits if is_one(kit)] for is_one in (is_server, is_device))
+    if servers and devices:
+        common.warn(SHARED_MACHINE)
+    for kit in servers:
+        if read_pins(read_site(kit))[0] is None:
+            common.warn(f"{kit}: {UNPINNED}")
+    for kit in devices:
+        key, made = device_key(kit)
+        if made:
             sentence = f"a key was made; tell the owners of all other devices its print, {key.fingerprint}"
             common.errors.print(f"{kit}: {sentence}", soft_wrap=True)
 

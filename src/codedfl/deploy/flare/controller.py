@@ -1,4 +1,7 @@
-"""The FLARE controller of the server's job: creates a carrier and calls the entry point that the job names."""
+"""Our classes in FLARE's server: the controller of jobs, and the admission of sites.
+
+The controller creates a carrier and calls the entry point that the job names. The admission refuses revoked sites.
+"""
 
 import json
 import traceback
@@ -7,15 +10,18 @@ from typing import Any, final
 
 from codedfl.deploy.flare.carrier import FlareCarrier
 from codedfl.deploy.flare.cells import CellRoute
+from codedfl.deploy.flare.kits import ROOT, certificate_print
 from codedfl.deploy.flare.names import ARGUMENTS, OUTCOME, resolve
 from codedfl.deploy.flare.sites import load_own_plugins, read_site
-from codedfl.errors import CodedflError
+from codedfl.errors import CodedflError, EngineError
 from codedfl.storage import write_json
 
 try:
+    from nvflare.apis.fl_component import FLComponent
     from nvflare.apis.impl.controller import Controller
-except ModuleNotFoundError:  # only FLARE creates objects of this class
-    Controller = object
+    from nvflare.private.fed.utils.identity_utils import IdentityVerifier
+except ModuleNotFoundError:  # only FLARE creates objects of these classes
+    Controller = FLComponent = IdentityVerifier = object
 
 
 @final
@@ -52,3 +58,39 @@ class CarrierController(Controller):  # type: ignore[misc]
             raise
         finally:
             carrier.close()
+
+
+@final
+class Admission(FLComponent):  # type: ignore[misc]
+    """Refuses sites whose name or certificate the server's own ``site.toml`` lists as ``revoked``.
+
+    FLARE checks the name against the certificate, and the certificate against the authority; it knows no revocation.
+    The list is read at every registration, so it applies without a restart.
+    """
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """Put our check of certificates in the place of FLARE's own, before any site can register."""
+        from nvflare.apis.event_type import EventType
+
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            engine = fl_ctx.get_engine()
+            keeper = engine.server.client_manager.cred_keeper
+            folder = Path(engine.get_workspace().get_root_dir())
+            keeper.id_verifier = _Verifier(str(folder / "startup" / ROOT), folder)
+
+
+@final
+class _Verifier(IdentityVerifier):  # type: ignore[misc]
+    """Verifies that a site is who it says, and not revoked."""
+
+    def __init__(self, root: str, folder: Path) -> None:
+        super().__init__(root)
+        self._folder = folder
+
+    def verify_common_name(self, asserted_cn: str, nonce: str, asserter_cert: Any, *given: Any, **named: Any) -> Any:
+        """Verify as FLARE does, then refuse what is revoked; FLARE logs the reason."""
+        found = super().verify_common_name(asserted_cn, nonce, asserter_cert, *given, **named)
+        shown = certificate_print(asserter_cert)
+        if {asserted_cn, shown} & set(read_site(self._folder).get("revoked", ())):
+            raise EngineError(f"{asserted_cn} with the certificate {shown} is revoked; see `revoked` in site.toml")
+        return found

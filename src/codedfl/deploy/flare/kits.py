@@ -1,7 +1,8 @@
 """Start-up kits: a folder each for the server, every device and the admin, with keys for mutual TLS.
 
-A kit holds one private key and is readable by its owner only. The key of the certificate authority is not stored:
-its holder could impersonate any site. So adding a site takes new kits.
+A kit holds one private key and is readable by its owner only. With the key of the certificate authority, in a folder
+of the organiser's own, the kit of one more site can be made. Its holder can impersonate sites to FLARE's transport, yet
+not to devices, which know each other by device keys.
 """
 
 import contextlib
@@ -11,11 +12,11 @@ import os
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from codedfl.deploy.flare.names import SERVER, check_site, need_flare
+from codedfl.deploy.flare.names import AUTHORITY, SERVER, check_site, need_flare
 from codedfl.deploy.flare.resources import write_policy
 from codedfl.deploy.flare.sites import FILE
 from codedfl.errors import EngineError, UsageError
@@ -25,7 +26,9 @@ ADMIN = "admin@codedfl.local"
 
 PROJECT = "codedfl"
 MANIFEST = "kits.json"
-CERTIFICATES = ("rootCA.pem", "server.crt", "server.key", "client.crt", "client.key")
+ROOT, ROOT_KEY = "rootCA.pem", "rootCA.key"
+CERTIFICATE = Path("startup") / "client.crt"
+CERTIFICATES = (ROOT, "server.crt", "server.key", "client.crt", "client.key")
 STARTUP_FILES = (*CERTIFICATES, "fed_server.json", "fed_client.json", "fed_admin.json")
 HEADING = "# This site's own settings: no job can change them.\n"
 
@@ -53,6 +56,16 @@ class Kits:
     def device(self, site: str) -> Path:
         """Return the kit of a device."""
         return self.folder / site
+
+    @property
+    def authority(self) -> Path:
+        """The folder with the key of the certificate authority and the certificates of the sites."""
+        return self.folder / AUTHORITY
+
+    def write_manifest(self) -> None:
+        """Write what :func:`load_kits` reads."""
+        manifest = {"version": 1, "host": self.host, "port": self.port, "sites": list(self.sites)}
+        write_private(self.folder / MANIFEST, json.dumps(manifest, indent=2).encode())
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -85,26 +98,73 @@ def make_kits(
     host: str = "localhost",
     port: int | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    keep_authority: bool = False,
 ) -> Kits:
     """Make kits in a new folder; ``settings`` are the contents of ``site.toml`` by site, the server's included.
 
     A device's settings must name its ``host`` before a job starts. With the host ``localhost`` the server listens on
-    loopback only, else on all interfaces (FLARE offers no other choice). Without a port, a free one is chosen.
+    loopback only, else on all interfaces (FLARE offers no other choice). Without a port, a free one is chosen. Without
+    ``keep_authority`` the key of the certificate authority is deleted, and no site can be added.
     """
     need_flare()
     _check(folder, sites, host, port)
     kits = Kits(folder.resolve(), host, _free_port() if port is None else port, tuple(sites))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".kits-") as scratch:  # readable by the owner only
-        made = _provision(Path(scratch), kits)
+        made = _provision(Path(scratch), kits, authority=kits.authority if keep_authority else None)
         for name in (SERVER, *sites, "admin"):
             _copy_kit(made / {SERVER: host, "admin": ADMIN}.get(name, name), kits.folder / name)
+    if keep_authority:
+        for name in sites:
+            _keep_certificate(kits, name)
     for name in (SERVER, *sites):
         write_site(kits.folder / name, {"name": name} | dict((settings or {}).get(name, {})))
         write_policy(kits.folder / name)
-    manifest = {"version": 1, "host": kits.host, "port": kits.port, "sites": list(kits.sites)}
-    write_private(kits.folder / MANIFEST, json.dumps(manifest, indent=2).encode())
+    kits.write_manifest()
     return kits
+
+
+def make_kit(kits: Kits, site: str, settings: Mapping[str, Any]) -> Path:
+    """Make the kit of one more site, or another one for a site whose kit is gone; return its folder."""
+    need_flare()
+    check_site(site)
+    kit = kits.device(site)
+    if kit.exists():
+        raise UsageError(f"'{kit}' exists; move or delete this kit first")
+    if not (kits.authority / ROOT_KEY).exists():
+        raise UsageError(
+            f"'{kits.folder}' has no key of the certificate authority ({AUTHORITY}/{ROOT_KEY}), which certifies new "
+            "sites; make new kits for all sites"
+        )
+    with tempfile.TemporaryDirectory(dir=kits.folder, prefix=".kits-") as scratch:
+        made = _provision(Path(scratch), replace(kits, sites=(site,)), authority=kits.authority)
+        _copy_kit(made / site, kit)
+    _keep_certificate(kits, site)
+    write_site(kit, {"name": site} | dict(settings))
+    write_policy(kit)
+    return kit
+
+
+def certificate_print(certificate: Any) -> str:
+    """Return the fingerprint of a certificate."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return f"sha256:{certificate.fingerprint(SHA256()).hex()}"
+
+
+def issued_print(kits: Kits, site: str) -> str | None:
+    """Return the fingerprint of a site's certificate; None if the organiser has no copy of it."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    for path in (kits.authority / f"{site}.crt", kits.device(site) / CERTIFICATE):
+        if path.exists():
+            return certificate_print(load_pem_x509_certificate(path.read_bytes()))
+    return None
+
+
+def _keep_certificate(kits: Kits, site: str) -> None:
+    """Keep a copy of a site's certificate, which is public, so that it can be revoked when the kit is elsewhere."""
+    write_private(kits.authority / f"{site}.crt", (kits.device(site) / CERTIFICATE).read_bytes())
 
 
 def _free_port() -> int:
@@ -126,18 +186,26 @@ def _check(folder: Path, sites: Sequence[str], host: str, port: int | None) -> N
         raise UsageError(f"{port} is not a port; choose one from 1 to 65535")
 
 
-def _provision(scratch: Path, kits: Kits) -> Path:
+def _provision(scratch: Path, kits: Kits, *, authority: Path | None) -> Path:
+    """Have FLARE make kits, under the certificate authority in a folder if there is one, else under a new one."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.entity import Project
     from nvflare.lighter.impl.cert import CertBuilder
     from nvflare.lighter.impl.static_file import StaticFileBuilder
     from nvflare.lighter.impl.workspace import WorkspaceBuilder
     from nvflare.lighter.provisioner import Provisioner
+    from nvflare.lighter.utils import serialize_cert, serialize_pri_key
 
+    root: dict[str, Any] = {}
+    if authority is not None and authority.exists():
+        root["serialized_root_cert"] = (authority / ROOT).read_bytes()
+        root["root_private_key"] = load_pem_private_key((authority / ROOT_KEY).read_bytes(), None)
     output = io.StringIO()
     before = os.umask(0o077)
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            project = Project(PROJECT, "", props={"api_version": 3})
+            project = Project(PROJECT, "", props={"api_version": 3}, **root)
             project.set_server(kits.host, PROJECT, {"fed_learn_port": kits.port, "admin_port": kits.port})
             for site in kits.sites:
                 project.add_client(site, PROJECT, {})
@@ -151,6 +219,10 @@ def _provision(scratch: Path, kits: Kits) -> Path:
     made = context.get("current_prod_dir")
     if not made:
         raise EngineError(f"FLARE made no start-up kits: {' '.join(output.getvalue().split())[-300:]}")
+    if authority is not None and not root:
+        authority.mkdir(mode=0o700)
+        write_private(authority / ROOT_KEY, serialize_pri_key(context[CtxKey.ROOT_PRI_KEY]))
+        write_private(authority / ROOT, serialize_cert(context[CtxKey.ROOT_CERT]))
     return Path(made)
 
 

@@ -13,6 +13,9 @@ VERSION = "2.9.0"
 SERVER = "server"
 """FLARE's name of the server."""
 
+AUTHORITY = "authority"
+"""In a folder of kits: what the organiser needs to certify one more site."""
+
 REFERENCE = re.compile(r"codedfl(?:\.[a-z_][a-z0-9_]*)+:[a-z][a-z0-9_]*")
 """A public function of this package."""
 
@@ -32,7 +35,7 @@ def site_names(devices: int) -> tuple[str, ...]:
 
 def check_site(name: str) -> None:
     """Refuse an invalid site name."""
-    if not SITE.fullmatch(name) or name in (SERVER, "admin"):
+    if not SITE.fullmatch(name) or name in (SERVER, "admin", AUTHORITY):
         raise UsageError(f"'{name}' cannot be the name of a site; use lower-case letters, digits and hyphens")
 
 

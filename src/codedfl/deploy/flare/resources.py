@@ -7,7 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+from codedfl.deploy.flare.names import SITE
+from codedfl.deploy.flare.sites import read_site
+
 CONTROLLER = "codedfl.deploy.flare.controller.CarrierController"
+ADMISSION = "codedfl.deploy.flare.controller.Admission"
 EXECUTOR = "codedfl.deploy.flare.executor.HostExecutor"
 FLARE = "nvflare.app_common"
 
@@ -40,9 +44,15 @@ def write_policy(kit: Path) -> None:
         "comm_config.json": _transport(kit, "fed_server.json" if server else "fed_client.json"),
     }
     for name, content in files.items():
-        path = kit / "local" / name
-        path.write_text(json.dumps(content, indent=2), encoding="utf-8")
-        path.chmod(0o600)
+        _write(kit / "local" / name, content)
+    if server:  # FLARE's own list, which also ends what it would resume by an old token
+        names = [one for one in read_site(kit).get("revoked", ()) if SITE.fullmatch(one)]
+        _write(kit / "disabled_clients.json", {"disabled_clients": names})
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    path.chmod(0o600)
 
 
 def _transport(kit: Path, settings: str) -> dict[str, float]:
@@ -72,6 +82,7 @@ def _server_resources(kit: Path) -> dict[str, Any]:
             _component("job_manager", manager, uri_root=jobs, job_store_id="job_store"),
             _component("job_store", storage),
             _component("process_launcher", f"{FLARE}.job_launcher.server_process_launcher.ServerProcessJobLauncher"),
+            _component("admission", ADMISSION),
         ],
     }
 

@@ -47,6 +47,32 @@ def read_site(folder: Path) -> dict[str, Any]:
     return site | {"folder": str(folder)}
 
 
+def edit_site(folder: Path, table: str, values: Mapping[str, Any]) -> None:
+    """Enter values in a table of ``site.toml`` (``""``: above all tables), and leave every other line as it is."""
+    path, before = folder / FILE, read_site(folder)
+    del before["folder"]
+    lines = path.read_text(encoding="utf-8").splitlines()
+    heads = [number for number, line in enumerate(lines) if line.lstrip().startswith("[")]
+    if table and f"[{table}]" not in [lines[number].strip() for number in heads]:
+        lines += ["", f"[{table}]"]
+        heads.append(len(lines) - 1)
+    first = 0 if not table else [line.strip() for line in lines].index(f"[{table}]") + 1
+    last = next((number for number in heads if number >= first), len(lines))
+    section = [line for line in lines[first:last] if line.partition("=")[0].strip() not in values]
+    while section and not section[-1].strip():
+        section.pop()
+    entered = [f"{name} = {json.dumps(value)}" for name, value in values.items()]  # such values are the same in TOML
+    text = "\n".join([*lines[:first], *section, *entered, *([""] if last < len(lines) else []), *lines[last:]]) + "\n"
+    wanted = before | dict(values) if not table else before | {table: {**before.get(table, {}), **values}}
+    try:
+        same = tomllib.loads(text) == wanted
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise EngineError(f"cannot enter {', '.join(values)} in '{path}' without changing other lines; do it by hand")
+    path.write_text(text, encoding="utf-8")  # keeps the file's mode
+
+
 def make_host(site: Mapping[str, Any], peers: Peers) -> Host:
     """Create the host that a site's configuration names."""
     reference = site.get("host")

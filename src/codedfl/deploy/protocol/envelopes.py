@@ -15,6 +15,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import struct
 import threading
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from codedfl.errors import KeyFileError, ParcelError
+from codedfl.errors import KeyFileError, ParcelError, ScenarioError
 from codedfl.schemes.messages import Message
 
 _PROTOCOL = b"codedfl parcel 2"
@@ -47,6 +48,12 @@ _HEAD = len(_MAGIC) + _SEQUENCE.size
 _GRANT_NONCE = bytes(12)  # constant, because a key of grants encrypts once
 
 _log = logging.getLogger(__name__)
+
+
+def check_fingerprint(what: str, shown: object) -> None:
+    """Refuse what is not a fingerprint; ``what`` names it."""
+    if not (isinstance(shown, str) and re.fullmatch("sha256:[0-9a-f]{64}", shown)):
+        raise ScenarioError(f"{what} = {shown!r} must be a fingerprint (sha256: and 64 hex digits)")
 
 
 def fingerprint(public: bytes) -> str:

@@ -5,6 +5,7 @@ is the same as without the interruption. The server's keys are never stored: a r
 encode under them; with ``code-based`` the model then differs by rounding.
 """
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from codedfl.data import Preparation, load_rows
 from codedfl.deploy.protocol.carrier import Carrier
 from codedfl.deploy.server.board import Board, Show
 from codedfl.deploy.server.channel import Channel, Clock
+from codedfl.deploy.server.membership import UNPINNED, read_pins
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
 from codedfl.deploy.server.sessions import SessionTerms, SiteSession, task_words
 from codedfl.deploy.server.sums import RemoteSummer
@@ -46,19 +48,23 @@ STATUS = "status.json"
 
 _MOST_REFUSALS = 100
 
+_log = logging.getLogger(__name__)
+
 
 @final
 @dataclass(frozen=True)
 class DeploymentOptions:
     """Options of a deployment.
 
-    ``pins``: expected key fingerprints of the sites, None without a check. ``ready_seconds``: how long to wait for
+    ``pins``: expected key fingerprints of the sites, None without a check. ``revoked``: names and key fingerprints of
+    sites that are refused. ``ready_seconds``: how long to wait for
     sites to connect. ``patience`` and ``longest``: timeouts of the channel. ``time_scale``: that of sites which emulate
     slow devices. ``test``: evaluate on the scenario's test set. ``seeded_keys``: keys of the scenario's seed instead of
     fresh ones, so that models equal those of virtual time to the last bit; for studies and tests, never for data.
     """
 
     pins: Mapping[str, str] | None = None
+    revoked: tuple[str, ...] = ()
     ready_seconds: float = 60.0
     patience: float = 30.0
     longest: float = 3600.0
@@ -99,6 +105,8 @@ def deploy(
     if len(sites) != scenario.fleet.size or len(set(sites)) != len(sites):
         raise UsageError(f"{len(set(sites))} sites were given for the {scenario.fleet.size} devices; name one for each")
     terms = options or DeploymentOptions()
+    if barred := [site for site in sites if site in terms.revoked]:
+        raise UsageError(f"{', '.join(barred)}: revoked by the server's site.toml; leave out what is revoked")
     channel = Channel(carrier, sites, patience=terms.patience, longest=terms.longest, clock=terms.clock)
     board = Board(sites, show)
     board.show(now=True)
@@ -189,7 +197,8 @@ class DeploymentBackend(RunBackend):
     @property
     def _terms(self) -> SessionTerms:
         options = self._options
-        return SessionTerms(options.pins, fresh_keys=not options.seeded_keys, time_scale=options.time_scale)
+        fresh = not options.seeded_keys
+        return SessionTerms(options.pins, fresh_keys=fresh, time_scale=options.time_scale, revoked=options.revoked)
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
@@ -317,13 +326,16 @@ def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Deploy from plain data, for adapters that start the server from a configuration.
 
     Arguments: ``scenario`` (TOML), ``sites``, optional ``run`` (a folder) and options of :class:`DeploymentOptions`;
-    ``site`` is the server's own configuration with ``folder`` (of ``run`` and the status file) and ``fingerprints`` of
-    the sites' keys. Return the path of the run and its summary.
+    ``site`` is the server's own configuration with ``folder`` (of ``run`` and the status file), ``fingerprints`` of the
+    sites' keys, and ``revoked`` sites. Return the path of the run and its summary.
     """
     scenario, site = Scenario.from_toml(arguments["scenario"]), arguments.get("site", {})
     known = ("patience", "longest", "ready_seconds", "time_scale", "test")
     chosen = {name: arguments[name] for name in known if name in arguments}
-    options = DeploymentOptions(pins=site.get("fingerprints"), **chosen)
+    pins, revoked = read_pins(site)
+    if pins is None:
+        _log.warning("%s", UNPINNED)
+    options = DeploymentOptions(pins=pins, revoked=revoked, **chosen)
     path = Path(site.get("folder", ".")) / arguments.get("run", str(default_directory(scenario)))
 
     def show(table: dict[str, Any]) -> None:

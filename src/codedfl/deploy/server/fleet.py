@@ -5,7 +5,7 @@
         train(kits, scenario, run=Path("run").resolve())
 
 A kit of a real host is the same folder, copied there. Whoever makes the kits could copy the device keys in
-them; with ``own_keys`` every owner creates the key on the own machine.
+them; with ``own_keys`` every owner makes the key at the device.
 """
 
 import contextlib
@@ -22,13 +22,11 @@ from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.flare.namespaces import Link, need_namespaces, remove_stale, shaped
 from codedfl.deploy.flare.processes import kits_of, reviver, running, stop
 from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.server.membership import KEY
 from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.runs import Run, load
 from codedfl.scenario import Scenario
-
-KEY = "device.key"
-"""In a device's kit: the key that encrypts its parcels."""
 
 WAIT, WAIT_EACH = 60.0, 6.0
 """Seconds to wait for sites to connect, and additional ones per site: they may all share one machine."""
@@ -48,6 +46,7 @@ def make_fleet(
     host: str = "localhost",
     port: int | None = None,
     own_keys: bool = False,
+    keep_authority: bool = False,
     time_scale: float | None = None,
     slow_links: bool = True,
 ) -> Kits:
@@ -63,13 +62,18 @@ def make_fleet(
     settings: dict[str, dict[str, Any]] = {"server": {"fingerprints": pins} if pins else {}}
     for part, name in enumerate(names, start=1):
         others = {other: pin for other, pin in pins.items() if other != name}
-        settings[name] = {"host": HOST, "key": KEY, "data": _data(scenario, part, len(names)), "peers": others}
+        settings[name] = device_settings(scenario, part, len(names)) | {"peers": others}
         if time_scale is not None:
             settings[name]["emulation"] = {"time_scale": time_scale, "links": slow_links}
-    kits = make_kits(folder, names, host=host, port=port, settings=settings)
+    kits = make_kits(folder, names, host=host, port=port, settings=settings, keep_authority=keep_authority)
     for name, key in keys.items():
         key.write(kits.device(name) / KEY)
     return kits
+
+
+def device_settings(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:
+    """Return the settings in the kit of a device; its owner enters the keys of others."""
+    return {"host": HOST, "key": KEY, "data": _data(scenario, part, parts), "peers": {}}
 
 
 def _data(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:

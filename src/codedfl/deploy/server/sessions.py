@@ -45,11 +45,12 @@ def ask_each(channel: Channel, requests: Mapping[int, SiteRequest]) -> list[Mapp
 @final
 @dataclass(frozen=True)
 class SessionTerms:
-    """Pinned fingerprints of the sites' keys, whether the server draws fresh keys, and the time scale of emulation."""
+    """Pinned and revoked fingerprints of keys, whether the server draws fresh keys, and the time scale of emulation."""
 
     pins: Mapping[str, str] | None
     fresh_keys: bool
     time_scale: float
+    revoked: tuple[str, ...] = ()
 
 
 @final
@@ -83,7 +84,7 @@ class SiteSession:
         self.descriptions = [
             SiteDescription.read(site, reply) for site, reply in zip(channel.sites, replies, strict=True)
         ]
-        _check_keys(channel, self.descriptions, terms.pins)
+        _check_keys(channel, self.descriptions, terms)
         _check_alike(channel.sites, self.descriptions)
         self.facts = [each.facts for each in self.descriptions]
         for device, each in enumerate(self.facts):
@@ -167,12 +168,15 @@ class SiteDescription:
         return cls(facts, task, member, nonce)
 
 
-def _check_keys(channel: Channel, descriptions: Sequence[SiteDescription], pins: Mapping[str, str] | None) -> None:
-    """Refuse sites with other keys than the pinned ones, and session keys that those have not signed."""
+def _check_keys(channel: Channel, descriptions: Sequence[SiteDescription], terms: SessionTerms) -> None:
+    """Refuse sites with revoked keys, or others than the pinned ones, and session keys that those have not signed."""
+    pins = terms.pins
     for site, each in zip(channel.sites, descriptions, strict=True):
         key = "none" if each.member is None else fingerprint(each.member.public)
         if pins is not None and key != (pinned := pins.get(site, "none")):
             raise EngineError(f"{site} has the key {key}, but the server has pinned {pinned}; check which one is right")
+        if key in terms.revoked:
+            raise EngineError(f"the key {key} of {site} is revoked; leave the site out, or give it a new key")
         if each.member is not None:
             each.member.check(channel.session, site)
 

@@ -1,14 +1,13 @@
 """The settings of a site (``site.toml``, docs/deployment.md), which its owner writes and no server can change."""
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from codedfl.data import SOURCES, TABLES, Column, FeatureMap, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
-from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.envelopes import DeviceKey, check_fingerprint
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
@@ -95,8 +94,7 @@ class SiteSettings(Settings):
     def check(self) -> None:
         """Refuse invalid fingerprints."""
         for name, shown in self.peers.items():
-            if not (isinstance(shown, str) and re.fullmatch("sha256:[0-9a-f]{64}", shown)):
-                raise ScenarioError(f"peers.{name} = {shown!r} must be a fingerprint (sha256: and 64 hex digits)")
+            check_fingerprint(f"peers.{name}", shown)
         if self.peers and self.trust_server:
             raise ScenarioError("trust_server = true makes peers meaningless; keep one of them")
 
