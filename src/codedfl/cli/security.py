@@ -14,7 +14,7 @@ from codedfl.report.secrecy import DETAIL, OVERVIEW, OVERVIEW_TITLE, detail_rows
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES, nominal
 from codedfl.schemes.secrecy import BROKEN, CLEAR
-from codedfl.security import EPOCHS
+from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.audit import Outcome, Statement, attack_scenario, statement
 from codedfl.security.scoring import Score
@@ -76,7 +76,14 @@ def attack_command(
     attacks: Annotated[
         list[str] | None, typer.Option("--attack", metavar="NAME", help="One attack (repeatable).")
     ] = None,
-    epochs: Annotated[int, typer.Option(min=4, help="Epochs whose messages the attackers see.")] = EPOCHS,
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            min=4,
+            help=f"Epochs whose messages the attackers see; unset: features / outputs + {MARGIN}, which decide the "
+            "matter, or those of the training if they are fewer.",
+        ),
+    ] = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:

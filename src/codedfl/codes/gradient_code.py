@@ -93,14 +93,18 @@ class GradientCode:
         return _leading_coefficient(tuple(which), self.prime)
 
     def visible(self, j: int) -> tuple[float, ...]:
-        """Return the share of every part in the best linear guess of part j from all coded sums.
+        """Return the share of every part in the best linear guess of part j from all coded sums."""
+        return self._projection[j]
 
-        It is row j of the projection on the row space of the integers b_ij, of which any K rows are a basis.
-        """
+    @cached_property
+    def _projection(self) -> tuple[tuple[float, ...], ...]:
+        """The projection on the row space of the integers b_ij, of which any K rows are a basis."""
         rows = [[self._integer(i, part) for part in range(self.N)] for i in range(self.threshold)]
         products = [[Fraction(sum(map(mul, row, other))) for other in rows] for row in rows]
-        weights = _solved(products, [Fraction(row[j]) for row in rows])
-        return tuple(float(sum(map(mul, weights, column))) for column in zip(*rows, strict=True))
+        weights = _solved(products, [[Fraction(entry) for entry in row] for row in rows])
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        guesses = zip(*weights, strict=True)
+        return tuple(tuple(float(sum(map(mul, guess, column))) for column in columns) for guess in guesses)
 
 
 @lru_cache(maxsize=4096)
@@ -109,13 +113,13 @@ def _leading_coefficient(points: tuple[int, ...], prime: int) -> tuple[int, ...]
     return tuple(pow(math.prod(x - y for y in points if y != x), -1, prime) for x in points)
 
 
-def _solved(matrix: list[list[Fraction]], right: list[Fraction]) -> list[Fraction]:
-    """Solve a regular system whose leading minors do not vanish, by elimination."""
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+def _solved(matrix: list[list[Fraction]], right: list[list[Fraction]]) -> list[list[Fraction]]:
+    """Solve a regular system whose leading minors do not vanish, for all columns of ``right``, by elimination."""
+    rows = [[*row, *values] for row, values in zip(matrix, right, strict=True)]
     for k, pivot in enumerate(rows):
         rows[k] = [entry / pivot[k] for entry in pivot]
         for other in range(len(rows)):
             if other != k and rows[other][k]:
                 factor = rows[other][k]
                 rows[other] = [a - factor * b for a, b in zip(rows[other], rows[k], strict=True)]
-    return [row[-1] for row in rows]
+    return [row[len(matrix) :] for row in rows]

@@ -1,6 +1,6 @@
 """Views, attacks, estimates and the audit: what single parties learn from the messages of a scheme."""
 
-__all__ = ["EPOCHS"]
+__all__ = ["MARGIN"]
 
-EPOCHS = 100
-"""Epochs that a tapped run takes by default: enough for every hand-over, and for the server to see many replies."""
+MARGIN = 30
+"""Epochs of a tapped run beyond d / c: exact replies tell c dimensions each, and hand-overs take some epochs."""

@@ -3,11 +3,11 @@
 Attacks see views only (``codedfl.security.views.kinds``); the truth comes from the shards and goes to the scorer alone.
 """
 
+import dataclasses
 import math
-import time
-import tracemalloc
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,27 +20,30 @@ from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
+from codedfl.schemes.contract import Device
 from codedfl.schemes.secrecy import Secrecy
-from codedfl.security import EPOCHS
+from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attacks.null import Null
-from codedfl.security.attacks.parity_data import ParityGram
 from codedfl.security.attacks.server_view import ServerReplies
+from codedfl.security.attempts import Attempt, Outcome, Range
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.estimates.claimed import claimed_level
 from codedfl.security.estimates.estimate import Estimate
 from codedfl.security.estimates.known_supports import bits_with_known_positions
 from codedfl.security.estimates.parameters import problem_of
 from codedfl.security.estimates.suite import estimates
-from codedfl.security.scoring import Score, Truth, relative_error, score
-from codedfl.security.tap import tap
+from codedfl.security.inference import from_matrix, from_model, from_parity
+from codedfl.security.tap import TappedEngine, tap
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.security.verdicts import verdict_table
-from codedfl.security.views.kinds import MembershipView, ParityMembershipView, ParityView, View
+from codedfl.security.views.kinds import MembershipView, ModelView, ParcelView, SummedRepliesView, TwoRunsView
+from codedfl.security.views.models import model_exposures
 from codedfl.security.views.registry import build_exposures
-from codedfl.task import Problem, gram
-from codedfl.training import State, train
+from codedfl.solvers import GradientDescent
+from codedfl.task import Problem, learning_rate
+from codedfl.training import State, create_solver, train
 
 
 @dataclass(frozen=True)
@@ -81,48 +84,56 @@ def statement(scenario: Scenario) -> Statement:
     return Statement(scenario.name, scenario.scheme, claimed, left, found, *words)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """One attack on one view: its score and its cost."""
-
-    preset: str
-    attack: str
-    aim: str
-    view: str
-    holder: str
-    assumption: str
-    score: Score
-    seconds: float
-    peak_bytes: int
-
-    def to_table(self) -> dict[str, Any]:
-        """Return plain values, the score among them."""
-        table = {name: value for name, value in vars(self).items() if name != "score"}
-        table |= vars(self.score)
-        if table["relative_error"] == float("inf"):
-            table["relative_error"] = None
-        return table
+def decisive_epochs(scenario: Scenario, problem: Problem) -> int:
+    """Return how many epochs decide what replies tell: c dimensions of d each where they are exact, and a margin."""
+    d, c = problem.shape
+    return max(2, min(scenario.training.epochs, -(-d // c) + MARGIN))
 
 
 def exposures(
-    scenario: Scenario, problem: Problem, epochs: int = EPOCHS, progress: Progress = silent
+    scenario: Scenario, problem: Problem, epochs: int | None = None, progress: Progress = silent
 ) -> Sequence[Exposure]:
     """Run a scenario for some epochs with a tap, and return the views of single parties."""
+    epochs = decisive_epochs(scenario, problem) if epochs is None else epochs
     if epochs < 2:
         raise UsageError(f"attack at least 2 epochs, not {epochs}: the first one shows replies to the zero model only")
     shortened = scenario.with_settings({"training.epochs": epochs, "training.stop_at_last_target": False})
     scheme = schemes.create(shortened, problem)
     transcript = Transcript()
     devices = tap([scheme.device(index, shard) for index, shard in enumerate(problem.shards)], transcript)
-    delays = DelayModel.create(scenario.fleet, scenario.links)
-    timing, last_epochs = scenario.timing, scenario.fleet.last_epochs
-    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, last_epochs=last_epochs)
 
     def report(state: State) -> None:
         progress(f"running {scenario.scheme} with a tap", state.epoch, epochs)
 
+    engine = TappedEngine(_engine(scenario, devices), transcript)
     train(problem, shortened, scheme, engine, State.fresh(problem), report)
-    return build_exposures(scheme, transcript, problem.shards)
+    found = list(build_exposures(scheme, transcript, problem.shards))
+    if scheme.exact and shortened.training.solver == GradientDescent.name:
+        found += model_exposures(transcript, problem, partial(learning_rate, shortened.training))
+    return found
+
+
+def released_model(scenario: Scenario, problem: Problem) -> Float[np.ndarray, "d c"]:
+    """Return the model at the end of the training; where the scheme is exact, by plaintext gradients, which it owes."""
+    scheme = schemes.create(scenario, problem)
+    state = State.fresh(problem)
+    if not scheme.exact:
+        devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
+        return train(problem, scenario, scheme, _engine(scenario, devices), state).model
+    solver = create_solver(problem, scenario, state)
+    if scheme.sums:
+        return problem.ridge_solution()
+    total, right = problem.total_gram.astype(np.float64), problem.total_moments.astype(np.float64)
+    for _ in range(scenario.training.epochs):
+        if solver.finished:
+            break
+        solver.update((total @ solver.query() - right) / problem.samples)
+    return solver.model
+
+
+def _engine(scenario: Scenario, devices: Sequence[Device]) -> VirtualEngine:
+    delays, timing = DelayModel.create(scenario.fleet, scenario.links), scenario.timing
+    return VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, last_epochs=scenario.fleet.last_epochs)
 
 
 def attack_scenario(
@@ -130,87 +141,88 @@ def attack_scenario(
     problem: Problem,
     *,
     names: Sequence[str] = (),
-    epochs: int = EPOCHS,
+    epochs: int | None = None,
     progress: Progress = silent,
 ) -> list[Outcome]:
-    """Attack a scenario with the named attacks (all if none) on every view that they accept."""
+    """Attack a scenario with the named attacks (all if none) on every view that they accept.
+
+    Every device is attacked, and the least hidden reported.
+    """
+    epochs = decisive_epochs(scenario, problem) if epochs is None else epochs
     seen = exposures(scenario, problem, epochs, progress)
+    place = Range(scenario.name, problem, epochs)
     wanted = [attack for name, attack in ATTACKS.items() if not names or name in names]
+    told = [attack for attack in wanted if attack.view_type is MembershipView]
     pairs = [
-        (attack, exposure)
+        (attack, group)
         for attack in wanted
-        for exposure in seen
-        if attack.suits(exposure.view) and not (isinstance(attack, Null) and exposure.assumption)
+        for group in _groups(seen)
+        if attack.suits(group[0].view) and _sensible(attack, group[0])
     ]
     outcomes: list[Outcome] = []
-    test = gram(problem.x_test)
-    for done, (attack, exposure) in enumerate(pairs):
+    for done, (attack, group) in enumerate(pairs):
         progress("attacking", done, len(pairs))
-        guess = _public_guess(problem, test, exposure)
-        length = exposure.view.G.shape[1] if hasattr(exposure.view, "G") else 0
-        guess_error = relative_error(guess, exposure.gram)
-        truth = Truth(gram=exposure.gram, support=exposure.support, length=length, guess_error=guess_error)
-        tried = type(attack)(guess) if isinstance(attack, ServerReplies | ParityGram) else attack
-        outcome, finding = _run_attack(scenario.name, tried, exposure.view, truth, exposure.assumption)
-        outcomes.append(outcome)
-        if isinstance(attack, LeftKernel) and finding.gram is not None and not exposure.assumption:
-            outcomes += _membership(outcome, problem, exposure, finding.gram, names)
-    for exposure in seen:
-        if isinstance(exposure.view, ParityView):
-            outcomes += _parity_membership(scenario.name, problem, exposure, exposure.view, wanted)
+        attempts = place.least_hidden(attack, group[:1] if isinstance(attack, Null) else group)
+        outcomes += [attempt.outcome for attempt in attempts]
+        if isinstance(attack, LeftKernel | ServerReplies):
+            outcomes += _membership(place, attempts[-1], told)
     progress("attacking", len(pairs), len(pairs))
+    outcomes += from_parity(place, seen, wanted)
+    if any(attack.view_type is TwoRunsView for attack in wanted):
+        outcomes += _two_runs(scenario, place, seen, wanted, told, progress)
+    if any(attack.view_type is ModelView for attack in wanted):
+        outcomes += from_model(place, released_model(scenario, problem), wanted)
     return outcomes
 
 
-def _public_guess(problem: Problem, test: Float[np.ndarray, "d d"], exposure: Exposure) -> Float[np.ndarray, "rows d"]:
-    """Return the public guess: the Gram matrix of the test data, scaled to as many points.
-
-    Shards of one distribution look alike, so an attack must do better than this.
-    """
-    points = np.trace(exposure.gram) if len(exposure.gram) > 1 else problem.shards[exposure.subject].samples
-    scale = points / (np.trace(test) if len(exposure.gram) > 1 else len(problem.x_test))
-    return np.asarray(test[: len(exposure.gram)] * scale)
+def _sensible(attack: Attack[Any], exposure: Exposure) -> bool:
+    """Tell whether the attack says anything new: chance is measured once, and a parcel that is open only read."""
+    opened = isinstance(exposure.view, ParcelView) and exposure.party in ("server and devices", "deviating server")
+    return not (isinstance(attack, Null) and exposure.assumption) and (isinstance(attack, LeftKernel) or not opened)
 
 
-def _run_attack(preset: str, attack: Attack[Any], view: View, truth: Truth, assumption: str) -> tuple[Outcome, Finding]:
-    tracemalloc.start()
-    began = time.perf_counter()
-    finding = attack.run(view, np.random.default_rng(0))
-    seconds = time.perf_counter() - began
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    words = (attack.name, attack.aim, view.label, view.holder, assumption)
-    return Outcome(preset, *words, score(finding, truth), seconds, peak), finding
+def _groups(seen: Sequence[Exposure]) -> list[list[Exposure]]:
+    """Return the exposures of one kind to one party together: one for each device, or one of all."""
+    found: dict[tuple[Any, ...], list[Exposure]] = {}
+    for exposure in seen:
+        key = (type(exposure.view), exposure.assumption, exposure.party, exposure.subject is None)
+        found.setdefault(key, []).append(exposure)
+    return list(found.values())
 
 
-def _membership(
-    outcome: Outcome, problem: Problem, exposure: Exposure, found: Float[np.ndarray, "d d"], names: Sequence[str]
+def _membership(place: Range, attempt: Attempt, attacks: Sequence[Attack[Any]]) -> Iterable[Outcome]:
+    """Infer membership with the matrix that an attack found; where one parcel gave it, with the true one, too."""
+    yield from from_matrix(place, attempt, attacks)
+    parcel = attempt.outcome.attack == LeftKernel.name and not attempt.exposure.assumption
+    if parcel and attempt.outcome.score.verdict == "falls":
+        true = replace(attempt, finding=Finding(gram=attempt.exposure.gram))
+        yield from from_matrix(place, true, attacks, "with the true matrix")
+
+
+def _two_runs(
+    scenario: Scenario,
+    place: Range,
+    seen: Sequence[Exposure],
+    wanted: Sequence[Attack[Any]],
+    told: Sequence[Attack[Any]],
+    progress: Progress,
 ) -> Iterable[Outcome]:
-    """Infer membership with the matrix that an attack found; where it is right, with the true one, too."""
-    candidates, truth = _candidates(problem, exposure)
-    for name, attack in ATTACKS.items():
-        if attack.view_type is not MembershipView or (names and name not in names):
-            continue
-        matrices = {"with the matrix found": found}
-        if outcome.score.verdict == "falls":
-            matrices["with the true matrix"] = exposure.gram
-        for words, matrix in matrices.items():
-            yield _run_attack(outcome.preset, attack, MembershipView(matrix, candidates), truth, words)[0]
-
-
-def _parity_membership(
-    preset: str, problem: Problem, exposure: Exposure, view: ParityView, wanted: Sequence[Attack[Any]]
-) -> Iterable[Outcome]:
-    """Infer membership in a batch from its parity data."""
-    candidates, truth = _candidates(problem, exposure)
-    asked = ParityMembershipView(view.parity, view.points, candidates)
+    """Run the scenario again without its last device, and attack the difference of the sums that the server gets."""
+    problem, last = place.problem, len(place.problem.shards) - 1
+    summed = next((each for each in seen if isinstance(each.view, SummedRepliesView) and not each.assumption), None)
+    if summed is None or last < 2:
+        return
+    fewer = dataclasses.replace(problem, shards=problem.shards[:-1])
+    again = exposures(scenario.with_devices(last), fewer, place.epochs, progress)
+    second = next(each for each in again if isinstance(each.view, SummedRepliesView) and not each.assumption)
+    sums = [
+        ServerReplies(place.guess(each.gram, each)).run(each.view, np.random.default_rng(0)).gram
+        for each in (summed, second)
+    ]
+    truth = problem.shards[last].gram
+    exposure = Exposure(TwoRunsView(*sums), last, truth, assumption="a second run without this device")
     for attack in wanted:
-        if attack.suits(asked):
-            yield _run_attack(preset, attack, asked, truth, exposure.assumption)[0]
-
-
-def _candidates(problem: Problem, exposure: Exposure) -> tuple[Float[np.ndarray, "m d"], Truth]:
-    """Return the points behind a view and the test points as candidates, and the truth."""
-    inside = problem.shards[exposure.subject].x if exposure.points is None else exposure.points
-    candidates = np.concatenate([inside, problem.x_test])
-    return candidates, Truth(members=np.arange(len(candidates)) < len(inside))
+        if attack.suits(exposure.view) and not isinstance(attack, Null):
+            (attempt,) = place.least_hidden(attack, [exposure])
+            yield attempt.outcome
+            yield from from_matrix(place, attempt, told)

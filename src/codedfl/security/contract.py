@@ -22,6 +22,10 @@ class Finding:
     """Supposed error positions, increasing."""
     membership: Float[np.ndarray, "m"] | None = field(default=None, repr=False)
     """One number for each candidate; larger means more likely a member."""
+    reached: Float[np.ndarray, "d r"] | None = field(default=None, repr=False)
+    """An orthonormal basis of the directions in which the Gram matrix is known; None: of all."""
+    gradients: Float[np.ndarray, "devices d c"] | None = field(default=None, repr=False)
+    """The gradient of every device."""
     remark: str = ""
 
 
@@ -41,6 +45,10 @@ class Attack(ABC, Generic[Seen]):
     def suits(self, view: View) -> bool:
         """Tell whether the attack can be tried on a view; override it to require more than the type."""
         return isinstance(view, self.view_type)
+
+    def informed(self, guess: Float[np.ndarray, "rows d"]) -> "Attack[Seen]":
+        """Return the attack of someone who has a public guess of the Gram matrix; most attacks make no use of it."""
+        return self
 
     @abstractmethod
     def run(self, view: Seen, rng: np.random.Generator) -> Finding:

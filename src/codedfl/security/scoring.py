@@ -45,6 +45,8 @@ class Score:
     auc: float | None
     verdict: str
     remark: str = ""
+    guess_error: float | None = None
+    """Relative error of the best guess without the view, where a matrix was attacked."""
 
 
 def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndarray, "rows columns"]) -> float:
@@ -65,11 +67,12 @@ def area_under_curve(scores: Float[np.ndarray, "m"], members: Bool[np.ndarray, "
 
 def score(finding: Finding, truth: Truth) -> Score:
     """Compare a finding with the truth."""
-    error = found = recovered = auc = None
+    error = guess = found = recovered = auc = None
     verdicts = []
     if finding.gram is not None and truth.gram is not None:
         error = relative_error(finding.gram, truth.gram)
-        verdicts.append(_verdict_of_error(error, truth.guess_error))
+        guess = truth.guess_error
+        verdicts.append(_verdict_of_error(error, guess))
     if finding.support is not None and truth.support is not None:
         hits = int(np.isin(finding.support, truth.support).sum())
         recovered = hits == truth.support.size == finding.support.size
@@ -80,7 +83,7 @@ def score(finding: Finding, truth: Truth) -> Score:
         auc = area_under_curve(finding.membership, truth.members)
         verdicts.append(_verdict_of_auc(auc, truth.members))
     worst = next((word for word in ("falls", "leaks", "holds") if word in verdicts), "holds")
-    return Score(error, found, recovered, auc, worst, finding.remark)
+    return Score(error, found, recovered, auc, worst, finding.remark, guess)
 
 
 def _verdict_of_error(error: float, guess: float) -> str:

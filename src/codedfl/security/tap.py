@@ -1,9 +1,11 @@
-"""A tap on devices: they behave as before, and every message they receive or send is recorded."""
+"""A tap on devices and engine: they behave as before, and every message is recorded."""
 
 from collections.abc import Sequence, Set
 from typing import Any, final
 
-from codedfl.schemes.contract import Device
+from codedfl.engines import Answer, Engine
+from codedfl.engines.contract import Receive, StageOutcome
+from codedfl.schemes.contract import Device, Round, Stage
 from codedfl.schemes.messages import Message, Work
 from codedfl.security.transcript import RecordedParcel, RecordedReply, Transcript
 
@@ -44,3 +46,42 @@ class _TappedDevice(Device):
 def tap(devices: Sequence[Device], transcript: Transcript) -> list[Device]:
     """Return the same devices with a tap on all they receive and send."""
     return [_TappedDevice(index, device, transcript) for index, device in enumerate(devices)]
+
+
+@final
+class TappedEngine(Engine):
+    """An engine that records the model of every epoch as devices get it."""
+
+    def __init__(self, inside: Engine, transcript: Transcript) -> None:
+        self._inside = inside
+        self._points = transcript.points
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self._inside.now
+
+    def ask(self, question: Round, *, offline: bool) -> Answer:
+        """Record the model, if the round has one and it is the first of its epoch that does."""
+        if len(self._points) < question.epoch:
+            sent = next((request["model"] for request in question.requests.values() if "model" in request), None)
+            point = sent if question.point is None else question.point
+            if point is not None:
+                self._points.append(point)
+        return self._inside.ask(question, offline=offline)
+
+    def reopen(self, question: Round, began: float) -> None:
+        """Pass on."""
+        self._inside.reopen(question, began)
+
+    def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
+        """Pass on."""
+        return self._inside.carry(stage, number, receive)
+
+    def replay(self, stage: Stage, receive: Receive) -> None:
+        """Pass on."""
+        self._inside.replay(stage, receive)
+
+    def charge_server(self, macs: int) -> None:
+        """Pass on."""
+        self._inside.charge_server(macs)

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from codedfl.security.attacks.differencing import Differencing
 from codedfl.security.attacks.forwarding import Forwarding
 from codedfl.security.attacks.left_kernel import LeftKernel
+from codedfl.security.attacks.loss_threshold import LossThreshold
 from codedfl.security.attacks.membership import Decomposition, Leverage
 from codedfl.security.attacks.null import Null
 from codedfl.security.attacks.parity_data import ParityGram, ParitySpan
@@ -15,6 +17,7 @@ from codedfl.security.attacks.supports.column_norms import ColumnNorms, Unexplai
 from codedfl.security.attacks.supports.metzner_kapturowski import MetznerKapturowski
 from codedfl.security.attacks.supports.single_row import SingleRow
 from codedfl.security.attacks.supports.subspace_matching import SubspaceMatching
+from codedfl.security.attacks.two_runs import TwoRuns
 from codedfl.security.contract import Attack
 
 __all__ = ["ATTACKS"]
@@ -37,6 +40,9 @@ ATTACKS: dict[str, Attack[Any]] = {
         Decomposition(),
         ParityGram(),
         ParitySpan(),
+        Differencing(),
+        TwoRuns(),
+        LossThreshold(),
         Null(),
     )
 }

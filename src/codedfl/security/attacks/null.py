@@ -32,7 +32,11 @@ class Null(Attack[kinds.View]):
                 return Finding(gram=np.zeros(view.models.shape[1:2] * 2))
             case kinds.ParityView():
                 return Finding(gram=np.zeros(view.parity.shape[1:] * 2))
-            case kinds.MembershipView() | kinds.ParityMembershipView():
+            case kinds.TwoRunsView():
+                return Finding(gram=np.zeros(view.without.shape))
+            case kinds.CohortsView():
+                return Finding(gradients=np.zeros((view.points.size, *view.sums.shape[1:])))
+            case kinds.MembershipView() | kinds.ParityMembershipView() | kinds.ModelView():
                 return Finding(membership=rng.random(len(view.candidates)))
             case _:
                 return Finding(remark=f"no answer for a {type(view).__name__}")

@@ -37,6 +37,10 @@ class ParityGram(Attack[ParityView]):
     def __init__(self, prior: Float[np.ndarray, "d d"] | None = None) -> None:
         self._prior = prior
 
+    def informed(self, guess: Float[np.ndarray, "d d"]) -> "ParityGram":
+        """Return the attack with a public guess of A."""
+        return ParityGram(guess)
+
     def run(self, view: ParityView, rng: np.random.Generator) -> Finding:
         """Attack one batch of one device; nothing here is random."""
         rows = view.parity.astype(np.float64)

@@ -8,13 +8,15 @@ What is left is the block of A outside the span of U. A is positive semidefinite
 (the Nystrom approximation: Williams and Seeger, "Using the Nystrom method to speed up kernel machines", NIPS 2000),
 which is never further from A in the Frobenius norm than leaving it out. Gradient descent makes models that lie close to
 a Krylov space of few dimensions, and replies carry rounding; directions in which the models differ by less than that
-rounding are not used, so the span grows far more slowly than by c dimensions an epoch.
+rounding are not used, so in floating point the span grows far more slowly than by c dimensions an epoch. In schemes
+that compute with residues the replies are exact, and rounding the models to steps moves each of them in a direction of
+its own: every epoch adds c dimensions, and d / c epochs tell A, as it was rounded to steps.
 
 Someone who knows public data of the same kind may give its Gram matrix as ``prior``: the unknown block then gets what
 the prior has outside the span (its Schur complement), on top of the bound.
 """
 
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float, Float64
@@ -39,11 +41,16 @@ class ServerReplies(Attack[RepliesView]):
     def __init__(self, prior: Float[np.ndarray, "d d"] | None = None) -> None:
         self._prior = prior
 
+    def informed(self, guess: Float[np.ndarray, "d d"]) -> "ServerReplies":
+        """Return the attack with a public guess of A."""
+        return ServerReplies(guess)
+
     def run(self, view: RepliesView, rng: np.random.Generator) -> Finding:
         """Attack all epochs of one device."""
         basis, images = reached_span(view)
         d, rank = basis.shape
-        return Finding(gram=completed(basis, images, self._prior), remark=f"dimension {rank} of {d} reached")
+        gram = completed(basis, images, self._prior)
+        return Finding(gram=gram, reached=basis if rank < d else None, remark=f"dimension {rank} of {d} reached")
 
 
 def completed(
@@ -53,9 +60,11 @@ def completed(
 
     Law: never further from a positive semidefinite A than the completion by zeros (without a prior, up to rounding).
     """
+    known = images @ basis.T
+    if basis.shape[0] == basis.shape[1]:
+        return np.asarray((known + known.T) / 2)
     core = basis.T @ images
     core = (core + core.T) / 2
-    known = images @ basis.T
     bound = _outside(basis, _root(images, core))
     gram = known + known.T - basis @ core @ basis.T + bound @ bound.T
     return np.asarray(gram if prior is None else gram + _schur_complement(basis, prior.astype(np.float64)))
@@ -68,16 +77,31 @@ def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64
     and that noise spreads evenly over all E c columns. A direction of the singular value decomposition counts while its
     image stands clearly above: ||A M v_i|| > ROUNDINGS u ||A M|| / sqrt(E c).
     """
-    stacks = (view.models, view.replies)
-    models, replies = (np.concatenate(list(stack), axis=1).astype(np.float64) for stack in stacks)
-    left, sizes, right = np.linalg.svd(models, full_matrices=False)
+    replies = _side_by_side(view.replies)
+    left, sizes, right = _decomposed(view.models)
     turned = replies @ right.T
     lengths = np.linalg.norm(turned, axis=0)
-    unit = np.finfo(view.replies.dtype).eps / 2
+    exact = float(np.finfo(view.replies.dtype).eps) / 2
+    unit = exact if view.unit is None else view.unit
     floor = ROUNDINGS * unit * np.linalg.norm(replies) / np.sqrt(replies.shape[1])
     # models differ from each other by no less than their own format tells apart
-    kept = (lengths > floor) & (sizes > unit * sizes[:1].sum())
+    kept = (lengths > floor) & (sizes > exact * sizes[:1].sum())
     return np.ascontiguousarray(left[:, kept]), turned[:, kept] / sizes[kept]
+
+
+def _side_by_side(stack: Float[np.ndarray, "epochs d c"]) -> Float64[np.ndarray, "d columns"]:
+    return np.concatenate(list(stack), axis=1).astype(np.float64)
+
+
+_last: list[tuple[Any, Any]] = []
+"""The models that were decomposed last: all devices of a run get the same."""
+
+
+def _decomposed(models: Float[np.ndarray, "epochs d c"]) -> Any:
+    """Return the singular value decomposition of all models side by side."""
+    if not (_last and _last[0][0] is models):
+        _last[:] = [(models, np.linalg.svd(_side_by_side(models), full_matrices=False))]
+    return _last[0][1]
 
 
 def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) -> Float64[np.ndarray, "d s"]:

@@ -14,7 +14,7 @@ from codedfl.cipher.mceliece.supports import Support
 from codedfl.schemes.sharing.code_based import CodeBased, granted_supports
 from codedfl.security.transcript import Exposure, RecordedParcel, RecordedReply, Transcript
 from codedfl.security.views.kinds import ForwardView, ParcelView, RowView, SharedSupportView
-from codedfl.security.views.replies import reply_series
+from codedfl.security.views.replies import Stacks, longest_of_each, reply_series
 from codedfl.task import Shard
 
 _SEED = hashlib.sha256(b"codedfl code-based 0 errors of full rank").digest()
@@ -24,11 +24,11 @@ def code_based_exposures(scheme: CodeBased, transcript: Transcript, shards: Sequ
     """Return what eavesdroppers, earlier senders, holders of the same support and the server see."""
     keys, sent = scheme.keys, transcript.parcels
     found = [*_parcels(keys.public, sent, shards), *_forwarded(keys.public, sent, shards)]
-    return [*found, *_known_supports(keys.public, sent, shards), _replies(keys, transcript, shards)]
+    return [*found, *_known_supports(keys.public, sent, shards), *_replies(keys, transcript, shards)]
 
 
 def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
-    """Yield one device's own data under a fresh error, one row of it, and the same under errors of full rank."""
+    """Yield each device's own data under a fresh error, one row of it, and the same under errors of full rank."""
     for entry in sent:
         supports = granted_supports(entry.grant)
         if len(entry.contents) == 1 and supports:
@@ -44,7 +44,6 @@ def _parcels(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence
             words = repaired.add_error(repaired.encode(gram), support, seed=_SEED).words
             view = ParcelView(G, words, size.t, positions.size)
             yield Exposure(view, entry.sender, gram, positions, f"errors of rank t = {size.t} instead of beta")
-            return
 
 
 def _forwarded(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
@@ -82,12 +81,13 @@ def _union(supports: Sequence[tuple[int, Int64[np.ndarray, "t"]]]) -> Int64[np.n
     return np.unique(np.concatenate([positions for _, positions in supports]))
 
 
-def _replies(keys: KeyPair, transcript: Transcript, shards: Sequence[Shard]) -> Exposure:
-    """Return the replies of one device, which the server decrypts one by one with the private key."""
+def _replies(keys: KeyPair, transcript: Transcript, shards: Sequence[Shard]) -> Iterable[Exposure]:
+    """Yield the replies of the devices with the data of fewest, which the server decrypts with the private key."""
 
     def read(entry: RecordedReply) -> Float[np.ndarray, "d c"]:
         return np.asarray(keys.private.decrypt(EncryptedReply(keys.public.fingerprint, entry.reply["words"])).T)
 
-    entries = transcript.series()[0]
-    total = np.sum([shards[device].gram for device in entries[0].contents], axis=0)
-    return Exposure(reply_series(entries, read), entries[0].device, total)
+    stacks = Stacks()
+    for entries in longest_of_each(transcript.single()) or transcript.series()[:1]:
+        total = np.sum([shards[device].gram for device in entries[0].contents], axis=0)
+        yield Exposure(reply_series(entries, read, stacks), entries[0].device, total)

@@ -13,21 +13,24 @@ from codedfl.schemes.sharing.he import Encrypted
 from codedfl.schemes.sharing.he_backends import RING, CkksBackend, CkksOpener
 from codedfl.security.transcript import Exposure, RecordedParcel, Transcript
 from codedfl.security.views.kinds import RepliesView
-from codedfl.security.views.residues import as_seen, from_models, parcel_exposures, sealed_exposures
+from codedfl.security.views.replies import Stacks, longest_of_each
+from codedfl.security.views.residues import as_seen, opened_parcel, parcel_exposures, rounded, sealed_exposures
 from codedfl.task import Shard
 
 
 def encrypted_exposures(scheme: Encrypted, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return ciphertexts as an attacker reads them, and the server's view of a device's own data."""
     form = scheme.formats.gram
-    entries = next(series for series in transcript.series() if len(series[0].contents) == 1)
-    device = entries[0].device
-    models = np.stack([as_seen(RING, entry.request["model"]).T for entry in entries])
-    # what the server decrypts is exact: the product of the model with the rounded data
-    replies = as_seen(RING, form.encode(shards[device].gram)) * form.data_step @ models
-    found = [Exposure(RepliesView(models, np.asarray(replies)), device, shards[device].gram)]
-    found.append(from_models(form, models, device, shards[device].gram))
+    stacks, found = Stacks(lambda entry: as_seen(RING, entry.request["model"]).T), []
+    for entries in longest_of_each(transcript.single()):
+        device, models = entries[0].device, stacks.of(entries)
+        # what the server decrypts is exact: the product of the model with the rounded data
+        view = RepliesView(models, np.asarray(rounded(form, shards[device].gram) @ models))
+        found.append(Exposure(view, device, shards[device].gram))
     parcels = [entry for entry in transcript.parcels if "gram" in entry.parcel]
+    for entry in parcels[:1]:
+        gram = shards[entry.sender].gram
+        found.append(opened_parcel(form, rounded(form, gram) / form.data_step, entry.sender, gram))
     if not scheme.encrypts:
         return [*found, *_encrypted(scheme, parcels, shards)]
     words = {id(entry): _as_read(scheme.lattice, entry.parcel["gram"], scheme.public.features) for entry in parcels}

@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Base of all views; ``holder`` says in words who has it, ``label`` what it is."""
+    """Base of all views; ``holder`` says in words who has it, ``adversary`` in one, ``label`` what it is."""
 
     holder: ClassVar[str]
     label: ClassVar[str]
+    adversary: ClassVar[str] = "server"
+    """Who has it in the table of verdicts, unless the exposure says otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,7 @@ class ParcelView(View):
 
     holder = "an eavesdropper on the link, or the recipient"
     label = "one parcel"
+    adversary = "eavesdropper"
     G: Float[np.ndarray, "k n"]
     words: Float[np.ndarray, "d n"]
     t: int
@@ -43,6 +46,7 @@ class RowView(View):
 
     holder = "an eavesdropper who caught one row"
     label = "one row"
+    adversary = "eavesdropper"
     G: Float[np.ndarray, "k n"]
     word: Float[np.ndarray, "n"]
     t: int
@@ -54,6 +58,7 @@ class ForwardView(View):
 
     holder = "the devices that sent to the forwarding one, together"
     label = "a forwarded parcel"
+    adversary = "devices"
     G: Float[np.ndarray, "k n"]
     sent: tuple[Float[np.ndarray, "d n"], ...]
     """The parcels that they sent, one or more, errors included: they made them."""
@@ -66,6 +71,7 @@ class SharedSupportView(View):
 
     holder = "a device that was given the same support earlier"
     label = "a parcel, support known"
+    adversary = "device"
     G: Float[np.ndarray, "k n"]
     words: Float[np.ndarray, "d n"]
     positions: Int[np.ndarray, "t"]
@@ -78,6 +84,7 @@ class PairView(View):
 
     holder = "an eavesdropper on two links"
     label = "two sealed parcels"
+    adversary = "eavesdropper"
     first: Float[np.ndarray, "d d"]
     second: Float[np.ndarray, "d d"]
     modulus: float
@@ -92,6 +99,8 @@ class RepliesView(View):
     label = "replies of one device"
     models: Float[np.ndarray, "epochs d c"]
     replies: Float[np.ndarray, "epochs d c"]
+    unit: float | None = None
+    """Public unit of rounding of the replies, relative to their size; that of their data type if None."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +112,54 @@ class MaskedRepliesView(RepliesView):
 
 @dataclass(frozen=True, eq=False)
 class SummedRepliesView(RepliesView):
-    """The same where the server gets sums over devices only, scaled to one device's share of the data points."""
+    """The same where the server gets sums over devices only: A is the sum of their Gram matrices."""
 
     label = "sums over all devices"
+
+
+@dataclass(frozen=True, eq=False)
+class KnownOthersView(RepliesView):
+    """The same for one device, as all others together compute it: two models in a row tell the summed gradient."""
+
+    holder = "all other devices together"
+    label = "models"
+    adversary = "devices"
+
+
+@dataclass(frozen=True, eq=False)
+class CohortsView(View):
+    """Sums of gradients over cohorts of devices, one an epoch, each at its own model."""
+
+    holder = "the server"
+    label = "sums over cohorts"
+    models: Float[np.ndarray, "epochs d c"]
+    sums: Float[np.ndarray, "epochs d c"]
+    cohorts: Bool[np.ndarray, "epochs devices"]
+    """Whose gradients are in each sum."""
+    points: Int[np.ndarray, "devices"]
+    """Public numbers of data points."""
+
+
+@dataclass(frozen=True, eq=False)
+class TwoRunsView(View):
+    """The sums of Gram matrices that the server got in two runs; one device more took part in the first."""
+
+    holder = "the server"
+    label = "sums of two runs"
+    with_device: Float[np.ndarray, "d d"]
+    without: Float[np.ndarray, "d d"]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelView(View):
+    """The released model, and candidate data points with their targets."""
+
+    holder = "whoever reads the released model"
+    label = "the released model"
+    adversary = "model reader"
+    model: Float[np.ndarray, "d c"]
+    candidates: Float[np.ndarray, "m d"]
+    targets: Float[np.ndarray, "m c"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,37 +1,35 @@
-"""Views of ``parity``: gradients of one device, and parity data of one batch."""
+"""Views of ``parity``: gradients, and parity data of one batch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from codedfl.schemes.coded.parity import Parity, Secrets
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.security.views.kinds import ParityView
-from codedfl.security.views.replies import reply_series
+from codedfl.security.views.replies import Stacks, longest_of_each, reply_series
 from codedfl.task import Shard, gram
 
 
 def parity_exposures(scheme: Parity, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-    """Return the server's views of the first batch: gradients of one device, and the parity data of largest mass."""
+    """Return the server's views of the first batch of every device: gradients, and parity data."""
     return [*_replies(scheme, transcript, shards), *_parity_data(scheme, transcript, shards)]
 
 
-def _replies(scheme: Parity, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-    for everything in transcript.series():
+def _replies(scheme: Parity, transcript: Transcript, shards: Sequence[Shard]) -> Iterable[Exposure]:
+    stacks = Stacks()
+    for everything in longest_of_each(transcript.series()):
         entries = [entry for entry in everything if (entry.epoch - 1) % scheme.options.parts == 0]
         if entries:
             device = entries[0].device
             at_zero = transcript.first(device).reply["gradient"]
-            view = reply_series(entries, lambda entry: entry.reply["gradient"], at_zero=at_zero)
-            rows = Secrets(scheme.options.seed, device, 0, scheme.batches[0][device]).worked
-            return [Exposure(view, device, gram(shards[device].x[rows]))]
-    return []
+            view = reply_series(entries, lambda entry: entry.reply["gradient"], stacks, at_zero=at_zero)
+            points = shards[device].x[Secrets(scheme.options.seed, device, 0, scheme.batches[0][device]).worked]
+            yield Exposure(view, device, gram(points), points=points)
 
 
-def _parity_data(scheme: Parity, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-    entries = [entry for entry in transcript.parcels if int(entry.parcel["batch"]) == 0]
-    if not entries:
-        return []
-    entry = max(entries, key=lambda entry: scheme.batches[0][entry.sender].mass)
-    batch, device = scheme.batches[0][entry.sender], entry.sender
-    view = ParityView(entry.parcel["features"], entry.parcel["targets"], batch.weighted, batch.mass)
-    points = shards[device].x[Secrets(scheme.options.seed, device, 0, batch).weighted]
-    return [Exposure(view, device, gram(points), points=points)]
+def _parity_data(scheme: Parity, transcript: Transcript, shards: Sequence[Shard]) -> Iterable[Exposure]:
+    for entry in transcript.parcels:
+        device, batch = entry.sender, scheme.batches[0][entry.sender]
+        points = shards[device].x[Secrets(scheme.options.seed, device, 0, batch).weighted]
+        if int(entry.parcel["batch"]) == 0 and len(points):
+            view = ParityView(entry.parcel["features"], entry.parcel["targets"], batch.weighted, batch.mass)
+            yield Exposure(view, device, gram(points), points=points)

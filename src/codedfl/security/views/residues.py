@@ -34,19 +34,19 @@ def parcel_exposures(
     shards: Sequence[Shard],
     modulus: float,
 ) -> list[Exposure]:
-    """Return one parcel of a device's own data, two of different devices, and a forwarded one for its senders.
+    """Return every parcel of a device's own data, two of different devices, and all forwarded ones for their senders.
 
     ``words`` are the parcels as an attacker reads them, by the ``id`` of the entry.
     """
-    own = [entry for entry in parcels if len(entry.contents) == 1][:2]
+    own = [entry for entry in parcels if len(entry.contents) == 1]
     found = []
-    for entry in own[:1]:
+    for entry in own:
         found += sealed_exposures(form, words[id(entry)], entry.sender, shards[entry.sender].gram)
-    if len(own) == 2:
+    if len(own) >= 2:
         pair = PairView(words[id(own[0])], words[id(own[1])], modulus, form.data_step)
-        one, other = (shards[entry.sender].gram for entry in own)
+        one, other = (shards[entry.sender].gram for entry in own[:2])
         found.append(Exposure(pair, own[0].sender, one - other))
-    for entry in [entry for entry in parcels if entry.received][:1]:
+    for entry in [entry for entry in parcels if entry.received]:
         sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
         gram = shards[entry.sender].gram
         view = ForwardView(np.eye(len(gram)) / form.data_step, sent, words[id(entry)])
@@ -54,17 +54,24 @@ def parcel_exposures(
     return found
 
 
-def from_models(
-    form: FixedPoint, models: Float[np.ndarray, "epochs d c"], device: int, gram: Float[np.ndarray, "d d"]
+def opened_parcel(
+    form: FixedPoint, clear: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"]
 ) -> Exposure:
-    """Return the most that all other devices together can compute of one device.
+    """Return a parcel that a server opens because a device gives it away; it is off by steps, whoever sent it."""
+    view = ParcelView(np.eye(len(clear)) / form.data_step, clear, 0, 0)
+    words = "the recipient of a parcel gives it to the server"
+    return Exposure(view, device, gram, assumption=words, adversary="server and devices")
 
-    Two consecutive models of gradient descent give the summed gradient. Who knows all data but one device's subtracts
-    the known gradients from it.
-    """
-    rounded = as_seen(form.ring, form.encode(gram)) * form.data_step
-    view = RepliesView(models, np.asarray(rounded @ models))
-    return Exposure(view, device, gram, assumption="all other devices together, from the models")
+
+def rounded(form: FixedPoint, gram: Float[np.ndarray, "d d"]) -> Float[np.ndarray, "d d"]:
+    """Return a Gram matrix as it is rounded to steps."""
+    return as_seen(form.ring, form.encode(gram)) * form.data_step
+
+
+def everyone(view: RepliesView, shards: Sequence[Shard]) -> Exposure:
+    """Return sums over all devices as an exposure of all of them."""
+    parts = {device: shard.gram for device, shard in enumerate(shards)}
+    return Exposure(view, None, np.sum(list(parts.values()), axis=0, dtype=np.float64), parts=parts)
 
 
 def sealed_pair(

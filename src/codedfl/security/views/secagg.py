@@ -20,57 +20,83 @@ from codedfl.schemes.contract import Scheme
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import Sealed
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
-from codedfl.security.views.kinds import MaskedRepliesView, RepliesView, SummedRepliesView
+from codedfl.security.views.kinds import CohortsView, MaskedRepliesView, RepliesView, SummedRepliesView
 from codedfl.security.views.registry import build_exposures
-from codedfl.security.views.residues import as_seen, sealed_exposures, sealed_pair
+from codedfl.security.views.residues import as_seen, everyone, rounded, sealed_exposures, sealed_pair
 from codedfl.task import Shard
+
+UNSTEADY = 0.01
+"""Relative error of a sum that is scaled to all devices where the cohort changes."""
 
 
 def secagg_exposures(scheme: Any, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
     """Return every view of the inner scheme with masked replies in place of replies, and the sums that are opened."""
     masked = _masked(scheme.inner, transcript, shards)
-    return [*masked, *_summed(scheme.inner, scheme.threshold, transcript, shards)]
+    opened = list(_opened_sums(scheme.threshold, transcript))
+    summed = _summed(scheme.inner, transcript, opened, shards)
+    helped = [with_helpers(exposure, scheme.threshold, shards) for exposure in summed]
+    return [*masked, *summed, *helped, *_cohorts(scheme.inner, opened, shards)]
 
 
 def one_shot_exposures(scheme: OneShot, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-    """Return two devices' masked matrices as the server sees them, and the sum that it opens."""
+    """Return all devices' masked matrices as the server sees them, and the sum that it opens."""
     form = scheme.formats.gram
     masked = {entry.device: entry.reply["gram"] for entry in transcript.replies if "envelopes" in entry.request}
-    words = [as_seen(form.ring, unpack_upper(masked[device])) for device in (0, 1)]
+    words = {device: as_seen(form.ring, unpack_upper(each)) for device, each in sorted(masked.items())}
     survivors, opened = _replayed(transcript, scheme.threshold, form.ring)
-    share = shards[0].samples / sum(shards[device].samples for device in survivors)
-    total = share * unpack_upper(form.decode_sum(opened["gram"]))
+    total = unpack_upper(form.decode_sum(opened["gram"]))
+    parts = {device: shards[device].gram for device in survivors}
     view = SummedRepliesView(np.eye(len(total))[None], total[None])
-    return [
-        *sealed_exposures(form, words[0], 0, shards[0].gram),
-        sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram)),
-        Exposure(view, 0, shards[0].gram),
-    ]
+    summed = Exposure(view, None, np.sum(list(parts.values()), axis=0, dtype=np.float64), parts=parts)
+    found = [e for device, each in words.items() for e in sealed_exposures(form, each, device, shards[device].gram)]
+    pair = sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram))
+    sent = [dataclasses.replace(exposure, adversary="server") for exposure in (*found, pair)]
+    return [*sent, summed, with_helpers(summed, scheme.threshold, shards)]
+
+
+def with_helpers(summed: Exposure, threshold: Threshold, shards: Sequence[Shard]) -> Exposure:
+    """Return the sum over the devices that are left when as many as the threshold allows give theirs to the server."""
+    helpers = sorted(summed.parts)[: threshold.of(len(shards)) - 1]
+    view, parts = summed.view, {device: part for device, part in summed.parts.items() if device not in helpers}
+    assert isinstance(view, SummedRepliesView)  # noqa: S101 - for mypy
+    own = np.sum([summed.parts[device] for device in helpers], axis=0, dtype=np.float64)
+    rest = dataclasses.replace(view, replies=np.asarray(view.replies - own @ view.models))
+    words = f"{len(helpers)} of {len(shards)} devices help the server"
+    return Exposure(rest, None, summed.gram - own, assumption=words, parts=parts, adversary="server and devices")
 
 
 def _masked(inner: Scheme[Any], transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
-    """Return the views of the inner scheme with the masked replies of one device, as the server reads them."""
+    """Return the views of the inner scheme with the masked replies of all devices, as the server reads them."""
     proper = [entry for entry in transcript.replies if not {"asked", "keys", "survivors"} & set(entry.request)]
-    device = Transcript(proper).series()[0][0].device
-    read = [_as_read(entry) for entry in proper if entry.device == device]
+    read = [_as_read(entry) for entry in proper]
     found = build_exposures(inner, Transcript(read, transcript.parcels), shards)
-    return [_as_kind(exposure, MaskedRepliesView) if not exposure.assumption else exposure for exposure in found]
+    return [_as_kind(exposure, MaskedRepliesView) for exposure in found]
 
 
 def _summed(
-    inner: Scheme[Any], threshold: Threshold, transcript: Transcript, shards: Sequence[Shard]
+    inner: Scheme[Any], transcript: Transcript, opened: Sequence["OpenedSum"], shards: Sequence[Shard]
 ) -> list[Exposure]:
-    """Return the same with the sums that the server opens, scaled to the first device's share of the data points."""
+    """Return the same with the sums that the server opens; where devices are missing, scaled to all data points."""
     if isinstance(inner, Sealed):
         return [_sealed_sums(inner, transcript, shards)]
     points = [shard.samples for shard in shards]
     asked = []
-    for epoch, survivors, request, form, total in _opened_sums(threshold, transcript):
-        share = points[0] / sum(points[device] for device in survivors)
-        scaled = {name: np.asarray(share * form.decode_sum(part)) for name, part in total.items()}
-        asked.append(RecordedReply(0, epoch, frozenset({0}), request, scaled))
-    found = build_exposures(inner, Transcript(asked, []), shards)
-    return [_as_kind(exposure, SummedRepliesView) for exposure in found]
+    for epoch, survivors, request, form, total in opened:
+        scale = sum(points) / sum(points[device] for device in survivors)
+        scaled = {name: np.asarray(scale * form.decode_sum(part)) for name, part in total.items()}
+        asked += [RecordedReply(device, epoch, frozenset({device}), request, scaled) for device in range(len(shards))]
+    parts = {
+        exposure.subject: exposure
+        for exposure in build_exposures(inner, Transcript(asked, []), shards)
+        if isinstance(exposure.view, RepliesView) and exposure.subject is not None
+    }
+    view = next(iter(parts.values())).view
+    assert isinstance(view, RepliesView)  # noqa: S101 - they were chosen so
+    steady = len({survivors for _, survivors, *_ in opened}) == 1
+    unit = float(np.finfo(shards[0].x.dtype).eps) / 2 if steady else UNSTEADY
+    grams = {device: exposure.gram for device, exposure in parts.items()}
+    total_gram = np.sum(list(grams.values()), axis=0, dtype=np.float64)
+    return [Exposure(SummedRepliesView(view.models, view.replies, unit), None, total_gram, parts=grams)]
 
 
 def _sealed_sums(inner: Sealed, transcript: Transcript, shards: Sequence[Shard]) -> Exposure:
@@ -78,18 +104,38 @@ def _sealed_sums(inner: Sealed, transcript: Transcript, shards: Sequence[Shard])
     form = inner.formats.gram
     asked = {entry.epoch: entry for entry in transcript.replies if entry.epoch > 1 and "model" in entry.request}
     models = np.stack([as_seen(form.ring, entry.request["model"]).T for entry in asked.values()])
-    rounded = np.sum([as_seen(form.ring, form.encode(shard.gram)) for shard in shards], axis=0) * form.data_step
-    share = shards[0].samples / sum(shard.samples for shard in shards)
-    return Exposure(SummedRepliesView(models, np.asarray(share * rounded @ models)), 0, shards[0].gram)
+    total = np.sum([rounded(form, shard.gram) for shard in shards], axis=0)
+    return everyone(SummedRepliesView(models, np.asarray(total @ models)), shards)
 
 
-def _opened_sums(
-    threshold: Threshold, transcript: Transcript
-) -> Iterator[tuple[int, tuple[int, ...], Message, FixedPoint, Mapping[str, UInt[np.ndarray, "..."]]]]:
-    """Open the sums of numbers in a transcript; yield epoch, survivors, inner request, number format and sum."""
+WHOLE = ("conventional", "drop-slowest", "deadline")
+"""Schemes whose replies are the gradients of all data of a device."""
+
+
+def _cohorts(inner: Scheme[Any], opened: Sequence["OpenedSum"], shards: Sequence[Shard]) -> Iterator[Exposure]:
+    """Yield the sums of gradients and whose they are; the truth are the gradients at the last model."""
+    if inner.name not in WHOLE or len(opened) < 2:
+        return
+    models = np.stack([request["model"] for _, _, request, _, _ in opened]).astype(np.float64)
+    sums = np.stack([form.decode_sum(total["gradient"]) for _, _, _, form, total in opened])
+    cohorts = np.array([[device in survivors for device in range(len(shards))] for _, survivors, *_ in opened])
+    points = np.array([shard.samples for shard in shards])
+    parts = {d: shard.gram.astype(np.float64) @ models[-1] - shard.moments for d, shard in enumerate(shards)}
+    total = np.sum(list(parts.values()), axis=0)
+    yield Exposure(CohortsView(models, sums, cohorts, points), None, total, parts=parts)
+
+
+OpenedSum = tuple[int, tuple[int, ...], Message, FixedPoint, Mapping[str, UInt[np.ndarray, "..."]]]
+"""Epoch, survivors, inner request, number format, and sum."""
+
+
+def _opened_sums(threshold: Threshold, transcript: Transcript) -> Iterator[OpenedSum]:
+    """Open the sums of numbers in a transcript."""
     for epoch in sorted({entry.epoch for entry in transcript.replies}):
         told = Transcript([entry for entry in transcript.replies if entry.epoch == epoch])
         masked = _of_question(told, "envelopes")
+        if not masked:  # a single device was asked, without masks
+            continue
         one = masked[min(masked)].request
         form = proper_form(one, len(masked))
         if form is not None:

@@ -1,0 +1,177 @@
+"""Stored figures of the audit: what attacks got, scheme by scheme, adversary by adversary.
+
+``figures.json`` holds one figure for each scheme with its options, adversary, asset and unit, that of the attack that
+got most on the least hidden device. ``codedfl attack --all --record FILE`` makes it again.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, final
+
+from codedfl.errors import DataError
+from codedfl.scenario import Scenario, load
+from codedfl.security.attempts import Outcome
+from codedfl.storage import write_text
+
+ERROR, AREA = "relative error", "AUC"
+_HYPOTHETICAL = ("errors of rank t", "with the true matrix")
+"""Outcomes that are no figures of the scheme as it is."""
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """What one attack got, and the command that makes the figure again."""
+
+    scheme: str
+    options: Mapping[str, Any]
+    """Settings of the scheme that differ from those of the preset."""
+    adversary: str
+    asset: str
+    attack: str
+    value: float
+    unit: str
+    """A relative error (0: all is known), or the area under the curve of membership (1: all is known)."""
+    guess: float
+    """What is reached without the view: the error of the best public guess, or 0.5."""
+    verdict: str
+    """falls, leaks or holds, by ``codedfl.security.scoring``."""
+    device: int | None
+    """The least hidden device; None where the attack is on all together."""
+    epochs: int
+    data: str
+    given: str
+    """What the attack is given."""
+    command: str
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """A preset and settings that are attacked for the stored figures."""
+
+    preset: str
+    scheme: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int | None = None
+
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario of the case."""
+        return load(self.preset).with_settings({"scheme": self.scheme, **self.options})
+
+    @property
+    def command(self) -> str:
+        """The command that attacks it."""
+        chosen = {} if load(self.preset).scheme == self.scheme else {"scheme": self.scheme}
+        return command_of(self.preset, {**chosen, **self.options}, self.epochs)
+
+
+def command_of(preset: str, settings: Mapping[str, Any], epochs: int | None) -> str:
+    """Return the command that attacks a preset with some settings."""
+    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+    changes = [f"--set {name}={value}" for name, value in shown.items()]
+    return " ".join(["codedfl attack", preset, *changes, *([] if epochs is None else [f"--epochs {epochs}"])])
+
+
+_WITHOUT_HAND_OVERS = {"schemes.sealed.delta": 1e9}
+_SCHEMES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+    ("conventional", {}),
+    ("minibatch", {}),
+    ("drop-slowest", {}),
+    ("deadline", {}),
+    ("asynchronous", {}),
+    ("parity", {}),
+    ("code-based", {}),
+    ("sealed", {}),
+    ("sealed", _WITHOUT_HAND_OVERS),
+    ("he", {}),
+    ("sealed-coded", {}),
+    ("coded-padded", {}),
+    ("coded-padded", {"schemes.coded-padded.alpha": 2}),
+    ("coded-padded", {"schemes.coded-padded.alpha": 19}),
+    ("secagg", {}),
+    ("secagg", {"schemes.secagg.inner": "drop-slowest"}),
+    ("secagg", {"schemes.secagg.inner": "deadline"}),
+    ("secagg", {"schemes.secagg.inner": "sealed"}),
+    ("one-shot", {}),
+)
+SMALL = tuple(Case("paper-quick", scheme, options) for scheme, options in _SCHEMES)
+"""Every scheme on digits with 300 features: minutes."""
+FULL = (
+    Case("paper", "conventional"),
+    Case("paper", "minibatch"),
+    Case("paper-92", "code-based"),
+    Case("sealed", "sealed"),
+    Case("sealed", "sealed", _WITHOUT_HAND_OVERS),
+    Case("sealed-coded", "sealed-coded"),
+    Case("paper", "coded-padded", {"schemes.coded-padded.alpha": 2}),
+    Case("paper", "coded-padded", {"schemes.coded-padded.alpha": 19}),
+    Case("paper", "one-shot"),
+)
+"""The paper's size, MNIST with 2000 features, where it matters: about an hour."""
+
+
+def figures_of(
+    scenario: Scenario, options: Mapping[str, Any], command: str, outcomes: Iterable[Outcome]
+) -> list[Figure]:
+    """Return the figures of one audit: for each adversary, asset and unit that of the attack that got most."""
+    best: dict[tuple[str, str, str], Outcome] = {}
+    for outcome in outcomes:
+        unit = ERROR if outcome.score.auc is None else AREA
+        missing = outcome.score.relative_error is None and outcome.score.auc is None
+        if missing or outcome.attack == "null" or any(words in outcome.assumption for words in _HYPOTHETICAL):
+            continue
+        key = (outcome.adversary, outcome.asset, unit)
+        if key not in best or outcome.exposed > best[key].exposed:
+            best[key] = outcome
+    told = {name: value for name, value in options.items() if name.startswith("schemes.")}
+    return [_figure(scenario, told, command, outcome, unit) for (_, _, unit), outcome in best.items()]
+
+
+def _figure(scenario: Scenario, options: Mapping[str, Any], command: str, outcome: Outcome, unit: str) -> Figure:
+    score, features = outcome.score, scenario.features.dimension
+    value, guess = (score.auc, 0.5) if unit == AREA else (score.relative_error, score.guess_error)
+    return Figure(
+        scheme=scenario.scheme,
+        options=options,
+        adversary=outcome.adversary,
+        asset=outcome.asset,
+        attack=outcome.attack,
+        value=float(f"{value:.4g}"),
+        unit=unit,
+        guess=float(f"{1.0 if guess is None else guess:.4g}"),
+        verdict=score.verdict,
+        device=outcome.device,
+        epochs=outcome.epochs,
+        data=f"{scenario.data.source}, {features} features",
+        given=f"{outcome.view}, {outcome.assumption}" if outcome.assumption else outcome.view,
+        command=command,
+    )
+
+
+def stored_figures() -> tuple[Figure, ...]:
+    """Return the figures that come with the package."""
+    return _read(
+        resources.files("codedfl.security").joinpath("figures.json").read_text(encoding="utf-8"), "figures.json"
+    )
+
+
+def _read(text: str, name: str) -> tuple[Figure, ...]:
+    try:
+        return tuple(Figure(**entry) for entry in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{name} holds no figures of attacks ({error}); name another file") from None
+
+
+def record(path: Path, figures: Sequence[Figure]) -> None:
+    """Write figures to a file; those in it that came from the same commands are replaced, the others are kept."""
+    kept = _read(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
+    made = {figure.command for figure in figures}
+    entries = [*(figure for figure in kept if figure.command not in made), *figures]
+    entries.sort(key=lambda figure: (figure.scheme, figure.command, figure.adversary, figure.asset, figure.unit))
+    lines = ",\n".join(json.dumps(asdict(figure)) for figure in entries)
+    write_text(path, f"[\n{lines}\n]\n")
