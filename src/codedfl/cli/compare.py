@@ -15,7 +15,6 @@ from codedfl.report.comparison import draw_accuracies, write_page
 from codedfl.report.pages import seconds_text
 from codedfl.runs import final_score
 from codedfl.schemes import SCHEMES
-from codedfl.security import EPOCHS
 from codedfl.studies.compare import BENCHMARK, REPEATS, compare, compare_all
 
 
@@ -58,7 +57,7 @@ def compare_command(
             words += [word for path in plugins or () for word in ("--plugin", str(path))]
             words += [] if attacks else ["--no-attacks"]
             words += [] if repeats is None else ["--repeats", str(repeats)]
-            attacked = EPOCHS if attacks else 0
+            attacked = None if attacks else 0
             rows = compare_all(chosen, wanted, place, progress, repeats=repeats or REPEATS, attacked_epochs=attacked)
             write_page(chosen, rows, place, progress, command=shlex.join(["codedfl", "compare", *words]))
         else:

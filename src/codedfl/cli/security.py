@@ -16,8 +16,9 @@ from codedfl.schemes import SCHEMES, nominal
 from codedfl.schemes.secrecy import BROKEN, CLEAR
 from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
-from codedfl.security.audit import Outcome, Statement, attack_scenario, statement
-from codedfl.security.scoring import Score
+from codedfl.security.attempts import GRADIENT, UNION, Outcome
+from codedfl.security.audit import Statement, attack_scenario, statement
+from codedfl.security.figures import FULL, SMALL, Case, figures_of, store
 from codedfl.security.verdicts import secrecy_rank
 from codedfl.settings import did_you_mean
 from codedfl.task.shared import SharedProblem
@@ -84,28 +85,71 @@ def attack_command(
             "matter, or those of the training if they are fewer.",
         ),
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Attack every case of the stored figures: all schemes, on digits (minutes)."),
+    ] = False,
+    full_size: Annotated[
+        bool,
+        typer.Option("--full-size", help="With --all: the cases of the paper's size as well (an hour or more)."),
+    ] = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Write the figures to this file as they are found; figures of the same commands are replaced.",
+        ),
+    ] = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
-    """Run schemes, attack what they really sent, and score the attackers."""
+    """Run schemes, attack what they really sent, and score the attackers on the least hidden device."""
     unknown = [name for name in attacks or [] if name not in ATTACKS]
     if unknown:
         near = did_you_mean(unknown[0], ATTACKS)
         raise UsageError(f"no attack is called '{unknown[0]}'; attacks are {', '.join(ATTACKS)}{near}")
-    scenarios = _chosen(presets, scenario, changes, devices)
+    cases = _cases(presets, scenario, changes, devices, epochs, everything=everything, full_size=full_size)
+    if record is not None and (attacks or devices is not None):
+        raise UsageError("--record keeps the figures of all attacks on all devices; leave out --attack and --devices")
     found: list[tuple[Statement, list[Outcome]]] = []
     with common.bars() as progress:
         shared = SharedProblem(progress)
-        for entry in scenarios:
-            problem = shared.get(entry)()
-            outcomes = attack_scenario(entry, problem, names=attacks or (), epochs=epochs, progress=progress)
-            found.append((statement(entry), outcomes))
+        for case in cases:
+            problem = shared.get(case.scenario)()
+            outcomes = attack_scenario(
+                case.scenario, problem, names=attacks or (), epochs=case.epochs, progress=progress
+            )
+            found.append((statement(case.scenario), outcomes))
+            if record is not None:
+                store(record, figures_of(case, outcomes))
     if json:
         common.print_json([outcome.to_table() for _, outcomes in found for outcome in outcomes])
         return
     for judged, outcomes in found:
         _print_statement(judged)
         common.console.print(_outcomes(outcomes))
+
+
+def _cases(
+    presets: Sequence[str] | None,
+    scenario: str | None,
+    changes: list[str] | None,
+    devices: int | None,
+    epochs: int | None,
+    *,
+    everything: bool,
+    full_size: bool,
+) -> Sequence[Case]:
+    """Return what is attacked: the named scenarios, or the cases of the stored figures."""
+    if everything:
+        if presets or scenario or changes or devices is not None:
+            raise UsageError("--all attacks the cases of the stored figures; leave out scenarios and settings")
+        return [Case.preset(*each) for each in (*SMALL, *(FULL if full_size else ()))]
+    if full_size:
+        raise UsageError("--full-size adds cases to --all; give --all as well")
+    settings = common.settings_from(changes)
+    return [Case.of(entry, settings, epochs) for entry in _chosen(presets, scenario, changes, devices)]
 
 
 def _chosen(
@@ -186,16 +230,18 @@ def _outcomes(outcomes: Sequence[Outcome]) -> Table:
     for outcome in outcomes:
         given = f"{outcome.view}, {outcome.assumption}" if outcome.assumption else outcome.view
         cost = f"{outcome.seconds:.2f} s {outcome.peak_bytes / 1e6:4.0f} MB"
-        table.add_row(f"{outcome.attack}: {given}", _result(outcome.score), cost, outcome.score.verdict)
+        table.add_row(f"{outcome.attack}: {given}", _result(outcome), cost, outcome.score.verdict)
     return table
 
 
-def _result(score: Score) -> str:
-    found = []
+def _result(outcome: Outcome) -> str:
+    score, found = outcome.score, []
     if score.relative_error is not None:
-        found.append(f"A to {score.relative_error:.1e}")
+        what = {GRADIENT: "gradient", UNION: "sum"}.get(outcome.asset, "A")
+        found.append(f"{what} to {score.relative_error:.1e}")
     if score.support_found is not None:
         found.append("all of the support" if score.support_recovered else f"{score.support_found:.0%} of the support")
     if score.auc is not None:
         found.append(f"AUC {score.auc:.4f}")
-    return ", ".join(found) or "nothing"
+    whose = "all devices" if outcome.device is None else f"device {outcome.device}"
+    return f"{', '.join(found)} ({whose})" if found else "nothing"

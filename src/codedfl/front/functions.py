@@ -16,7 +16,7 @@ from codedfl.schemes import SCHEMES, nominal
 from codedfl.task import with_owners
 
 if TYPE_CHECKING:
-    from codedfl.security.audit import Outcome
+    from codedfl.security.attempts import Outcome
     from codedfl.studies.plan import Plan
     from codedfl.task.model import Model
 
@@ -294,7 +294,7 @@ def attack(
     attacks : sequence of str, optional
         Names of attacks; all that fit if none is given.
     epochs : int, optional
-        Epochs whose messages the attackers see; 100 if not given.
+        Epochs whose messages the attackers see; as many as decide the matter if not given.
 
     Returns
     -------
@@ -313,12 +313,12 @@ def attack(
     >>> {outcome.score.verdict for outcome in found}
     {'holds'}
     """
-    from codedfl.security import EPOCHS, audit
+    from codedfl.security import audit
     from codedfl.task import Problem
 
     chosen = _chosen(scenario, settings)
-    problem, seen = Problem.build(chosen, progress), epochs or EPOCHS
-    return audit.attack_scenario(chosen, problem, names=attacks, epochs=seen, progress=progress)
+    problem = Problem.build(chosen, progress)
+    return audit.attack_scenario(chosen, problem, names=attacks, epochs=epochs, progress=progress)
 
 
 def broken_ciphers(scenario: Scenario, names: Iterable[str]) -> Iterator[str]:

@@ -112,8 +112,10 @@ class Range:
             error = last.score.relative_error
             if last.score.support_recovered is not False and error is not None and error <= EXACT:
                 break
-        costs = {"seconds": seconds, "peak_bytes": peak}
-        return [replace(attempt, outcome=replace(attempt.outcome, **costs)) for attempt in found.values()]
+        return [
+            replace(attempt, outcome=replace(attempt.outcome, seconds=seconds, peak_bytes=peak))
+            for attempt in found.values()
+        ]
 
     def _attempts(self, attack: Attack[Any], exposure: Exposure) -> Iterable[Attempt]:
         view = exposure.view
@@ -161,5 +163,5 @@ class Range:
         tracemalloc.stop()
         unscored = Score(None, None, None, None, "holds")
         words = (attack.name, attack.aim, seen.label, seen.holder, exposure.assumption)
-        more = {"adversary": exposure.party, "epochs": self.epochs}
-        return Outcome(self.preset, *words, unscored, seconds, peak, **more), finding
+        outcome = Outcome(self.preset, *words, unscored, seconds, peak, exposure.party, epochs=self.epochs)
+        return outcome, finding

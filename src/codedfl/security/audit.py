@@ -38,7 +38,7 @@ from codedfl.security.inference import from_matrix, from_model, from_parity
 from codedfl.security.tap import TappedEngine, tap
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.security.verdicts import verdict_table
-from codedfl.security.views.kinds import MembershipView, ModelView, ParcelView, SummedRepliesView, TwoRunsView
+from codedfl.security.views.kinds import UNSTEADY, MembershipView, ModelView, ParcelView, SummedRepliesView, TwoRunsView
 from codedfl.security.views.models import model_exposures
 from codedfl.security.views.registry import build_exposures
 from codedfl.solvers import GradientDescent
@@ -209,16 +209,13 @@ def _two_runs(
 ) -> Iterable[Outcome]:
     """Run the scenario again without its last device, and attack the difference of the sums that the server gets."""
     problem, last = place.problem, len(place.problem.shards) - 1
-    summed = next((each for each in seen if isinstance(each.view, SummedRepliesView) and not each.assumption), None)
+    summed = next((each for each in seen if _opened(each)), None)
     if summed is None or last < 2:
         return
     fewer = dataclasses.replace(problem, shards=problem.shards[:-1])
     again = exposures(scenario.with_devices(last), fewer, place.epochs, progress)
-    second = next(each for each in again if isinstance(each.view, SummedRepliesView) and not each.assumption)
-    sums = [
-        ServerReplies(place.guess(each.gram, each)).run(each.view, np.random.default_rng(0)).gram
-        for each in (summed, second)
-    ]
+    second = next(each for each in again if _opened(each))
+    sums = [_found_sum(place, each) for each in (summed, second)]
     truth = problem.shards[last].gram
     exposure = Exposure(TwoRunsView(*sums), last, truth, assumption="a second run without this device")
     for attack in wanted:
@@ -226,3 +223,14 @@ def _two_runs(
             (attempt,) = place.least_hidden(attack, [exposure])
             yield attempt.outcome
             yield from from_matrix(place, attempt, told)
+
+
+def _opened(exposure: Exposure) -> bool:
+    """Tell whether the server opens sums over all devices by itself, over the same ones in every epoch."""
+    view = exposure.view
+    return isinstance(view, SummedRepliesView) and not exposure.assumption and (view.unit or 0.0) < UNSTEADY
+
+
+def _found_sum(place: Range, exposure: Exposure) -> Any:
+    attack: Attack[Any] = ServerReplies(place.guess(exposure.gram, exposure))
+    return attack.run(exposure.view, np.random.default_rng(0)).gram

@@ -6,7 +6,7 @@ got most on the least hidden device. ``codedfl attack --all --record FILE`` make
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, final
@@ -51,30 +51,29 @@ class Figure:
 @final
 @dataclass(frozen=True)
 class Case:
-    """A preset and settings that are attacked for the stored figures."""
+    """A scenario that is attacked, and the command for it."""
 
-    preset: str
-    scheme: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    scenario: Scenario
+    options: Mapping[str, Any]
+    """Settings that were changed."""
+    command: str
     epochs: int | None = None
 
-    @property
-    def scenario(self) -> Scenario:
-        """The scenario of the case."""
-        return load(self.preset).with_settings({"scheme": self.scheme, **self.options})
+    @classmethod
+    def of(cls, scenario: Scenario, settings: Mapping[str, Any], epochs: int | None = None) -> "Case":
+        """Describe a scenario that was made from the preset of its name by these settings."""
+        shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
+        changes = [f"--set {name}={value}" for name, value in shown.items()]
+        words = ["codedfl attack", scenario.name, *changes, *([] if epochs is None else [f"--epochs {epochs}"])]
+        options = {name: value for name, value in settings.items() if name.startswith("schemes.")}
+        return cls(scenario, options, " ".join(words), epochs)
 
-    @property
-    def command(self) -> str:
-        """The command that attacks it."""
-        chosen = {} if load(self.preset).scheme == self.scheme else {"scheme": self.scheme}
-        return command_of(self.preset, {**chosen, **self.options}, self.epochs)
-
-
-def command_of(preset: str, settings: Mapping[str, Any], epochs: int | None) -> str:
-    """Return the command that attacks a preset with some settings."""
-    shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
-    changes = [f"--set {name}={value}" for name, value in shown.items()]
-    return " ".join(["codedfl attack", preset, *changes, *([] if epochs is None else [f"--epochs {epochs}"])])
+    @classmethod
+    def preset(cls, name: str, scheme: str, options: Mapping[str, Any]) -> "Case":
+        """Return a preset with a scheme and its options."""
+        usual = load(name)
+        settings = {**({} if usual.scheme == scheme else {"scheme": scheme}), **options}
+        return cls.of(usual.with_settings(settings), settings)
 
 
 _WITHOUT_HAND_OVERS = {"schemes.sealed.delta": 1e9}
@@ -99,25 +98,22 @@ _SCHEMES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("secagg", {"schemes.secagg.inner": "sealed"}),
     ("one-shot", {}),
 )
-SMALL = tuple(Case("paper-quick", scheme, options) for scheme, options in _SCHEMES)
+SMALL = tuple(("paper-quick", scheme, options) for scheme, options in _SCHEMES)
 """Every scheme on digits with 300 features: minutes."""
-FULL = (
-    Case("paper", "conventional"),
-    Case("paper", "minibatch"),
-    Case("paper-92", "code-based"),
-    Case("sealed", "sealed"),
-    Case("sealed", "sealed", _WITHOUT_HAND_OVERS),
-    Case("sealed-coded", "sealed-coded"),
-    Case("paper", "coded-padded", {"schemes.coded-padded.alpha": 2}),
-    Case("paper", "coded-padded", {"schemes.coded-padded.alpha": 19}),
-    Case("paper", "one-shot"),
+FULL: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("paper", "conventional", {}),
+    ("paper-92", "code-based", {}),
+    ("sealed", "sealed", {}),
+    ("sealed", "sealed", _WITHOUT_HAND_OVERS),
+    ("sealed-coded", "sealed-coded", {}),
+    ("paper", "coded-padded", {"schemes.coded-padded.alpha": 2}),
+    ("paper", "coded-padded", {"schemes.coded-padded.alpha": 19}),
+    ("paper", "one-shot", {}),
 )
-"""The paper's size, MNIST with 2000 features, where it matters: about an hour."""
+"""The paper's size, MNIST with 2000 features, where it matters."""
 
 
-def figures_of(
-    scenario: Scenario, options: Mapping[str, Any], command: str, outcomes: Iterable[Outcome]
-) -> list[Figure]:
+def figures_of(case: Case, outcomes: Iterable[Outcome]) -> list[Figure]:
     """Return the figures of one audit: for each adversary, asset and unit that of the attack that got most."""
     best: dict[tuple[str, str, str], Outcome] = {}
     for outcome in outcomes:
@@ -128,16 +124,15 @@ def figures_of(
         key = (outcome.adversary, outcome.asset, unit)
         if key not in best or outcome.exposed > best[key].exposed:
             best[key] = outcome
-    told = {name: value for name, value in options.items() if name.startswith("schemes.")}
-    return [_figure(scenario, told, command, outcome, unit) for (_, _, unit), outcome in best.items()]
+    return [_figure(case, outcome, unit) for (_, _, unit), outcome in best.items()]
 
 
-def _figure(scenario: Scenario, options: Mapping[str, Any], command: str, outcome: Outcome, unit: str) -> Figure:
-    score, features = outcome.score, scenario.features.dimension
+def _figure(case: Case, outcome: Outcome, unit: str) -> Figure:
+    scenario, score = case.scenario, outcome.score
     value, guess = (score.auc, 0.5) if unit == AREA else (score.relative_error, score.guess_error)
     return Figure(
         scheme=scenario.scheme,
-        options=options,
+        options=case.options,
         adversary=outcome.adversary,
         asset=outcome.asset,
         attack=outcome.attack,
@@ -147,9 +142,9 @@ def _figure(scenario: Scenario, options: Mapping[str, Any], command: str, outcom
         verdict=score.verdict,
         device=outcome.device,
         epochs=outcome.epochs,
-        data=f"{scenario.data.source}, {features} features",
+        data=f"{scenario.data.source}, {scenario.features.dimension} features",
         given=f"{outcome.view}, {outcome.assumption}" if outcome.assumption else outcome.view,
-        command=command,
+        command=case.command,
     )
 
 
@@ -167,7 +162,7 @@ def _read(text: str, name: str) -> tuple[Figure, ...]:
         raise DataError(f"{name} holds no figures of attacks ({error}); name another file") from None
 
 
-def record(path: Path, figures: Sequence[Figure]) -> None:
+def store(path: Path, figures: Sequence[Figure]) -> None:
     """Write figures to a file; those in it that came from the same commands are replaced, the others are kept."""
     kept = _read(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
     made = {figure.command for figure in figures}

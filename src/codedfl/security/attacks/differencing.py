@@ -19,8 +19,9 @@ from jaxtyping import Float, Float64
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import CohortsView
 
-WINDOW = 60
-"""Epochs that are solved together; over more, gradients change by more than a guess of A tells."""
+WINDOW = 40
+"""Epochs that are solved together: over more of them gradients change by more than a guess of A tells. Measured with
+digits, 300 features and ``drop-slowest`` after 120 epochs: error 0.28 / 0.29 / 0.31 / 0.76 with 20 / 40 / 60 / 119."""
 
 
 @final

@@ -110,6 +110,10 @@ class MaskedRepliesView(RepliesView):
     label = "masked replies of one device"
 
 
+UNSTEADY = 0.01
+"""Unit of a sum that is scaled to all devices where the cohort changes."""
+
+
 @dataclass(frozen=True, eq=False)
 class SummedRepliesView(RepliesView):
     """The same where the server gets sums over devices only: A is the sum of their Gram matrices."""

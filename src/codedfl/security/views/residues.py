@@ -71,7 +71,12 @@ def rounded(form: FixedPoint, gram: Float[np.ndarray, "d d"]) -> Float[np.ndarra
 def everyone(view: RepliesView, shards: Sequence[Shard]) -> Exposure:
     """Return sums over all devices as an exposure of all of them."""
     parts = {device: shard.gram for device, shard in enumerate(shards)}
-    return Exposure(view, None, np.sum(list(parts.values()), axis=0, dtype=np.float64), parts=parts)
+    return Exposure(view, None, total_of(parts), parts=parts)
+
+
+def total_of(parts: Mapping[int, Float[np.ndarray, "d d"]]) -> Float[np.ndarray, "d d"]:
+    """Return the sum in float64."""
+    return np.asarray(np.sum(list(parts.values()), axis=0, dtype=np.float64))
 
 
 def sealed_pair(

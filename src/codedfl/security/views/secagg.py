@@ -20,13 +20,10 @@ from codedfl.schemes.contract import Scheme
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import Sealed
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
-from codedfl.security.views.kinds import CohortsView, MaskedRepliesView, RepliesView, SummedRepliesView
+from codedfl.security.views.kinds import UNSTEADY, CohortsView, MaskedRepliesView, RepliesView, SummedRepliesView
 from codedfl.security.views.registry import build_exposures
-from codedfl.security.views.residues import as_seen, everyone, rounded, sealed_exposures, sealed_pair
+from codedfl.security.views.residues import as_seen, everyone, rounded, sealed_exposures, sealed_pair, total_of
 from codedfl.task import Shard
-
-UNSTEADY = 0.01
-"""Relative error of a sum that is scaled to all devices where the cohort changes."""
 
 
 def secagg_exposures(scheme: Any, transcript: Transcript, shards: Sequence[Shard]) -> list[Exposure]:
@@ -47,7 +44,7 @@ def one_shot_exposures(scheme: OneShot, transcript: Transcript, shards: Sequence
     total = unpack_upper(form.decode_sum(opened["gram"]))
     parts = {device: shards[device].gram for device in survivors}
     view = SummedRepliesView(np.eye(len(total))[None], total[None])
-    summed = Exposure(view, None, np.sum(list(parts.values()), axis=0, dtype=np.float64), parts=parts)
+    summed = Exposure(view, None, total_of(parts), parts=parts)
     found = [e for device, each in words.items() for e in sealed_exposures(form, each, device, shards[device].gram)]
     pair = sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram))
     sent = [dataclasses.replace(exposure, adversary="server") for exposure in (*found, pair)]
@@ -95,8 +92,7 @@ def _summed(
     steady = len({survivors for _, survivors, *_ in opened}) == 1
     unit = float(np.finfo(shards[0].x.dtype).eps) / 2 if steady else UNSTEADY
     grams = {device: exposure.gram for device, exposure in parts.items()}
-    total_gram = np.sum(list(grams.values()), axis=0, dtype=np.float64)
-    return [Exposure(SummedRepliesView(view.models, view.replies, unit), None, total_gram, parts=grams)]
+    return [Exposure(SummedRepliesView(view.models, view.replies, unit), None, total_of(grams), parts=grams)]
 
 
 def _sealed_sums(inner: Sealed, transcript: Transcript, shards: Sequence[Shard]) -> Exposure:

@@ -12,7 +12,6 @@ from codedfl.errors import UsageError
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.schemes.registry import refuse_unknown
-from codedfl.security import EPOCHS
 from codedfl.storage import refuse_file
 from codedfl.studies.compare.fleets import fleets_of, own_fleet
 from codedfl.studies.compare.measuring import Measurements
@@ -39,12 +38,12 @@ def compare_all(
     *,
     fleets: Mapping[str, Scenario] | None = None,
     repeats: int = REPEATS,
-    attacked_epochs: int = EPOCHS,
+    attacked_epochs: int | None = None,
 ) -> list[dict[str, Any]]:
     """Measure the named schemes and the benchmark on three fleets; write ``compare.json`` and ``.csv``.
 
-    ``fleets`` are scenarios by name that differ in their fleet, the own one first. Attackers see ``attacked_epochs``;
-    with 0 there are no attacks. Finished parts are read from ``out``.
+    ``fleets`` are scenarios by name that differ in their fleet, the own one first. Attackers see ``attacked_epochs``,
+    as many as decide if None; with 0 there are no attacks. Finished parts are read from ``out``.
     """
     wanted = _checked(names, out)
     if scenario.partition.kind != "iid":

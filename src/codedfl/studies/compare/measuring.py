@@ -15,7 +15,7 @@ from codedfl.runs import Run, execute
 from codedfl.scenario import Scenario
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.audit import attack_scenario
-from codedfl.security.views.kinds import MembershipView
+from codedfl.security.views.kinds import MembershipView, ModelView, TwoRunsView
 from codedfl.storage import make_folder, write_json
 from codedfl.studies.compare.fleets import label_sorted
 from codedfl.studies.compare.predicting import predictable, predicted_summary
@@ -25,8 +25,10 @@ from codedfl.task.shared import SharedProblem
 
 GIVEN, SORTED = "as given", "sorted by label"
 """Partitions of the data: that of the scenario, and one run of labels a device."""
-_DECISIVE = tuple(name for name, attack in ATTACKS.items() if attack.view_type is not MembershipView)
-"""Attacks on what is sent. Membership inference needs a matrix that one of these has found, so it adds no verdict."""
+_DECISIVE = tuple(
+    name for name, attack in ATTACKS.items() if attack.view_type not in (MembershipView, ModelView, TwoRunsView)
+)
+"""Attacks on what is sent in one run. Membership inference needs a matrix that one of these has found."""
 
 
 @final
@@ -58,7 +60,7 @@ class Measurements:
         progress: Progress,
         *,
         sort: bool = False,
-        attacked_epochs: int = 0,
+        attacked_epochs: int | None = 0,
     ) -> None:
         self.fleets, self.names = list(fleets), names
         self._base, self._out, self._attacked_epochs = fleets, out, attacked_epochs
@@ -86,7 +88,7 @@ class Measurements:
             for fleet in self.fleets:
                 cases = [self._scenario(partition, fleet, name) for name in self.names]
                 yield from (partial(self._measure, partition, fleet, case) for case in cases)
-                if self._attacked_epochs and (partition, fleet) == (GIVEN, self.fleets[0]):
+                if self._attacked_epochs != 0 and (partition, fleet) == (GIVEN, self.fleets[0]):
                     yield from (partial(self._attack, case) for case in cases)
 
     def _scenario(self, partition: str, fleet: str, name: str) -> Scenario:
@@ -133,7 +135,8 @@ class Measurements:
             return [outcome.to_table() for outcome in found]
 
         if self.found[GIVEN, self.fleets[0], name].run is not None:
-            self.outcomes[name] = stored(self._out / "attacks" / f"{name}-{scenario.id()}-{epochs}.json", outcomes)
+            place = f"{name}-{scenario.id()}-{epochs or 'decisive'}.json"
+            self.outcomes[name] = stored(self._out / "attacks" / place, outcomes)
 
 
 def _served(scenario: Scenario) -> Scenario:

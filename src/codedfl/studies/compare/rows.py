@@ -8,6 +8,7 @@ from codedfl.runs import final_score, target_name
 from codedfl.scenario import Scenario
 from codedfl.schemes import nominal
 from codedfl.security.attacks.null import Null
+from codedfl.security.attempts import GRAM
 from codedfl.security.verdicts import verdict_table
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measured, Measurements
 
@@ -76,11 +77,11 @@ def _ratio(base: float | None, own: float | None) -> float | None:
 def strongest(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the worst verdict, and the attack and the view that it comes from.
 
-    What counts are attacks on the scheme as it is; what they get under a further assumption is under ``assuming``. The
-    null attacker does not count.
+    What counts are attacks on a device's Gram matrix in the scheme as it is; what they get under a further assumption
+    is under ``assuming``. The null attacker does not count.
     """
-    real = [outcome for outcome in outcomes if not outcome["assumption"] and outcome["attack"] != Null.name]
-    assumed = [outcome for outcome in outcomes if outcome["assumption"]]
+    grams = [outcome for outcome in outcomes if outcome["asset"] == GRAM and outcome["attack"] != Null.name]
+    real, assumed = ([outcome for outcome in grams if bool(outcome["assumption"]) == more] for more in (False, True))
     return {**_worst(real), "tried": len(real), "assuming": _worst(assumed) if assumed else None}
 
 
