@@ -18,6 +18,7 @@ from codedfl.task import Problem, gram
 
 GRAM, GRADIENT, MEMBERSHIP, UNION = "gram", "gradient", "membership of a device", "membership in the union"
 """What is attacked: a device's Gram matrix, its gradient, who is in its data, who is in the union of all data."""
+SECOND_RUN = "a second run without this device"
 EXACT = 1e-5
 """Relative error at which no other device can be hidden less: the rounding of float32."""
 

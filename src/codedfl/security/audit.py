@@ -27,7 +27,7 @@ from codedfl.security.attacks import ATTACKS
 from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attacks.null import Null
 from codedfl.security.attacks.server_view import ServerReplies
-from codedfl.security.attempts import Attempt, Outcome, Range
+from codedfl.security.attempts import SECOND_RUN, Attempt, Outcome, Range
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.estimates.claimed import claimed_level
 from codedfl.security.estimates.estimate import Estimate
@@ -217,7 +217,7 @@ def _two_runs(
     second = next(each for each in again if _opened(each))
     sums = [_found_sum(place, each) for each in (summed, second)]
     truth = problem.shards[last].gram
-    exposure = Exposure(TwoRunsView(*sums), last, truth, assumption="a second run without this device")
+    exposure = Exposure(TwoRunsView(*sums), last, truth, assumption=SECOND_RUN)
     for attack in wanted:
         if attack.suits(exposure.view) and not isinstance(attack, Null):
             (attempt,) = place.least_hidden(attack, [exposure])

@@ -14,7 +14,15 @@ from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
 from codedfl.security.views.kinds import ParcelView, RepliesView, SummedRepliesView
-from codedfl.security.views.residues import as_seen, everyone, opened_parcel, rounded, sealed_exposures, sealed_pair
+from codedfl.security.views.residues import (
+    as_seen,
+    everyone,
+    opened_parcel,
+    rounded,
+    sealed_exposures,
+    sealed_pair,
+    steps,
+)
 from codedfl.task import Shard
 
 
@@ -126,7 +134,7 @@ def _pooled(scheme: SealedCoded, transcript: Transcript, shards: Sequence[Shard]
         rows = np.concatenate([np.arange(scheme.public.features)[bands.band(number)] for number in helpers])
         for device in [device for device in range(len(shards)) if device not in helpers]:
             clear = opened(device, helpers)[np.ix_(rows, rows)]
-            view = ParcelView(np.eye(len(rows)) / form.data_step, clear, 0, 0)
+            view = ParcelView(steps(len(rows), form.data_step), clear, 0, 0)
             words = (
                 f"{len(helpers)} of {len(shards)} devices help the server: {len(rows)} rows and columns of each matrix"
             )

@@ -1,6 +1,7 @@
 """Views of residues: sealed, masked and encrypted data as an attacker reads them."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from jaxtyping import Float, UInt
@@ -17,11 +18,17 @@ def as_seen(ring: Ring, residues: UInt[np.ndarray, "..."]) -> Float[np.ndarray, 
     return ring.centred(residues).astype(np.float64)
 
 
+@lru_cache(maxsize=4)
+def steps(d: int, step: float) -> Float[np.ndarray, "d d"]:
+    """Return the public map of fixed-point encoding, one array for all devices."""
+    return np.asarray(np.eye(d) / step)
+
+
 def sealed_exposures(
     form: FixedPoint, words: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"]
 ) -> list[Exposure]:
     """Return one sealed Gram matrix as every kind of view that an attack accepts."""
-    G = np.eye(len(words)) / form.data_step
+    G = steps(len(words), form.data_step)
     views = (ParcelView(G, words, 0, 0), SharedSupportView(G, words, np.zeros(0, np.int64)))
     row = Exposure(RowView(G, words[0], 0), device, gram[:1])
     return [*(Exposure(view, device, gram) for view in views), row]
@@ -49,7 +56,7 @@ def parcel_exposures(
     for entry in [entry for entry in parcels if entry.received]:
         sent = tuple(words[id(parcel)] for parcel in entry.received if id(parcel) in words)
         gram = shards[entry.sender].gram
-        view = ForwardView(np.eye(len(gram)) / form.data_step, sent, words[id(entry)])
+        view = ForwardView(steps(len(gram), form.data_step), sent, words[id(entry)])
         found.append(Exposure(view, entry.sender, gram))
     return found
 
@@ -58,7 +65,7 @@ def opened_parcel(
     form: FixedPoint, clear: Float[np.ndarray, "d d"], device: int, gram: Float[np.ndarray, "d d"]
 ) -> Exposure:
     """Return a parcel that a server opens because a device gives it away; it is off by steps, whoever sent it."""
-    view = ParcelView(np.eye(len(clear)) / form.data_step, clear, 0, 0)
+    view = ParcelView(steps(len(clear), form.data_step), clear, 0, 0)
     words = "the recipient of a parcel gives it to the server"
     return Exposure(view, device, gram, assumption=words, adversary="server and devices")
 
