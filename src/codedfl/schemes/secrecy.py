@@ -100,7 +100,7 @@ def nothing(reason: str) -> Seen:
 
 def sums(reason: str, over: str = "all devices") -> Seen:
     """Return the view of sums over devices: they hide a single device, and tell whose records are in them."""
-    hidden = Cell(PROVEN, reason)
+    hidden = Cell(PROVEN, f"{reason} (of one run: two runs that differ by a device tell its part)")
     record = f"sums over {over} tell that a record is in them"
     return Seen(hidden, hidden, Cell(LEAKS, f"{record}, not at which device"), Cell(LEAKS, record))
 
@@ -124,7 +124,7 @@ def from_models(devices: int, others: Seen | None = None) -> dict[str, Seen]:
     ``others`` is what a device learns from parcels, if that is more.
     """
     pooled = "models in a row tell the summed gradient, from which all others subtract theirs"
-    together = replies(pooled)._replace(gradient=Cell(FALLS, pooled))
+    together = replies(pooled)._replace(gradient=Cell(LEAKS, pooled))
     one = together if devices < 3 else sums("models tell sums over the other devices only", "the other devices")
     own = one if others is None else others
     return {"device": own, "devices": together if others is None else others, "deviating device": own} | released()

@@ -1,6 +1,7 @@
 """The verdict table of a scheme: its own statements, with the figures of attacks on it, and the order it implies."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from codedfl.schemes.contract import Scheme
@@ -9,18 +10,83 @@ from codedfl.schemes.secrecy import (
     CLEAR,
     COMBINATIONS,
     COSTS_ONLY,
+    FALLS,
+    LEAKS,
+    NOT_EXAMINED,
+    PROVEN,
     REPLIES,
     SUMS,
     WORST_FIRST,
     Secrecy,
 )
+from codedfl.security.attempts import SECOND_RUN
+from codedfl.security.figures import AREA, Figure, stored_figures
 
+_DECISIVE = ("inner", "alpha", "delta")
+"""Options that decide what parties see."""
+_STRONGER_THAN = {
+    "devices": ("device",),
+    "server and devices": ("server",),
+    "deviating server": ("server",),
+    "deviating device": ("device",),
+}
+"""Adversaries that can do whatever others can."""
+_READS_RELAYED = "a server that reads the parcel it relays"
 _ORDER = (SUMS, COMBINATIONS, REPLIES, CLEAR, COSTS_ONLY, BROKEN)
 
 
-def verdict_table(scheme: Scheme[Any]) -> tuple[Secrecy, ...]:
-    """Return all cells of a scheme."""
-    return scheme.secrecy()
+def verdict_table(scheme: Scheme[Any], figures: Sequence[Figure] | None = None) -> tuple[Secrecy, ...]:
+    """Return all cells of a scheme, with what attacks got (by default the stored figures).
+
+    What a scheme says leaks falls where an attack gets it. A second run, and what only a server without end-to-end
+    encryption could do, change no verdict.
+    """
+    known = [figure for figure in (stored_figures() if figures is None else figures) if _applies(figure, scheme)]
+    return tuple(_with_figures(cell, known) for cell in scheme.secrecy())
+
+
+def _applies(figure: Figure, scheme: Scheme[Any]) -> bool:
+    """Tell whether a figure is of this scheme, with the options that decide what parties see."""
+    if figure.scheme != scheme.name or _READS_RELAYED in figure.given:
+        return False
+    usual = scheme.options_type()
+    return all(
+        getattr(scheme.options, name) == figure.options.get(f"schemes.{scheme.name}.{name}", getattr(usual, name))
+        for name in _DECISIVE
+        if hasattr(usual, name)
+    )
+
+
+def _with_figures(cell: Secrecy, figures: Iterable[Figure]) -> Secrecy:
+    """Return a cell with the worst figure on it, and the worst of those that take a second run."""
+    able = (cell.adversary, *_STRONGER_THAN.get(cell.adversary, ()))
+    own = [figure for figure in figures if figure.adversary in able and figure.asset == cell.asset]
+    single = [figure for figure in own if SECOND_RUN not in figure.given]
+    if cell.verdict == NOT_EXAMINED or not own:
+        return cell
+    words, verdict = cell.reason, cell.verdict
+    if single and verdict != PROVEN:
+        worst = min(single, key=_exposure)
+        words += f"; measured: {_figure_words(worst)}"
+        verdict = FALLS if verdict == LEAKS and worst.verdict == FALLS else verdict
+    if twice := [figure for figure in own if SECOND_RUN in figure.given]:
+        words += f"; from two runs, with the device and without: {_figure_words(min(twice, key=_exposure))}"
+    return replace(cell, verdict=verdict, reason=words)
+
+
+def _exposure(figure: Figure) -> tuple[Any, ...]:
+    """Return the order of figures: the worst verdict first, then the larger data, then the figure."""
+    word = figure.verdict if figure.verdict in (FALLS, LEAKS) else PROVEN
+    features = [int(part) for part in figure.data.split() if part.isdecimal()]
+    return WORST_FIRST.index(word), [-number for number in features], figure.unit, figure.value
+
+
+def _figure_words(figure: Figure) -> str:
+    error = f"error {figure.value:.1e} (guessed: {figure.guess:.1e})"
+    what = f"AUC {figure.value:.2f}" if figure.unit == AREA else error
+    where = "" if figure.device is None else f"device {figure.device}, "
+    chance = "" if figure.verdict in (FALLS, LEAKS) else ", no better than guessing"
+    return f"`{figure.attack}` {what}{chance}, {where}{figure.epochs} epochs, {figure.data}"
 
 
 def by_secrecy(schemes: Iterable[Scheme[Any]]) -> list[Scheme[Any]]:
