@@ -6,30 +6,42 @@ import numpy as np
 
 from codedfl.cipher.seals import Ring
 from codedfl.schemes import Message, Round, Work
-from codedfl.schemes.aggregated.device import Masker
+from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 
 NEVER = 4
 """The question at which a device that stays vanishes."""
 
 
-def answered(masker: Masker, request: Message, arrays: Message, ring: Ring, work: Work | None = None) -> Message:
+def answered(
+    masker: Masker, request: Message, arrays: Message, ring: Ring, work: Work | None = None, epoch: int = 1
+) -> Message:
     if "envelopes" in request:
-        return masker.mask(1, request, arrays, ring, work or Work())
-    return masker.answer(1, request, work or Work())
+        return masker.mask(epoch, request, arrays, ring, work or Work())
+    return masker.answer(epoch, request, work or Work())
 
 
 class Sum:
     """A sum over some devices, each of which answers questions 0, 1, ... up to the one at which it vanishes."""
 
-    def __init__(self, arrays: Sequence[Message], ring: Ring, t: int, numbers: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        arrays: Sequence[Message],
+        ring: Ring,
+        t: int,
+        numbers: Sequence[int] | None = None,
+        epoch: int = 1,
+    ) -> None:
+        self.epoch = epoch
         self.numbers = list(range(len(arrays))) if numbers is None else list(numbers)
         self.arrays, self.ring, self.t = dict(zip(self.numbers, arrays, strict=True)), ring, t
-        self.maskers = {number: Masker(number, Threshold(t)) for number in self.numbers}
+        cohort = Cohort(max(self.numbers) + 1, Threshold(t))
+        self.maskers = {number: Masker(number, cohort) for number in self.numbers}
         self.asked: list[Mapping[int, Message]] = []
         self.replies: list[dict[int, Message]] = []
         requests: dict[int, Message] = {number: {"extra": np.array([number])} for number in self.numbers}
-        self.server = MaskedSum(1, requests, Threshold(t), ring, awaited=len(arrays), needed=0)
+        self.server = MaskedSum(epoch, requests, Threshold(t), ring, awaited=len(arrays), needed=0)
 
     def opened(self, vanishing: Mapping[int, int]) -> Mapping[str, np.ndarray] | None:
         """The sum; None if at some question fewer reply than will do."""
@@ -39,7 +51,7 @@ class Sum:
             number = len(self.replies)
             self.replies.append(
                 {
-                    device: answered(self.maskers[device], request, self.arrays[device], self.ring)
+                    device: answered(self.maskers[device], request, self.arrays[device], self.ring, epoch=self.epoch)
                     for device, request in question.requests.items()
                     if vanishing.get(device, NEVER) > number
                 }

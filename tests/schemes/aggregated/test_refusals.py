@@ -8,7 +8,9 @@ import pytest
 from codedfl.cipher.seals import Z_32
 from codedfl.errors import CipherError
 from codedfl.schemes import Message, Work
-from codedfl.schemes.aggregated.device import MaskedDevice, Masker
+from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.device import MaskedDevice
+from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.plain.conventional import GradientDevice
 from schemes.aggregated.secure_sum import Sum, words
@@ -17,7 +19,7 @@ from tiny import is_one_sentence, problem
 
 def begun(devices: int = 4, t: int = 3) -> tuple[list[Masker], MaskedSum, Mapping[int, Message]]:
     """Devices that have sent their keys, and the question that passes them on."""
-    maskers = [Masker(k, Threshold(t)) for k in range(devices)]
+    maskers = [Masker(k, Cohort(devices, Threshold(t))) for k in range(devices)]
     server = MaskedSum(1, {k: {} for k in range(devices)}, Threshold(t), Z_32, awaited=devices, needed=0)
     keys = {k: maskers[k].answer(1, asked, Work()) for k, asked in server.begin().requests.items()}
     question = server.follow_up(keys)
@@ -111,7 +113,7 @@ def of_another_epoch() -> None:
 
 
 def in_clear() -> None:
-    device = MaskedDevice(0, GradientDevice(problem([3]).shards[0]), lambda *_: Z_32, 1.0, Threshold())
+    device = MaskedDevice(0, GradientDevice(problem([3]).shards[0]), lambda *_: Z_32, 1.0, Cohort(2, Threshold()))
     device.reply(2, {"model": np.zeros((2, 2))}, Work())
 
 
@@ -136,7 +138,7 @@ REFUSALS: dict[str, tuple[Callable[[], None], str]] = {
     "one key twice": (one_key_twice, "a key twice"),
     "an altered envelope": (altered_envelope, "does not open"),
     "envelopes swapped": (swapped_envelopes, "does not open"),
-    "out of order": (out_of_order, "round 4 of the sum of epoch 1 out of order"),
+    "out of order": (out_of_order, "round 'opening' of the sum of epoch 1 out of order"),
     "another epoch": (of_another_epoch, "out of order"),
     "in clear": (in_clear, "without masks"),
     "a wrong share": (wrong_share, "the shares|The shares"),

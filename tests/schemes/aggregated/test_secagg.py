@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +146,13 @@ def test_every_set_of_losses_between_the_questions_is_averaged_over_the_others()
     assert scheme.survives_losses == 2
     model = np.random.default_rng(0).standard_normal((8, 2))
     server, devices = scheme.server(), [scheme.device(k, shard) for k, shard in enumerate(shared().shards)]
-    for one, other in combinations(range(6), 2):
-        for first, second in ((0, 1), (2, 2), (3, 2), (3, 3)):
-            gone = {one: first, other: second}
-            found = conversed(server, devices, 2, model, lambda d, q, gone=gone: gone.get(d, 4) > q)  # type: ignore[misc]
-            value, bound = averaged([d for d in range(6) if gone.get(d, 4) > 2], model)
-            assert found is not None
-            assert np.all(abs(found - value) <= bound)
+    cases = product(combinations(range(6), 2), ((0, 1), (2, 2), (3, 2), (3, 3)))
+    for epoch, (pair, questions) in enumerate(cases, start=2):
+        gone = dict(zip(pair, questions, strict=True))
+        found = conversed(server, devices, epoch, model, lambda d, q, gone=gone: gone.get(d, 4) > q)  # type: ignore[misc]
+        value, bound = averaged([d for d in range(6) if gone.get(d, 4) > 2], model)
+        assert found is not None
+        assert np.all(abs(found - value) <= bound)
 
 
 @given(st.dictionaries(st.integers(0, 5), st.integers(0, 3)), st.integers(4, 6))

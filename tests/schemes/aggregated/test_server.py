@@ -17,8 +17,10 @@ from codedfl.cipher.seals import RINGS, Z_32, Z_64, Ring
 from codedfl.errors import CipherError
 from codedfl.network import RoundCosts
 from codedfl.schemes import Device, Message, Round, Work
-from codedfl.schemes.aggregated import device as device_module
-from codedfl.schemes.aggregated.device import MaskedDevice, Masker, form_message, number_form
+from codedfl.schemes.aggregated import masker as masker_module
+from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.device import MaskedDevice, form_message, number_form
+from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.secagg import question_costs
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from schemes.aggregated.secure_sum import NEVER, Sum, answered, words
@@ -109,7 +111,7 @@ def fixed_source(monkeypatch: pytest.MonkeyPatch) -> None:
         return hashlib.shake_256(f"drawn {next(count)}".encode()).digest(size)
 
     monkeypatch.setattr(masks.system, "token_bytes", drawn)
-    monkeypatch.setattr(device_module, "fresh_seed", lambda: drawn(32))
+    monkeypatch.setattr(masker_module, "fresh_seed", lambda: drawn(32))
 
 
 FALSE_ALARM = 1e-6
@@ -145,7 +147,7 @@ def test_masked_replies_look_uniform_and_unrelated() -> None:
 
 def test_keys_shares_and_masks_are_fresh_in_every_sum() -> None:
     arrays = words(Z_32, {"x": (4,)}, 3, seed=0)
-    one, other = Sum(arrays, Z_32, 2), Sum(arrays, Z_32, 2)
+    one, other = (Sum(arrays, Z_32, 2, epoch=epoch) for epoch in (1, 2))
     assert one.opened({}) is not None
     other.maskers = one.maskers
     assert other.opened({}) is not None
@@ -182,7 +184,7 @@ def test_quorums_of_the_questions() -> None:
 def test_work_is_that_of_a_formula() -> None:
     """n = 4, t = 3, 10 words: two keys; n t shares of 2 x 9 words, three agreements and envelopes; three envelopes,
     three agreements and four masks of 10 words; nothing."""
-    maskers = [Masker(k, Threshold(3)) for k in range(4)]
+    maskers = [Masker(k, Cohort(4, Threshold(3))) for k in range(4)]
     server = MaskedSum(1, {k: {} for k in range(4)}, Threshold(3), Z_32, awaited=4, needed=0)
     question: Round | None = server.begin()
     agreement, counted = AGREEMENT_OPERATIONS, []
@@ -243,7 +245,8 @@ class Fixed(Device):
 def opened_by_devices(arrays: Sequence[np.ndarray], kind: Ring | float, told: Message, ring: Ring) -> np.ndarray:
     """The sum of whole devices' replies, where the server tells them this beside the question."""
     threshold = Threshold(2)
-    devices = [MaskedDevice(k, Fixed(array), lambda *_: kind, 0.5, threshold) for k, array in enumerate(arrays)]
+    cohort = Cohort(len(arrays), threshold)
+    devices = [MaskedDevice(k, Fixed(array), lambda *_: kind, 0.5, cohort) for k, array in enumerate(arrays)]
     server = MaskedSum(1, dict.fromkeys(range(len(arrays)), told), threshold, ring, awaited=len(arrays), needed=0)
     question: Round | None = server.begin()
     replies: dict[int, Message] = {}

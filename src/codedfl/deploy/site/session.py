@@ -5,7 +5,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -22,6 +22,7 @@ from codedfl.deploy.protocol.envelopes import (
     SessionKey,
     open_grants,
     run_name,
+    verify,
 )
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode
@@ -33,6 +34,7 @@ from codedfl.errors import DataError, EngineError, UsageError
 from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
+from codedfl.schemes.identity import Identity
 from codedfl.task import Shard, make_shard
 from codedfl.task.folds import DeviceRows, RowChoice, held_out_rows
 from codedfl.task.preparing import COUNTS, SumRequest, bounds_of, sums_of
@@ -210,14 +212,19 @@ class Session:
         site, self._run = self._site, run_name(fields.text(description, "run"), announced)
         if announced:
             _log.info("%s takes part in run %s under the announced %s", site.name, self._run, ", ".join(announced))
+        identity: Identity | None = None
         if self.own is not None and self._key is not None:
             members = _members(description)
+            identity = _identity(site, self._sites, members)
             self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, self._run, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
 
         def make_device() -> None:
-            self._device = scheme.device(index, self.local_data.shard)
+            device = scheme.device(index, self.local_data.shard)
+            if identity is not None:
+                device.identify(identity)
+            self._device = device
 
         return make_device
 
@@ -250,7 +257,7 @@ class Session:
         sites, samples = fields.names(description, "sites"), fields.counts(description, "samples")
         dtype = fields.text(description, "dtype")
         shape = fields.count(description, "features"), fields.count(description, "outputs")
-        alike = len(sites) == len(samples) == self.scenario.fleet.size
+        alike = len(sites) == len(samples) == len(set(sites)) == self.scenario.fleet.size
         confused = f"the server takes {self._site.name} for another site"
         if not alike or index >= len(sites) or sites[index] != self._site.name:
             raise DataError(f"{confused}; check the list of sites")
@@ -299,3 +306,19 @@ def _members(description: Mapping[str, Any]) -> dict[str, Member]:
         return {str(site): Member.from_hex(*shown) for site, shown in description["members"].items()}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise EngineError("the announced keys of the sites cannot be read; check that versions agree") from None
+
+
+def _identity(site: Site, sites: Sequence[str], members: Mapping[str, Member]) -> Identity | None:
+    """Return the signatures of this site, and the keys of those others that it has pinned; of all if it pins none."""
+    if site.key is None:
+        return None
+    keys: dict[int, bytes] = {}
+    for number, name in enumerate(sites):
+        pinned = site.pins is None or name == site.name or name in site.pins
+        if name in members and pinned:  # that pinned keys are the announced ones, the envelopes have checked
+            keys[number] = members[name].public
+
+    def verify_device(device: int, message: bytes, signature: bytes) -> bool:
+        return device in keys and verify(keys[device], message, signature)
+
+    return Identity(site.key.sign, verify_device, frozenset(keys))

@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from codedfl.cipher.seals import Z_32, Z_64, packed_size, unpack_upper
 from codedfl.scenario import SchemeOptions
+from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.device import MaskedDevice
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
@@ -98,7 +99,10 @@ class OneShotServer(Server):
         shapes = {"gram": (packed_size(self._public.features),), "moments": self._model.shape}
         reply = {name: (ring.dtype, shape) for name, shape in shapes.items()}
         proper = dict.fromkeys(requests, reply)
-        self._sum = MaskedSum(epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper)
+        signed = self._public.signed
+        self._sum = MaskedSum(
+            epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper, signed=signed
+        )
         return self._sum.begin()
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
@@ -171,7 +175,8 @@ class OneShot(Scheme[OneShotOptions]):
         check_bounds(self.public, shard)
         ring = self.formats.gram.ring
         share = self.public.samples[index] / sum(self.public.samples)
-        return MaskedDevice(index, GramDevice(shard, self.formats), lambda *_: ring, share, self.threshold)
+        cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses)
+        return MaskedDevice(index, GramDevice(shard, self.formats), lambda *_: ring, share, cohort, once=True)
 
     def server(self) -> Server:
         """Prepare the server."""

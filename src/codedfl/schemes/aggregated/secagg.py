@@ -21,7 +21,9 @@ from codedfl.cipher.seals import Z_32, Z_64, FixedPoint, Ring
 from codedfl.errors import TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions, known_options
-from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, Masker, form_message, number_form
+from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
+from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
@@ -74,8 +76,19 @@ class SecAggOptions(SchemeOptions):
 class SecAggServer(Server):
     """Requests masked replies, opens their sum, and passes it to the inner server."""
 
-    def __init__(self, reply_sum: ReplySum, threshold: Threshold, inner: Server, *, averages: bool) -> None:
-        """With ``averages``, any set of replies suffices for the inner server."""
+    def __init__(
+        self,
+        reply_sum: ReplySum,
+        threshold: Threshold,
+        inner: Server,
+        *,
+        averages: bool,
+        signed: bool = False,
+        holdings: int = 0,
+    ) -> None:
+        """With ``averages``, any set of replies suffices for the inner server; the rest as in a sum."""
+        self._signed = signed
+        self._holdings = holdings
         self._reply_sum = reply_sum
         self._averages = averages
         self._threshold = threshold
@@ -102,6 +115,8 @@ class SecAggServer(Server):
             needed=0 if self._averages else question.least,
             proper=_masked(question.expected, ring),
             deadline=question.deadline,
+            signed=self._signed,
+            holdings=self._holdings,
         )
         return replace(self._sum.begin(), point=question.point)
 
@@ -195,7 +210,7 @@ def _measured(
     """Run the protocol on zeros; return the costs of each round, and the server's operations to open the sum."""
     ring = Z_64 if wide else Z_32
     zeros = {name: np.zeros(size, ring.dtype) for name, size in sizes}
-    maskers = [Masker(index, threshold) for index in range(devices)]
+    maskers = [Masker(index, Cohort(devices, threshold)) for index in range(devices)]
     total = MaskedSum(1, {index: {} for index in range(devices)}, threshold, ring, awaited=devices, needed=devices)
     question: Round | None = total.begin()
     counted: list[Each] = []
@@ -305,12 +320,20 @@ class SecAgg(Scheme[SecAggOptions]):
         """Prepare a device of the inner scheme that masks its replies; refuse data that exceed the agreed bounds."""
         check_bounds(self.public, shard)
         share = self.public.samples[index] / sum(self.public.samples)
-        inner, alone = self.inner.device(index, shard), self.inner.sharing is not None
-        return MaskedDevice(index, inner, self._reply_sum, share, self.threshold, alone=alone)
+        hands_over = self.inner.sharing is not None
+        cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses, hands_over=hands_over)
+        return MaskedDevice(index, self.inner.device(index, shard), self._reply_sum, share, cohort)
 
     def server(self) -> Server:
         """Prepare a server that wraps that of the inner scheme."""
-        return SecAggServer(self._reply_sum, self.threshold, self.inner.server(), averages=self.inner.averages)
+        return SecAggServer(
+            self._reply_sum,
+            self.threshold,
+            self.inner.server(),
+            averages=self.inner.averages,
+            signed=self.public.signed,
+            holdings=0 if self.inner.sharing is None else self.public.devices,
+        )
 
     @property
     def allowed_if(self) -> str:

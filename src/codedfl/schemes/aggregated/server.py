@@ -1,7 +1,7 @@
-"""Secure aggregation, the server's side: four rounds give the sum of the devices' replies, and no single reply.
+"""Secure aggregation, the server's side: rounds that give the sum of the devices' replies, and no single reply.
 
-The protocol of Bonawitz et al. ("Practical secure aggregation for privacy-preserving machine learning", CCS 2017) for
-an honest-but-curious server. Each round goes to the devices that replied in the previous one:
+The protocol of Bonawitz et al. ("Practical secure aggregation for privacy-preserving machine learning", CCS 2017). Each
+round goes to the devices that replied in the previous one:
 
 1. keys: every device sends two new public keys, one for envelopes and one for masks;
 2. shares: it gets all keys, draws the seed of its own mask, and sends shares of that seed and of its mask key to every
@@ -10,6 +10,11 @@ an honest-but-curious server. Each round goes to the devices that replied in the
    masks with devices of higher numbers, minus the pairwise masks with devices of lower numbers;
 4. opening: it is told whose masked replies arrived. It sends its shares of the seeds of these devices, and of the mask
    keys of all others, never both for one device.
+
+Where devices sign (real sites with keys), the first reply carries a signature of the keys, which the second request
+passes on. If devices dropped out before their masked reply, the survivors sign the list of survivors in a round before
+the last, and the last request passes these signatures on. So a deviating server can neither invent devices nor tell two
+devices different lists (docs/secagg.md).
 
 The shares of any t devices (t is the threshold) give all masks that remain in the sum of the masked replies. A device
 may drop out after any round. Before the third, the server computes its pairwise masks from its key and removes them;
@@ -21,11 +26,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import UInt, UInt8
+from jaxtyping import UInt, UInt8, UInt32
 
 from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES, AgreementKey, add_mask
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
-from codedfl.cipher.seals import Domain, Ring
+from codedfl.cipher.seals import FIELD_31, Domain, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.contract import Round
 from codedfl.schemes.messages import Layout, Message, Work
@@ -33,6 +38,9 @@ from codedfl.schemes.sealing import summed
 
 MASK = "mask"
 """Purpose of the seeds of pairwise masks, in the key agreement."""
+SIGNATURE_BYTES = 64
+_KEYS, _SHARES, _MASKED, _SURVIVORS, _OPENING = range(5)
+_OCTET = np.dtype(np.uint8)
 
 Residues = UInt[np.ndarray, "..."]
 
@@ -69,6 +77,8 @@ class MaskedSum:
 
     ``requests`` are those of the inner scheme. The server awaits ``awaited`` masked replies until the ``deadline``;
     after that, or if devices are lost, ``needed`` suffice. Both are at least t. ``proper`` has the replies' layouts.
+    Keys and lists of survivors are ``signed``; with ``holdings``, devices that hand data over say whose of so many
+    devices' data they hold.
     """
 
     def __init__(
@@ -82,8 +92,12 @@ class MaskedSum:
         needed: int,
         proper: Mapping[int, Layout] | None = None,
         deadline: float | None = None,
+        signed: bool = False,
+        holdings: int = 0,
     ) -> None:
         self._epoch = epoch
+        self._signed = signed
+        self._holdings = holdings
         self._proper = proper
         self._deadline = deadline
         self._requests = requests
@@ -92,7 +106,7 @@ class MaskedSum:
         self._awaited = max(awaited, self._t)
         self._needed = max(needed, self._t)
         self._asked: tuple[int, ...] = tuple(sorted(requests))
-        self._stage = 0
+        self._stage = _KEYS
         self._keys: dict[int, UInt8[np.ndarray, "2 bytes"]] = {}
         self._members: tuple[int, ...] = ()
         self._masked: Mapping[int, Message] = {}
@@ -102,18 +116,28 @@ class MaskedSum:
         """The devices whose replies are in the sum."""
         return tuple(sorted(self._masked))
 
+    @property
+    def _dropped(self) -> list[int]:
+        """Members whose masked replies did not arrive."""
+        return [device for device in self._members if device not in self._masked]
+
     def _expected(self) -> dict[int, Layout] | None:
         """Return the layout of the current round's replies; None if that of masked replies is not declared."""
-        if self._stage == 2:
+        if self._stage == _MASKED:
             return None if self._proper is None else {device: self._proper[device] for device in self._asked}
         others, members = len(self._asked) - 1, len(self._members)
-        keys = {"keys": (np.dtype(np.uint8), (2, KEY_BYTES))}
-        envelopes = {"envelopes": (np.dtype(np.uint8), (others, ENVELOPE_BYTES + 2 * LIMBS * 4))}
-        shares = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
-        return dict.fromkeys(self._asked, (keys, envelopes, {}, shares)[self._stage])
+        signature = {"signature": (_OCTET, (SIGNATURE_BYTES,))}
+        keys: Layout = {"keys": (_OCTET, (2, KEY_BYTES))}
+        if self._signed:
+            keys = {**keys, **signature}
+        if self._signed and self._holdings:
+            keys = {**keys, "holdings": (_OCTET, (self._holdings,))}
+        envelopes: Layout = {"envelopes": (_OCTET, (others, ENVELOPE_BYTES + 2 * LIMBS * 4))}
+        shares: Layout = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
+        return dict.fromkeys(self._asked, (keys, envelopes, {}, signature, shares)[self._stage])
 
     def begin(self) -> Round:
-        """Return the round of keys; its request has the number of devices, which determines the threshold."""
+        """Return the round of keys; its request has the number of devices, which devices do not rely on."""
         message = {"asked": np.array(len(self._asked), np.int32)}
         return self._round(dict.fromkeys(self._asked, message))
 
@@ -122,23 +146,32 @@ class MaskedSum:
 
         The third round requests masked replies; the last requests shares from the devices that sent them.
         """
-        if self._stage == 3:
+        if self._stage == _OPENING:
             return None
         self._asked = tuple(sorted(replies))
         self._stage += 1
-        return self._round((self._pass_keys, self._pass_envelopes, self._ask_shares)[self._stage - 1](replies))
+        if self._stage == _SURVIVORS:
+            self._masked = replies
+            if not (self._signed and self._dropped):
+                self._stage = _OPENING
+                return self._round(self._ask_shares({}))
+        if self._stage == _OPENING:  # those that signed too late can help to open
+            self._asked = self.survivors
+        return self._round(
+            (self._pass_keys, self._pass_envelopes, self._pass_survivors, self._ask_shares)[self._stage - 1](replies)
+        )
 
     def _round(self, requests: Mapping[int, Message]) -> Round:
-        """Return a round that awaits all replies, except the third and, if devices may be lost, the last.
+        """Return a round that awaits all replies, except the third and, if devices may be lost, those after it.
 
         Any t shares open a sum; if all devices are needed, the last round awaits all of them.
         """
         quorum, least = len(requests), self._needed
-        if self._stage == 2:
+        if self._stage == _MASKED:
             quorum = min(self._awaited, quorum)
-        elif self._stage == 3:
+        elif self._stage > _MASKED:
             quorum, least = self._t if self._needed < len(self._requests) else quorum, self._t
-        deadline = self._deadline if self._stage == 2 else None
+        deadline = self._deadline if self._stage == _MASKED else None
         return Round(self._epoch, requests, quorum=quorum, least=least, deadline=deadline, expected=self._expected())
 
     def _pass_keys(self, replies: Mapping[int, Message]) -> dict[int, Message]:
@@ -147,6 +180,10 @@ class MaskedSum:
             "members": np.array(self._asked, np.int32),
             "keys": np.stack([self._keys[device] for device in self._asked]),
         }
+        names = {"signatures": "signature", "holdings": "holdings"} if self._signed else {}
+        for name, each in names.items():
+            if each in replies[self._asked[0]]:
+                message[name] = np.stack([replies[device][each] for device in self._asked])
         return dict.fromkeys(self._asked, message)
 
     def _pass_envelopes(self, replies: Mapping[int, Message]) -> dict[int, Message]:
@@ -165,16 +202,22 @@ class MaskedSum:
             }
         return questions
 
+    def _pass_survivors(self, replies: Mapping[int, Message]) -> dict[int, Message]:
+        message = {"listed": np.array(self.survivors, np.int32)}
+        return dict.fromkeys(self._asked, message)
+
     def _ask_shares(self, replies: Mapping[int, Message]) -> dict[int, Message]:
-        self._masked = replies
-        dropped = [device for device in self._members if device not in replies]
-        message = {"survivors": np.array(self._asked, np.int32), "dropped": np.array(dropped, np.int32)}
+        message = {"survivors": np.array(self.survivors, np.int32), "dropped": np.array(self._dropped, np.int32)}
+        if replies:
+            signers = sorted(replies)
+            message["signers"] = np.array(signers, np.int32)
+            message["signatures"] = np.stack([replies[device]["signature"] for device in signers])
         return dict.fromkeys(self._asked, message)
 
     def opened(self, replies: Mapping[int, Message], work: Work) -> dict[str, Residues]:
         """Add up the masked replies and remove the remaining masks, given the shares of t devices."""
         helpers = sorted(replies)
-        shares = np.stack([replies[device]["shares"] for device in helpers])
+        shares = np.stack([_shares(device, replies[device]) for device in helpers])
         secrets = SecretSharing(self._t).join([number_of(device) for device in helpers], shares)
         work.add(self._t * shares[0].size)
         totals = {}
@@ -197,6 +240,14 @@ class MaskedSum:
             work.add(AGREEMENT_OPERATIONS)
             seed = key.agree(self._keys[device][1].tobytes(), MASK)
             add_masks(self._ring, self._epoch, totals, seed, work, minus=device < dropped)
+
+
+def _shares(device: int, reply: Message) -> UInt32[np.ndarray, "members limbs"]:
+    """Return the shares of a device; name it if they are none."""
+    try:
+        return FIELD_31.from_wire(reply["shares"])
+    except CipherError as error:
+        raise CipherError(f"The shares of device {device} cannot be used: {error}") from None
 
 
 def add_masks(
