@@ -18,7 +18,7 @@ from codedfl.deploy.protocol import envelopes
 from codedfl.deploy.protocol.envelopes import DeviceKey, SessionKey
 from codedfl.deploy.site.parcels import Parcel
 from codedfl.schemes import Message
-from codedfl.schemes.aggregated import device as aggregation_device
+from codedfl.schemes.aggregated import masker
 from codedfl.schemes.sharing import sealed
 
 HEAD = 8
@@ -104,7 +104,7 @@ class Drawn:
 
         monkeypatch.setattr(secrets, "token_bytes", token)
         monkeypatch.setattr(Parcel, "to_bytes", written)
-        for module in (sealed, aggregation_device, pads, private_key, public_key):
+        for module in (sealed, masker, pads, private_key, public_key):
             self._note(monkeypatch, module, "fresh_seed")
         self._note(monkeypatch, sealed, "fresh_seed", self.granted)
         for owner, name in ((SessionKey, "agree"), (masks.AgreementKey, "agree"), (pads.Seed, "derive")):
@@ -138,7 +138,7 @@ class Drawn:
 
         for owner in (DeviceKey, SessionKey):
             monkeypatch.setattr(owner, "__init__", noting(owner.__init__))
-        monkeypatch.setattr(aggregation_device, "close_envelope", closed)
+        monkeypatch.setattr(masker, "close_envelope", closed)
 
     def lattice(self, monkeypatch: pytest.MonkeyPatch, degree: int) -> None:
         """Note the words of secret keys of CKKS, which are SEAL's own."""
