@@ -31,6 +31,7 @@ from codedfl.progress import silent
 from codedfl.report.figures import save
 from codedfl.runs import Run, execute, model_difference
 from codedfl.scenario import Scenario, load
+from codedfl.schemes import SCHEMES
 from codedfl.task.shared import SharedProblem
 from codedfl.training.timing import band
 
@@ -96,7 +97,7 @@ def predictions(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
 def measurements(chosen: dict[str, Scenario], scales: Mapping[str, float], folder: Path) -> dict[str, Run]:
     """Run all on processes of this machine, which stay while one training follows the other."""
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as place:
-        kits = make_fleet(Path(place) / "kits", next(iter(chosen.values())))
+        kits = make_fleet(Path(place) / "kits", next(iter(chosen.values())), schemes=tuple(SCHEMES))
         with running(kits_of(kits)):
             return {name: measured(kits, each, scales[name], folder / name) for name, each in chosen.items()}
 

@@ -22,6 +22,7 @@ from codedfl.deploy.flare.jobs import Admin, Job, run_job
 from codedfl.deploy.flare.kits import Kits, make_kits, write_site
 from codedfl.deploy.flare.names import need_flare, site_names
 from codedfl.deploy.flare.processes import kits_of, running
+from codedfl.deploy.protocol.terms import terms_of
 from codedfl.scenario import Scenario
 
 DEVICES = 5
@@ -68,11 +69,6 @@ def carrying(kits: Kits, admin: Admin) -> dict[str, float]:
 
 def training(kits: Kits, admin: Admin) -> dict[str, float]:
     """Epochs of a real training by the same processes."""
-    for part, site in enumerate(kits.sites, start=1):
-        data = {"source": "digits", "part": part, "parts": len(kits.sites)}
-        write_site(
-            kits.device(site), {"name": site, "host": "codedfl.deploy.site.configuration:make_host", "data": data}
-        )
     scenario = Scenario.from_table(
         {
             "scheme": "conventional",
@@ -83,6 +79,11 @@ def training(kits: Kits, admin: Admin) -> dict[str, float]:
             "training": {"epochs": ROUNDS, "learning_rate": 2.0},
         }
     )
+    host = "codedfl.deploy.site.configuration:make_host"
+    agreement = {"cohort": list(kits.sites), "terms": [terms_of(scenario).digest]}
+    for part, site in enumerate(kits.sites, start=1):
+        data = {"source": "digits", "part": part, "parts": len(kits.sites)}
+        write_site(kits.device(site), {"name": site, "host": host, "data": data, "agreement": agreement})
     job = Job("train", "codedfl.deploy.server.deployment:serve", kits.sites, {"scenario": scenario.to_toml()})
     run = run_job(admin, job, tries=1)["run"]
     ended = pyarrow.parquet.read_table(Path(run) / "epochs.parquet")["time"].to_pylist()

@@ -25,6 +25,7 @@ from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
+from codedfl.schemes import SCHEMES
 from codedfl.testing.misbehaving import GO
 
 __all__ = ["HELD", "PATIENCE", "Lab", "Training"]
@@ -44,7 +45,7 @@ class Lab:
         """``apart`` is the network of the last two devices."""
         self.folder = folder
         self._network = apart or network()
-        self.kits = make_fleet(folder / "kits", scenario, host=self._network.host)
+        self.kits = make_fleet(folder / "kits", scenario, host=self._network.host, schemes=tuple(SCHEMES))
         self.kind_of_network = "namespace" if isinstance(self._network, Namespace) else "forwarder"
         self.inside = self.kits.sites[-2:]
         for site in self.inside:

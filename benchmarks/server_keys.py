@@ -34,7 +34,7 @@ from codedfl.runs import Run, execute, model_difference
 from codedfl.scenario import Scenario, load
 from codedfl.schemes.sharing import code_based
 from codedfl.task import Problem
-from codedfl.testing.in_process import InProcessCarrier
+from codedfl.testing.in_process import InProcessCarrier, any_terms
 
 EPOCHS = 60
 SCALE = 0.01
@@ -90,7 +90,8 @@ def on_sites(wanted: Scenario, problem: Problem, path: Path) -> tuple[Run, Traff
 
     for site, shard in zip(sites, problem.shards, strict=True):
         local_data = LocalData(shard, problem.kind, classes)
-        own = Site(site, lambda scenario, local_data=local_data: local_data, keys[site], pins)
+        load, agreed = (lambda scenario, local_data=local_data: local_data), any_terms(sites)
+        own = Site(site, load, keys[site], pins, agreed)
         carrier.attach(site, DeviceHost(own, carrier.peers(site), slow))
     traffic = Traffic(carrier)
     options = DeploymentOptions(pins=pins, patience=300.0, time_scale=SCALE)

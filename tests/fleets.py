@@ -15,7 +15,7 @@ from codedfl.deploy.site.session import LocalData, Site
 from codedfl.runs import Run
 from codedfl.scenario import Scenario
 from codedfl.task import Problem
-from codedfl.testing.in_process import Faults, InProcessCarrier, Recording, StillClock
+from codedfl.testing.in_process import Faults, InProcessCarrier, Recording, StillClock, any_terms
 
 CLASSES = tuple("abcdefghij")
 
@@ -58,7 +58,8 @@ def fleet(
     carrier = InProcessCarrier(faults, recording, still if clock is None else None)
     for site, shard in zip(sites, given.shards, strict=True):
         local_data = LocalData(shard, given.kind, CLASSES[: given.shape[1]] if given.kind == "classification" else ())
-        own = Site(site, lambda scenario, local_data=local_data: local_data, keys[site], pins(site, known))
+        load, agreed = (lambda scenario, local_data=local_data: local_data), any_terms(sites)
+        own = Site(site, load, keys[site], pins(site, known), agreed)
         carrier.attach(site, DeviceHost(own, carrier.peers(site), slow))
     try:
         yield InProcessFleet(carrier, clock or still, sites, keys, faults, recording, given)

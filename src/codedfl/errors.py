@@ -14,7 +14,8 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     ├── TrainingError          a run cannot go on (divergence)
     │   └── LostDevicesError   too few devices are left; the run is saved
     ├── EngineError            sites cannot be reached, or answer what cannot be used
-    │   └── ParcelError        a parcel between devices was refused
+    │   ├── ParcelError        a parcel between devices was refused
+    │   └── RefusalError       a site refuses what its owner has not agreed to
     ├── RunDirectoryError      a run directory belongs to another experiment or is damaged
     └── MissingExtraError      an optional dependency is not installed
 
@@ -72,6 +73,10 @@ class EngineError(CodedflError):
 
 class ParcelError(EngineError):
     """A parcel between devices was refused."""
+
+
+class RefusalError(EngineError):
+    """A site refuses what its owner has not agreed to."""
 
 
 class RunDirectoryError(CodedflError):

@@ -100,6 +100,15 @@ COMMANDS = {
         ("deploy local paper-quick --devices 3", "deploy kit kits -s paper-quick --host server.example.org"),
         "deploy.commands",
     ),
+    "site": _Command(
+        "For the owner of a site: agree to the terms of a run, and check records.",
+        (
+            "site terms mine.toml",
+            "site agree kits/anna mine.toml --least 3",
+            "site verify records/RUN/site-record.json",
+        ),
+        "site.commands",
+    ),
 }
 
 
@@ -185,7 +194,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     words = [word for word in given if word != "--debug"]
-    if words in ([], ["data"], ["deploy"]):  # a group without a command explains itself
+    if words in ([], ["data"], ["deploy"], ["site"]):  # a group without a command explains itself
         words.append("--help")
     sys.exit(_run(words, debug))
 

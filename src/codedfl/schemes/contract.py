@@ -353,6 +353,11 @@ class Scheme(ABC, Generic[Options]):
         return False
 
     @property
+    def repeats_epochs(self) -> bool:
+        """Whether an epoch may be computed again, because all replies concern one sum that the set-up has fixed."""
+        return False
+
+    @property
     def solver(self) -> str | None:
         """The solver that the scheme requires; None if any solver works."""
         return None

@@ -13,10 +13,17 @@ from dataclasses import dataclass, field
 from typing import final
 
 from codedfl.deploy.protocol.carrier import Carrier, Delivered, Host, Peers
+from codedfl.deploy.site.agreement import Agreement
 from codedfl.errors import EngineError
+from codedfl.schemes import SCHEMES
 
 _MOST_THREADS = 4096
 """Upper bound of open requests; threads are created on demand."""
+
+
+def any_terms(sites: Sequence[str]) -> Agreement:
+    """Return the agreement of an owner who takes part in whatever these sites do."""
+    return Agreement(cohort=tuple(sites), least=1, schemes=tuple(SCHEMES))
 
 
 @final

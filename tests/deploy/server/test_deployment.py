@@ -13,6 +13,7 @@ import pytest
 from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey, statement
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server.deployment import serve
+from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import (
@@ -28,6 +29,7 @@ from codedfl.errors import (
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
+from codedfl.testing.in_process import any_terms
 from contracts.test_engines import EPOCHS, chosen, given
 from fleets import InProcessFleet, fleet
 from rundirs import strict_json
@@ -187,6 +189,7 @@ def replace(sites: InProcessFleet, device: int, **changes: Any) -> None:
     pins = {site: key.fingerprint for site, key in sites.keys.items()}
     local_data = changes.pop("local_data", LocalData(shard, "classification", ("a", "b", "c")))
     own: dict[str, Any] = {"name": name, "load": lambda scenario: local_data, "key": sites.keys[name], "pins": pins}
+    own["agreement"] = any_terms(sites.sites)
     sites.carrier.attach(name, DeviceHost(Site(**(own | changes)), sites.carrier.peers(name)))
 
 
@@ -198,9 +201,9 @@ def test_there_must_be_a_site_for_every_device(sites: InProcessFleet, tmp_path: 
 
 
 def test_a_site_that_refuses_is_named_with_its_reason(sites: InProcessFleet, tmp_path: Path) -> None:
-    replace(sites, 3, schemes=("sealed",))
+    replace(sites, 3, agreement=Agreement(cohort=sites.sites, schemes=("sealed",)))
     sentence = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
-    assert "device-4: device-4 allows sealed only" in sentence
+    assert "device-4: device-4 has not agreed to scheme 'conventional'" in sentence
 
 
 def test_data_that_cannot_be_loaded_stop_the_run(sites: InProcessFleet, tmp_path: Path) -> None:

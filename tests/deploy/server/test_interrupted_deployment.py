@@ -19,6 +19,7 @@ from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
 from codedfl.task import Problem, Shard
+from codedfl.testing.in_process import any_terms
 from contracts.test_engines import EPOCHS, RIDGE, SIZES, chosen, given
 from contracts.test_schemes import UNLESS
 from deploy.server.test_deployment import devices
@@ -279,7 +280,7 @@ def replaced(sites: InProcessFleet, data: Problem) -> None:
     """Let every site hold other data from now on."""
     for site, shard in zip(sites.sites, data.shards, strict=True):
         local_data = LocalData(shard, "classification", ("a", "b", "c"))
-        own = Site(site, lambda scenario, local_data=local_data: local_data)
+        own = Site(site, lambda scenario, local_data=local_data: local_data, agreement=any_terms(sites.sites))
         sites.carrier.attach(site, DeviceHost(own, sites.carrier.peers(site)))
 
 

@@ -16,6 +16,7 @@ from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.terms import terms_of
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.site.configuration import SiteSettings, make_host, read_settings
 from codedfl.deploy.site.host import DeviceHost
@@ -217,7 +218,7 @@ def test_a_fleet_of_files_trains_the_model_of_virtual_time(tmp_path: Path) -> No
         values: dict[str, Any] = {
             "name": site,
             "key": f"{site}.key",
-            "schemes": ["sealed"],
+            "agreement": {"cohort": list(sites), "terms": [terms_of(scenario).digest]},
             "data": {"source": "digits", "part": number, "parts": 5},
             "peers": pins,
             "folder": str(tmp_path),

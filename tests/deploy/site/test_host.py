@@ -10,6 +10,7 @@ from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey, close_grants
 from codedfl.deploy.protocol.wire import Frame, decode, encode
+from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.locks import Cancelled, RequestQueue
@@ -17,6 +18,7 @@ from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import EngineError
 from codedfl.schemes import Device, Message, Work
 from codedfl.schemes.plain.conventional import Conventional, GradientDevice
+from codedfl.testing.in_process import any_terms
 from tiny import is_one_sentence, problem, scenario
 
 GIVEN = problem([4, 5], features=3, outputs=2)
@@ -47,7 +49,7 @@ class Asker:
         return decode(self.host.handle(self.payload(kind, arrays, **fields)))
 
     def describe(self) -> Frame:
-        return self.ask("describe", scenario=self.scenario.to_toml(), device=0)
+        return self.ask("describe", scenario=self.scenario.to_toml(), sites=SITES, device=0)
 
     def prepare(self, told: Frame, **changes: Any) -> Frame:
         public = schemes.agree(self.scenario, [schemes.describe(self.scenario, shard) for shard in GIVEN.shards])
@@ -95,7 +97,8 @@ def shown(key: DeviceKey, session: str = "s1", site: str = "device-2") -> list[s
 
 def site(**changes: Any) -> Site:
     local_data = LocalData(GIVEN.shards[0], "classification", ("a", "b"))
-    return Site(**({"name": "device-1", "load": lambda wanted: local_data, "pins": {}} | changes))
+    own = {"name": "device-1", "load": lambda wanted: local_data, "pins": {}, "agreement": any_terms(SITES)}
+    return Site(**(own | changes))
 
 
 def host(emulation: Any = None, **changes: Any) -> DeviceHost:
@@ -211,8 +214,8 @@ def test_data_are_loaded_once_for_the_same_settings_and_again_for_others() -> No
 
 
 def test_an_owner_decides_which_schemes_run() -> None:
-    picky = host(schemes=("sealed", "sealed-coded"))
-    assert "sealed, sealed-coded only" in reason(Asker(picky).describe())
+    picky = host(agreement=Agreement(cohort=tuple(SITES), least=2, schemes=("sealed", "sealed-coded")))
+    assert "has not agreed to scheme 'conventional'" in reason(Asker(picky).describe())
     assert Asker(picky, "sealed-coded", "s2").describe().kind == "answer"
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+from codedfl.deploy.protocol.terms import terms_of
 from codedfl.deploy.protocol.wire import decode
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.site.configuration import make_host
@@ -20,6 +21,7 @@ from tiny import is_one_sentence
 
 SIZES = (1, 40, 7, 25)
 RIDGE = 0.02
+CONVENTIONAL = {"cohort": [f"device-{number}" for number in range(1, 5)], "schemes": ["conventional"]}
 TOWNS = ["ulm", "jena", "bonn"]
 
 
@@ -62,7 +64,8 @@ def deployed(wanted: Scenario, folder: Path, recording: Recording | None = None,
     for name, table in zip(sites, rows(), strict=True):
         write(folder / f"{name}.csv", table)
         data = {"source": f"{name}.csv", "target": "price"}
-        values = {"name": name, "key": f"{name}.key", "data": data, "peers": pins, "folder": str(folder), **site}
+        values = {"name": name, "key": f"{name}.key", "data": data, "peers": pins, "folder": str(folder)}
+        values |= {"agreement": {"cohort": sites, "terms": [terms_of(wanted).digest]}, **site}
         carrier.attach(name, make_host(values, carrier.peers(name)))
     try:
         return deploy(wanted, carrier, sites, folder / "run", options=DeploymentOptions(pins=pins, clock=clock))
@@ -134,7 +137,7 @@ def test_neither_names_nor_values_of_columns_leave_a_site(tmp_path: Path) -> Non
         ({"features.missing": "refuse"}, {"share_categories": True}, "row 3, column 'income'"),
         ({"features.categories": [{"column": "town", "values": ["ulm"]}]}, {}, "which is none of its categories"),
         ({"features.categories": [{"column": "city", "values": ["ulm"]}]}, {}, "has no feature column 'city'"),
-        ({}, {"share_categories": True, "schemes": ["conventional"]}, "allows conventional only"),
+        ({}, {"share_categories": True, "agreement": CONVENTIONAL}, "has not agreed to scheme 'sealed'"),
     ],
 )
 def test_tables_that_do_not_fit_stop_the_run(

@@ -156,8 +156,8 @@ class DeploymentBackend(RunBackend):
             prepared, loading = summer.prepared(), summer.scenario
             if len(scenario.ridges) > 1:
                 self._selection = choose_ridge(loading, summer, prepared, partial(summer.fit, prepared), progress)
-                chosen = {"task.ridge": self._selection.ridge}
-                self.scenario, loading = scenario.with_settings(chosen), loading.with_settings(chosen)
+                # sites are sent the scenario that they have agreed to; the weight is the server's own
+                self.scenario = scenario.with_settings({"task.ridge": self._selection.ridge})
             self._prepared_seconds = (channel.clock() - began) / options.time_scale
         scenario = self.scenario
         session = SiteSession(scenario, channel, board, terms, load=loading, prepared=prepared)

@@ -22,7 +22,9 @@ from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.flare.namespaces import Link, need_namespaces, remove_stale, shaped
 from codedfl.deploy.flare.processes import kits_of, reviver, running, stop
 from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.terms import terms_of
 from codedfl.deploy.server.membership import KEY
+from codedfl.deploy.site.agreement import LEAST, write_terms
 from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.runs import Run, load
@@ -49,25 +51,32 @@ def make_fleet(
     keep_authority: bool = False,
     time_scale: float | None = None,
     slow_links: bool = True,
+    least: int = LEAST,
+    schemes: Sequence[str] = (),
 ) -> Kits:
     """Make the start-up kits of a scenario's fleet; with ``time_scale`` sites emulate its devices.
 
-    Without ``slow_links`` they emulate computing only.
+    Without ``slow_links`` they emulate computing only. Sites agree to the terms of the scenario, with at least
+    ``least`` devices, and to any run under ``schemes``.
     """
     names = site_names(scenario.fleet.size) if sites is None else tuple(sites)
     if len(names) != scenario.fleet.size:
         raise UsageError(f"{len(names)} sites were named for the {scenario.fleet.size} devices; name one for each")
     keys = {} if own_keys else {name: DeviceKey() for name in names}
     pins = {name: key.fingerprint for name, key in keys.items()}
+    terms = terms_of(scenario)
+    agreement = {"cohort": list(names), "least": least, "terms": [terms.digest], "schemes": list(schemes)}
     settings: dict[str, dict[str, Any]] = {"server": {"fingerprints": pins} if pins else {}}
     for part, name in enumerate(names, start=1):
         others = {other: pin for other, pin in pins.items() if other != name}
-        settings[name] = device_settings(scenario, part, len(names)) | {"peers": others}
+        settings[name] = device_settings(scenario, part, len(names)) | {"peers": others, "agreement": agreement}
         if time_scale is not None:
             settings[name]["emulation"] = {"time_scale": time_scale, "links": slow_links}
     kits = make_kits(folder, names, host=host, port=port, settings=settings, keep_authority=keep_authority)
     for name, key in keys.items():
         key.write(kits.device(name) / KEY)
+    for name in names:
+        write_terms(kits.device(name), terms)
     return kits
 
 
@@ -154,7 +163,8 @@ def local_fleet(
             links = links_of(scenario, time_scale)
             network = stack.enter_context(shaped(site_names(scenario.fleet.size), links))
         host = "localhost" if network is None else network.server
-        kits = make_fleet(folder, scenario, host=host, time_scale=time_scale, slow_links=network is None)
+        # all sites have one owner, so any number of them may take part
+        kits = make_fleet(folder, scenario, host=host, time_scale=time_scale, slow_links=network is None, least=1)
         stack.enter_context(running(kits_of(kits), {} if network is None else network.prefixes(kits)))
         yield kits
     clear(folder)

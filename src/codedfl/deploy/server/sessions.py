@@ -28,8 +28,9 @@ _MOST_ANNOUNCED = 1 << 28
 def describe_all(channel: Channel, fields: Mapping[str, Any], arrays: Message) -> list[Mapping[str, Any]]:
     """Begin a session in which all sites describe their data; return the fields of all replies."""
     channel.new_session()
+    common = {**fields, "sites": list(channel.sites)}
     devices = range(len(channel.sites))
-    return ask_each(channel, {n: SiteRequest("describe", {**fields, "device": n}, arrays) for n in devices})
+    return ask_each(channel, {n: SiteRequest("describe", {**common, "device": n}, arrays) for n in devices})
 
 
 def ask_each(channel: Channel, requests: Mapping[int, SiteRequest]) -> list[Mapping[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from codedfl.data import SOURCES, TABLES, Column, FeatureMap, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey, check_fingerprint
+from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
@@ -83,7 +84,7 @@ class SiteSettings(Settings):
     name: str = setting()
     data: SiteData = setting()
     key: str = setting(default="")
-    schemes: tuple[str, ...] = setting(default=())
+    agreement: Agreement = setting(default=Agreement())
     share_categories: bool = setting(default=False)
     """Tell the server the values of text columns whose categories the scenario does not declare."""
     trust_server: bool = setting(default=False)
@@ -107,7 +108,7 @@ class SiteSettings(Settings):
             lambda scenario: _load(self.data, folder, scenario),
             key,
             pins,
-            self.schemes,
+            self.agreement,
             self.share_categories,
         )
 
@@ -157,6 +158,11 @@ def _local_data(
 
 def read_settings(table: Mapping[str, Any]) -> SiteSettings:
     """Validate a site's table without the keys of the network adapter."""
+    if "schemes" in table:
+        raise ScenarioError(
+            "schemes is no longer a key of site.toml, because a scheme alone does not say what leaves the site; run "
+            "`codedfl site agree`, or set schemes under [agreement] to allow any options of them"
+        )
     return SiteSettings.from_table({name: value for name, value in table.items() if name not in _ADAPTER_KEYS})
 
 

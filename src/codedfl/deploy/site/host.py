@@ -22,7 +22,7 @@ from codedfl.deploy.site.emulation import Emulation, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
-from codedfl.errors import CodedflError, EngineError, UsageError
+from codedfl.errors import CodedflError, EngineError, RefusalError
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
@@ -131,8 +131,8 @@ class DeviceHost(Host):
                 raise DuplicateRequest
             self._sessions.append(session)
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
-        self._check_allowed(scenario)
-        device = fields.count(frame.fields, "device")
+        device = self._place(frame)
+        terms = self._site.agreement.admit(self._site.name, scenario, collected=self._site.share_categories)
         local_data, order = self._load(scenario, device), None
         if "sums" in frame.fields:
             rows, features = local_data.raw
@@ -144,7 +144,7 @@ class DeviceHost(Host):
                     "answer", local_data.measured(order, scenario, device, share_categories=shared).to_fields()
                 )
             scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order, device)
-            self._check_allowed(scenario)
+            self._site.agreement.admit_sums(self._site.name, terms, scenario.scheme)
         elif scenario.prepared or "preparation" in frame.fields:
             rows_of = read_rows(frame.fields.get("rows"))
             local_data = local_data.prepared(frame.fields.get("preparation", {}), rows_of, device)
@@ -161,10 +161,14 @@ class DeviceHost(Host):
         told = {**vars(facts), "dtype": facts.dtype.name, "kind": local_data.kind, "classes": list(local_data.classes)}
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
 
-    def _check_allowed(self, scenario: Scenario) -> None:
-        if self._site.schemes and scenario.scheme not in self._site.schemes:
-            allowed = ", ".join(self._site.schemes)
-            raise UsageError(f"{self._site.name} allows {allowed} only, not '{scenario.scheme}'; choose another scheme")
+    def _place(self, frame: Frame) -> int:
+        """Return this site's place in the agreed cohort; refuse any other cohort."""
+        own, device = self._site.name, fields.count(frame.fields, "device")
+        sites = fields.names(frame.fields, "sites")
+        self._site.agreement.admit_cohort(own, sites)
+        if device >= len(sites) or sites[device] != own:
+            raise RefusalError(f"the server takes {own} for another site; check the list of sites")
+        return device
 
     def _load(self, scenario: Scenario, device: int) -> LocalData:
         """Load the data and hold rows out, or reuse those of the previous session if they are the same."""
@@ -195,7 +199,9 @@ class DeviceHost(Host):
             run.queue.sleep(slow.reply(epoch, question, down_bits=down_bits)[0], number, cancellable=True)
         with run.queue.slot(number, cancellable=True):
             began = time.perf_counter()
+            run.admit(epoch, question, frame.arrays)
             message = device.reply(epoch, frame.arrays, work)
+            run.rounds.answered(epoch, question)
             if slow is not None:
                 worked = slow.reply(epoch, question, macs=work.macs)[1]
                 if offline:
@@ -216,6 +222,7 @@ class DeviceHost(Host):
         event, device, turns = _event(frame), run.device, _channel_turns(frame)
         delays = run.transfer_delays(event)
         recipients = {site for _, site, _, _ in wanted}
+        run.admit_parties(recipients)
         if not run.uploads and None in recipients:
             raise EngineError("devices of this scheme send parcels to each other only; check the server")
         grants = unpack_messages(run.grants(frame), [parcel for parcel, _, _, _ in wanted])
@@ -272,6 +279,7 @@ class DeviceHost(Host):
         """Absorb the parcels of a stage, in the server's order."""
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         wanted = fields.rows(frame.fields, "parcels", [(int,), (str,)])
+        run.admit_parties(site for _, site in wanted)
         delays = run.transfer_delays(_event(frame))
         macs: list[int] = []
         with run.queue.slot(number, cancellable=False):

@@ -5,7 +5,7 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -26,11 +26,12 @@ from codedfl.deploy.protocol.envelopes import (
 )
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode
+from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, RequestQueue
 from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
-from codedfl.errors import DataError, EngineError, UsageError
+from codedfl.errors import DataError, EngineError, RefusalError, UsageError
 from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
@@ -135,14 +136,14 @@ class Site:
     """A site as its owner configures it.
 
     ``load`` returns the data for a scenario; the server never names a file. Parcels need a ``key`` and ``pins``, the
-    key fingerprints of the other sites. ``schemes`` are those that the owner allows; empty means any.
+    key fingerprints of the other sites. What the owner has agreed to is in ``agreement``; by default nothing is.
     """
 
     name: str
     load: Callable[[Scenario], LocalData] = field(repr=False)
     key: DeviceKey | None = None
     pins: Mapping[str, str] | None = None
-    schemes: tuple[str, ...] = ()
+    agreement: Agreement = field(default_factory=Agreement)
     share_categories: bool = False
     """Whether the values of text columns may be told to the server."""
 
@@ -219,6 +220,9 @@ class Session:
             self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, self._run, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
+        returns = public.devices if scheme.repeats_epochs else 0
+        self.rounds = RoundOrder(site.name, self.scenario.training.epochs, returns)
+        self._model = (public.features, public.outputs), public.dtype
 
         def make_device() -> None:
             device = scheme.device(index, self.local_data.shard)
@@ -233,6 +237,20 @@ class Session:
         if site not in self._sites:
             raise EngineError(f"{fields.one_line(site)} is no site of this run; check the server")
         return self._sites.index(site)
+
+    def admit(self, epoch: int, question: int, request: Message) -> None:
+        """Refuse a round out of order, and a model that does not fit the agreed data."""
+        self.rounds.admit(epoch, question)
+        if "model" in request:
+            check_model(request["model"], *self._model)
+
+    def admit_parties(self, sites: Iterable[str | None]) -> None:
+        """Refuse to exchange parcels with this site itself, and with sites that are not in the cohort."""
+        for site in sites:
+            if site is not None and (site == self._site.name or site not in self._site.agreement.cohort):
+                raise RefusalError(
+                    f"{self._site.name} exchanges no parcels with {fields.one_line(site)}; check the server"
+                )
 
     def grants(self, frame: Frame) -> Message:
         """Return the grants of a request, which only a site without a key takes as they are."""
@@ -261,6 +279,7 @@ class Session:
         confused = f"the server takes {self._site.name} for another site"
         if not alike or index >= len(sites) or sites[index] != self._site.name:
             raise DataError(f"{confused}; check the list of sites")
+        self._site.agreement.admit_cohort(self._site.name, sites)
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
             raise DataError(f"{confused}: its data have other sizes; check the list")
         return Public(

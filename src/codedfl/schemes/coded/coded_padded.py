@@ -295,6 +295,11 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         return CodedPaddedServer(self.public, self.formats, self.code, relayed=self.options.relayed)
 
     @property
+    def repeats_epochs(self) -> bool:
+        """True: replies are products with sums over all devices."""
+        return True
+
+    @property
     def survives_losses(self) -> int:
         """alpha - 1 devices, after the set-up."""
         return self.code.alpha - 1

@@ -244,6 +244,11 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         return SealedCodedServer(self.public, self.formats, self.layout, self.workers)
 
     @property
+    def repeats_epochs(self) -> bool:
+        """True: replies are products with sums over all devices."""
+        return True
+
+    @property
     def survives_losses(self) -> int:
         """W - K workers; after the set-up also every device that is not a worker."""
         return self.workers.count - self.workers.threshold

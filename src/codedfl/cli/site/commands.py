@@ -1,0 +1,78 @@
+"""``codedfl site``: what an owner agrees to, and whether a record is genuine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from codedfl.cli import common
+from codedfl.deploy.protocol.terms import Terms, terms_of
+from codedfl.deploy.site.agreement import agree, agreed_cohort
+
+site_app = typer.Typer(
+    help="For the owner of a site: agree to the terms of a run, and check records.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Kit = Annotated[Path, typer.Argument(metavar="KIT", help="The start-up kit of the site, with its site.toml.")]
+
+
+@site_app.command("terms")
+def terms_command(
+    scenario: common.ScenarioArgument = None,
+    named: common.ScenarioOption = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
+) -> None:
+    """Print the terms of a scenario: what it asks of a site, as a text, in words, and as a digest."""
+    terms = terms_of(common.chosen_scenario(common.chosen_name(scenario, named), changes, devices))
+    if json:
+        common.print_json({"digest": terms.digest, "words": list(terms.words), "text": terms.text})
+        return
+    common.console.print(terms.text, soft_wrap=True)
+    _show(terms)
+
+
+@site_app.command("agree")
+def agree_command(
+    kit: Kit,
+    scenario: common.ScenarioArgument = None,
+    named: common.ScenarioOption = None,
+    cohort: Annotated[
+        str | None,
+        typer.Option("--cohort", metavar="A,B,C", help="All devices in their order.  [default: those of site.toml]"),
+    ] = None,
+    least: Annotated[
+        int | None, typer.Option("--least", metavar="N", help="Fewest devices in a sum.  [default: that of site.toml]")
+    ] = None,
+    changes: common.Set = None,
+    devices: common.Devices = None,
+    plugins: common.Plugin = None,
+    json: common.Json = False,
+) -> None:
+    """Agree to the terms of a scenario, and to no others: show them, then write them to the kit.
+
+    They apply from the next job on.
+    """
+    names = agreed_cohort(kit) if cohort is None else tuple(name.strip() for name in cohort.split(","))
+    chosen = common.chosen_scenario(common.chosen_name(scenario, named), changes, devices)
+    if devices is None and names and not chosen.partition.by_owner:
+        chosen = chosen.with_devices(len(names))
+    terms = terms_of(chosen)
+    if not json:
+        _show(terms)
+    made = agree(kit, chosen, names, least)
+    if json:
+        common.print_json({"words": list(terms.words), **made.to_table()})
+        return
+    who = f"{', '.join(made.cohort)} (at least {made.least} in a sum)"
+    common.console.print(f"agreed, with {who}; written to {kit / 'site.toml'}", soft_wrap=True)
+
+
+def _show(terms: Terms) -> None:
+    for sentence in terms.words:
+        common.console.print(f"- {sentence}", soft_wrap=True)
+    common.console.print(terms.digest, soft_wrap=True)
