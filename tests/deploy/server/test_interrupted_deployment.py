@@ -292,6 +292,7 @@ def test_a_run_goes_on_with_the_same_sites_and_data_only(change: str, tmp_path: 
         before, kept = sites.sites, given()
         if change == "order":
             sites.sites = (*before[1:], before[0])
+            replaced(sites, kept)  # owners have agreed to the new order, too
         elif change == "samples":
             replaced(sites, problem([8, *SIZES[1:]], features=12, outputs=3, ridge=RIDGE))
         elif change == "bounds":
