@@ -52,9 +52,19 @@ class Data(Settings, table="data"):
         "summed over all devices are opened.",
     )
     seed: int = setting(default=0, low=0, help="Seed of the choice of test rows and of held-out rows.")
+    classes: tuple[str, ...] | None = setting(
+        default=None,
+        help="Names of the classes in their order, declared public (data.source 'sites'); unset: sites keep their "
+        "names, and the model numbers classes.",
+    )
 
     def check(self) -> None:
         """Refuse a source that is neither a known name nor a file, and a share that holds hardly any row out."""
+        if self.classes is not None and (not self.elsewhere or len(set(self.classes)) < max(2, len(self.classes))):
+            raise ScenarioError(
+                f"data.classes = {list(self.classes)} must name at least two classes, each once, where data.source is "
+                "'sites'; data sets and files name their own"
+            )
         if 0 < self.held_out < _LEAST_SHARE:
             raise ScenarioError(f"data.held_out = {self.held_out:g} must be 0 or at least {_LEAST_SHARE}")
         if not self.named and not self.tabular and not self.elsewhere and not Path(self.source).suffix:

@@ -72,7 +72,7 @@ def test_a_model_of_columns_as_they_are_predicts_by_their_position(sites: InProc
     assert [column.name for column in found.columns] == [str(number) for number in range(len(found.theta))]
     rows = given().x_test
     assert np.array_equal(found.outputs(rows), rows @ found.theta)
-    assert found.classes == ("a", "b", "c")
+    assert found.classes == (0, 1, 2), "sites keep the names of their classes"
     with pytest.raises(RunDirectoryError, match="its server did not know the columns"):
         sites.deploy(chosen("sealed-coded"), tmp_path / "other", check=False).load_model()
 
@@ -206,12 +206,17 @@ def test_a_site_that_refuses_is_named_with_its_reason(sites: InProcessFleet, tmp
     assert "device-4: device-4 has not agreed to scheme 'conventional'" in sentence
 
 
-def test_data_that_cannot_be_loaded_stop_the_run(sites: InProcessFleet, tmp_path: Path) -> None:
+def test_data_that_cannot_be_loaded_stop_the_run(
+    sites: InProcessFleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(scenario: Scenario) -> LocalData:
         raise DataError("there is no file mine.csv; check the path.")
 
     replace(sites, 2, load=broken)
-    assert "device-3: there is no file" in refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+    sentence = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+    assert "device-3: the data of device-3 cannot be used for this run" in sentence
+    assert "mine.csv" not in sentence
+    assert "there is no file mine.csv" in caplog.text, "its owner is told"
 
 
 @pytest.mark.parametrize(

@@ -242,11 +242,12 @@ def test_a_failure_while_a_parcel_is_taken_is_a_refusal(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("where", ["features", "targets"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_data_with_holes_stay_at_home(where: str, value: float) -> None:
+def test_data_with_holes_stay_at_home(where: str, value: float, caplog: pytest.LogCaptureFixture) -> None:
     x, y = (array.copy() for array in (GIVEN.shards[0].x, GIVEN.shards[0].y))
     (x if where == "features" else y)[1, 1] = value
     broken = host(load=lambda wanted: LocalData(Shard(x, y), "regression"))
-    assert f"the {where} of device-1 hold missing or infinite" in reason(Asker(broken).describe())
+    assert "the data of device-1 cannot be used for this run" in reason(Asker(broken).describe())
+    assert f"the {where} of device-1 hold missing or infinite" in caplog.text
 
 
 def test_a_site_encrypts_or_does_not_take_part() -> None:

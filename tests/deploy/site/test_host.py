@@ -115,7 +115,7 @@ def test_a_site_describes_prepares_and_replies() -> None:
     asker = Asker(host())
     told = asker.describe()
     assert (told.fields["samples"], told.fields["features"], told.fields["outputs"]) == (4, 3, 2)
-    assert (told.fields["kind"], told.fields["classes"], told.fields["member"]) == ("classification", ["a", "b"], None)
+    assert (told.fields["kind"], told.fields["classes"], told.fields["member"]) == ("classification", 2, None)
     assert asker.prepare(told).kind == "answer"
     answer = decode(asker.host.handle(asker.round(3)))
     work = Work()
@@ -128,6 +128,8 @@ def test_a_site_describes_prepares_and_replies() -> None:
 def test_nothing_of_the_data_is_told_but_sizes_and_bounds() -> None:
     told = Asker(host(key=DeviceKey())).describe()
     names = {"samples", "features", "outputs", "dtype", "largest_feature", "largest_target", "kind", "classes"}
+    names |= {"class_digest", "class_names"}
+    assert told.fields["class_names"] is None
     assert set(told.fields) == names | {"version", "member", "nonce", "session", "number"}
     assert not told.arrays
 

@@ -133,10 +133,26 @@ def test_neither_names_nor_values_of_columns_leave_a_site(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "site", "words"),
     [
-        ({}, {}, "declare features.categories"),
         ({"features.missing": "refuse"}, {"share_categories": True}, "row 3, column 'income'"),
         ({"features.categories": [{"column": "town", "values": ["ulm"]}]}, {}, "which is none of its categories"),
         ({"features.categories": [{"column": "city", "values": ["ulm"]}]}, {}, "has no feature column 'city'"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_in_the_log_of_its_owner_alone(
+    changes: dict[str, Any], site: dict[str, Any], words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(CodedflError, match=r"the data of device-\d cannot be used for this run") as error:
+        deployed(scenario(tmp_path, "sealed", **changes), tmp_path, **site)
+    assert is_one_sentence(str(error.value))
+    assert not any(word in str(error.value) for word in ("income", "town", "ulm", "city", str(tmp_path)))
+    assert words in " ".join(each.getMessage() for each in caplog.records if each.name.endswith("site.host"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "site", "words"),
+    [
+        ({}, {}, "declare features.categories"),
         ({}, {"share_categories": True, "agreement": CONVENTIONAL}, "has not agreed to scheme 'sealed'"),
     ],
 )

@@ -58,7 +58,7 @@ class HostExecutor(Executor):  # type: ignore[misc]
             peers = FlarePeers(CellRoute(engine, job, secure=True), float(site.get("patience", PATIENCE)))
             self._host = make_host(site, peers)
         except CodedflError as error:
-            self._problem = str(error)
+            self._problem = "its site.toml, key or plug-in cannot be used; its owner finds the reason in its log"
             logger.error("no host: %s", error)
         except Exception as error:
             self._problem = f"its host failed with {type(error).__name__}; see its log"

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from codedfl.data import Preparation
 from codedfl.deploy.protocol import fields
+from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.errors import DataError, EngineError
 from codedfl.schemes import Message
 from codedfl.task.folds import RowChoice
@@ -91,8 +92,7 @@ class ColumnFacts:
     outputs: int
     columns: str
     """Digest of the names of columns and categories, in their order."""
-    kind: str
-    classes: tuple[str, ...]
+    task: TaskFacts
     bounds: tuple[float, ...]
     categories: Mapping[str, tuple[str, ...]] | None
     """Categories found in text columns, if the owner shares them and the scenario declares none."""
@@ -102,8 +102,9 @@ class ColumnFacts:
     def to_fields(self) -> dict[str, Any]:
         """Return the fields of a reply."""
         shared = None if self.categories is None else {name: list(values) for name, values in self.categories.items()}
-        lists = {"dummies": list(self.dummies), "classes": list(self.classes), "bounds": list(self.bounds)}
-        return {**vars(self), **lists, "categories": shared}
+        lists = {"dummies": list(self.dummies), "bounds": list(self.bounds), "categories": shared}
+        own = {name: value for name, value in vars(self).items() if name != "task"}
+        return {**own, **self.task.to_fields(), **lists}
 
     @classmethod
     def read(cls, site: str, reply: Mapping[str, Any]) -> "ColumnFacts":
@@ -118,14 +119,12 @@ class ColumnFacts:
                 dummies=tuple(fields.flags(reply, "dummies")),
                 outputs=fields.count(reply, "outputs"),
                 columns=fields.text(reply, "columns"),
-                kind=fields.text(reply, "kind"),
-                classes=tuple(fields.names(reply, "classes")),
+                task=TaskFacts.read(reply),
                 bounds=tuple(fields.reals(reply, "bounds")),
                 categories=categories,
                 undeclared=fields.flag(reply, "undeclared"),
             )
             sound = min(made.samples, len(made.dummies), made.outputs) >= 1
-            sound = sound and made.kind in ("classification", "regression")
         except (KeyError, TypeError, AttributeError, EngineError):
             sound = False
         if not sound:

@@ -14,7 +14,7 @@ from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 
 _FORMAT = "codedfl-terms-1"
-_OWN_DATA = ("kind", "target", "test_fraction", "held_out", "seed")
+_OWN_DATA = ("kind", "target", "test_fraction", "held_out", "seed", "classes")
 """Keys of [data] that a site acts on."""
 
 
@@ -60,7 +60,7 @@ def _table(scenario: Scenario) -> dict[str, Any]:
         "devices": scenario.fleet.size,
         "epochs": scenario.training.epochs,
         "first_epoch_offline": scenario.training.first_epoch_offline,
-        "data": {name: given["data"][name] for name in _OWN_DATA},
+        "data": {name: given["data"][name] for name in _OWN_DATA if name in given["data"]},
         "partition": given["partition"],
         "features": given["features"] | {"scale": scale, "intercept": intercept},
         "task": given["task"] | numbers,

@@ -19,11 +19,13 @@ from jaxtyping import Float, Shaped
 
 from codedfl.data import Preparation, load_rows
 from codedfl.deploy.protocol.carrier import Carrier
+from codedfl.deploy.protocol.fields import one_line
+from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.server.board import Board, Show
 from codedfl.deploy.server.channel import Channel, Clock
 from codedfl.deploy.server.membership import UNPINNED, read_pins
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
-from codedfl.deploy.server.sessions import SessionTerms, SiteSession, task_words
+from codedfl.deploy.server.sessions import SessionTerms, SiteSession
 from codedfl.deploy.server.sums import RemoteSummer
 from codedfl.engines.contract import Engine
 from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, UsageError
@@ -45,6 +47,8 @@ from codedfl.training import State
 
 STATUS = "status.json"
 """In the server's folder: the state of every device (``codedfl.deploy.server.board``)."""
+
+BY_NUMBER = "classes are numbered from 0 in the order of data.classes of the sites, which keep their names"
 
 _MOST_REFUSALS = 100
 
@@ -151,6 +155,7 @@ class DeploymentBackend(RunBackend):
         progress("describing sites", 0, 0)
         began, prepared, loading, terms = channel.clock(), None, scenario, self._terms
         self._selection, self._prepared_seconds = None, 0.0
+        self._class_names: str | None = None
         if scenario.prepared or len(scenario.ridges) > 1:
             self._summer = summer = RemoteSummer(scenario, channel, board, terms, progress)
             prepared, loading = summer.prepared(), summer.scenario
@@ -172,7 +177,9 @@ class DeploymentBackend(RunBackend):
         test, described = _test_set(loading, public, task, preparation, progress) if wanted else (None, None)
         inputs = len(preparation.shift) if preparation is not None else public.features
         if described is None and (preparation is not None or scenario.features.kind == "none"):
-            labels = likely_labels(task[1])
+            names = task.known_names(scenario.data.classes or ())
+            self._class_names = None if not task.classes else "public" if names else BY_NUMBER
+            labels = tuple(range(task.classes)) if names is None else likely_labels(names)
             described = Description.create(inputs, public.outputs, classes=labels, preparation=preparation)
         self.objective = PublicObjective(
             samples=sum(public.samples),
@@ -180,7 +187,7 @@ class DeploymentBackend(RunBackend):
             dtype=public.dtype,
             ridge=penalties(scenario.ridge, preparation),
             penalty=penalties(1.0, preparation),
-            kind=task[0],
+            kind=task.kind,
             test=test,
             described=described,
         )
@@ -267,6 +274,7 @@ class DeploymentBackend(RunBackend):
                 "lost": {channel.sites[device]: reason for device, reason in sorted(channel.lost.items())},
                 "refused": len(channel.refused),
                 "refusals": channel.refused[:_MOST_REFUSALS],
+                "class_names": self._class_names,
                 "announced_bytes": self._session.announced_bytes,
                 "time_scale": self._options.time_scale,
                 "last_seconds": self._last("seconds"),
@@ -285,41 +293,40 @@ class DeploymentBackend(RunBackend):
 def _test_set(
     scenario: Scenario,
     public: Public,
-    task: tuple[str, tuple[str, ...]],
+    task: TaskFacts,
     preparation: Preparation | None,
     progress: Progress,
 ) -> tuple[TestSet | None, Description | None]:
     """Load the scenario's test samples, if it has any, and what their columns are called."""
-    data, (kind, classes) = scenario.data, task
+    data = scenario.data
     if data.elsewhere:
         if not data.test_source:
             return None, None
         rows = load_rows(
             Path(data.test_source),
             target=data.target or None,
-            kind=kind,
-            classes=classes,
+            kind=task.kind,
+            classes=task.known_names(data.classes or ()) or (),
             dtype="float64" if scenario.prepared else scenario.precision,
             categories=declared_categories(scenario),
             missing=scenario.features.missing,
         )
-        x, y, found = rows.x, rows.y, (rows.kind, rows.classes)
-        named, labels = rows.columns, likely_labels(classes)
+        x, y, found = rows.x, rows.y, TaskFacts.of(rows.kind, rows.classes, share=True)
+        named, labels = rows.columns, likely_labels(rows.classes)
         described = Description.create(x.shape[1], public.outputs, named, (), labels, preparation=preparation)
     else:
         loaded = load_data(scenario, progress)
-        x, y, found = loaded.x_test, loaded.y_test, (loaded.kind, loaded.class_names)
+        x, y, found = loaded.x_test, loaded.y_test, TaskFacts.of(loaded.kind, loaded.class_names, share=True)
         described = Description.of_data(loaded, preparation)
-    if found != task:
-        words = f"({task_words(*found)}) does not match the sites' data ({task_words(*task)})"
-        raise DataError(f"the server's test set {words}")
+    if not found.alike(task):
+        raise DataError(one_line(f"the server's test set ({found}) does not match the sites' data ({task})"))
     inputs = x.shape[1] if preparation is None else len(preparation.shift)
     features = feature_map(scenario, inputs)
     if x.shape[1] != inputs or features.dimension != public.features:
         raise DataError(f"the server's test set has {x.shape[1]} inputs, which are not the sites'; use another")
     if not len(x):
         return None, described
-    return TestSet(prepared_features(x, features, preparation), y, kind, preparation), described
+    return TestSet(prepared_features(x, features, preparation), y, task.kind, preparation), described
 
 
 def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:

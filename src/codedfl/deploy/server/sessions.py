@@ -10,8 +10,9 @@ import numpy as np
 
 from codedfl import schemes
 from codedfl.deploy.protocol.envelopes import NONCE_BYTES, Member, close_grants, fingerprint, run_name
-from codedfl.deploy.protocol.fields import count, names, one_line, real, text
+from codedfl.deploy.protocol.fields import count, one_line, real, text
 from codedfl.deploy.protocol.sums import SumOrder
+from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.protocol.wire import Frame, encode
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteRequest
@@ -140,8 +141,7 @@ class SiteDescription:
     """What a site reports about its data and key."""
 
     facts: Facts
-    task: tuple[str, tuple[str, ...]]
-    """The kind of task and the classes."""
+    task: TaskFacts
     member: Member | None
     nonce: bytes
     """Fresh randomness of the site in this session."""
@@ -159,9 +159,9 @@ class SiteDescription:
             facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
             shown, nonce = fields["member"], bytes.fromhex(text(fields, "nonce"))
             member = None if shown is None else Member.from_hex(*shown)
-            task = text(fields, "kind"), tuple(names(fields, "classes"))
+            task = TaskFacts.read(fields)
             sound = min(samples, features, outputs) >= 1 and facts.dtype.name in ("float32", "float64")
-            sound = sound and task[0] in ("classification", "regression") and len(nonce) == NONCE_BYTES
+            sound = sound and len(nonce) == NONCE_BYTES
         except (KeyError, TypeError, ValueError, EngineError):
             sound = False
         if not sound:
@@ -186,11 +186,6 @@ def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription]) 
     """Refuse sites with another task than the first one."""
     first = descriptions[0].task
     for site, each in zip(sites, descriptions, strict=True):
-        if each.task != first:
-            tasks = f"{task_words(*each.task)}; {task_words(*first)}"
+        if not each.task.alike(first):
+            tasks = one_line(f"{each.task}; {first}")
             raise DataError(f"{site} and {sites[0]} differ in their task ({tasks}); set the same kind and data.classes")
-
-
-def task_words(kind: object, classes: tuple[str, ...]) -> str:
-    """Return a task in words."""
-    return f"{kind}{' of ' if classes else ''}{', '.join(classes[:5])}{' and more' if len(classes) > 5 else ''}"

@@ -46,7 +46,7 @@ class RemoteSummer(Summer):
             self.scenario = scenario.with_settings({"features.categories": _collected(channel.sites, measured)})
             measured = self._measure(SumRequest(COLUMNS))
         _check_columns(channel.sites, measured)
-        self._dummies, self._kind = np.array(measured[0].dummies), measured[0].kind
+        self._dummies, self._kind = np.array(measured[0].dummies), measured[0].task.kind
         self.samples = sum(each.samples for each in measured)
         self.shape = len(measured[0].dummies), measured[0].outputs
         self.features = feature_map(self.scenario, self.shape[0])
@@ -119,7 +119,7 @@ def _collected(sites: Sequence[str], measured: Sequence[ColumnFacts]) -> list[di
         if each.categories is None:
             raise DataError(
                 f"{site} has text columns, whose categories nobody declares; declare features.categories in the "
-                "scenario, or let every owner set share_categories = true"
+                "scenario, or let every owner set share_names = true"
             )
         for name, values in each.categories.items():
             found.setdefault(name, set()).update(values)
@@ -134,6 +134,6 @@ def _check_columns(sites: Sequence[str], measured: Sequence[ColumnFacts]) -> Non
                 f"the columns of {site} ({len(each.dummies)} inputs) are not those of {sites[0]} "
                 f"({len(first.dummies)}); give all sites the same columns by name and order"
             )
-        if (each.kind, each.classes) != (first.kind, first.classes):
-            words = one_line(f"{each.kind} {', '.join(each.classes)}; {first.kind} {', '.join(first.classes)}")
+        if not each.task.alike(first.task):
+            words = one_line(f"{each.task}; {first.task}")
             raise DataError(f"{site} and {sites[0]} differ in their task ({words}); set the same kind and data.classes")

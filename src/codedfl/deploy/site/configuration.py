@@ -87,6 +87,8 @@ class SiteSettings(Settings):
     agreement: Agreement = setting(default=Agreement())
     share_categories: bool = setting(default=False)
     """Tell the server the values of text columns whose categories the scenario does not declare."""
+    share_names: bool = setting(default=False)
+    """Tell the server these values and the names of classes."""
     trust_server: bool = setting(default=False)
     """Accept the keys that the server announces instead of ``peers``: no protection against the server."""
     emulation: SiteEmulation | None = setting(default=None)
@@ -110,6 +112,7 @@ class SiteSettings(Settings):
             pins,
             self.agreement,
             self.share_categories,
+            self.share_names,
         )
 
 
@@ -121,7 +124,7 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
             Path(place),
             target=settings.target or None,
             kind=settings.kind,
-            classes=settings.classes,
+            classes=settings.classes or scenario.data.classes or (),
             dtype="float64" if scenario.prepared else scenario.precision,
             categories=declared_categories(scenario),
             missing=scenario.features.missing,

@@ -22,7 +22,15 @@ from codedfl.deploy.site.emulation import Emulation, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
-from codedfl.errors import CodedflError, EngineError, RefusalError
+from codedfl.errors import (
+    CodedflError,
+    DataError,
+    EngineError,
+    KeyFileError,
+    MissingExtraError,
+    RefusalError,
+    RunDirectoryError,
+)
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
@@ -32,6 +40,9 @@ _MOST_SESSIONS = 1024
 
 _LONGEST = 64
 """Length of the longest session name."""
+
+_PRIVATE = (DataError, KeyFileError, RunDirectoryError, MissingExtraError)
+"""Errors whose sentences may hold paths, names of columns or cells."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +80,7 @@ class DeviceHost(Host):
             answer = Frame("repeated")
         except CodedflError as error:
             _log.warning("%s cannot answer: %s", self._site.name, error)
-            answer = Frame("error", {"reason": fields.one_line(error)})
+            answer = Frame("error", {"reason": fields.one_line(self._told(error))})
         except Exception as error:
             _log.exception("%s cannot answer", self._site.name)
             answer = Frame("error", {"reason": f"{type(error).__name__} while it was working on the request"})
@@ -89,11 +100,17 @@ class DeviceHost(Host):
         except Cancelled:
             return receipt("the session has ended")
         except CodedflError as error:
-            return receipt(fields.one_line(error))
+            return receipt(fields.one_line(self._told(error)))
         except Exception as error:
             _log.exception("%s cannot take a parcel from %s", self._site.name, sender)
             return receipt(f"{type(error).__name__} while it was received")
         return receipt()
+
+    def _told(self, error: CodedflError) -> str:
+        """Return the sentence that leaves the site: about data and files only that there is something, not what."""
+        if isinstance(error, _PRIVATE):
+            return f"the data of {self._site.name} cannot be used for this run; its owner finds the reason in its log"
+        return str(error)
 
     def close(self) -> None:
         """Cancel all work and forget the session."""
@@ -132,17 +149,14 @@ class DeviceHost(Host):
             self._sessions.append(session)
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         device = self._place(frame)
-        terms = self._site.agreement.admit(self._site.name, scenario, collected=self._site.share_categories)
+        terms = self._site.agreement.admit(self._site.name, scenario, collected=self._site.shares_categories)
         local_data, order = self._load(scenario, device), None
         if "sums" in frame.fields:
             rows, features = local_data.raw
             shape = rows.x.shape[1], features.dimension, rows.y.shape[1]
             order = SumOrder.read(frame.fields["sums"], frame.arrays, *shape)
             if order.scales is None:
-                shared = self._site.share_categories
-                return Frame(
-                    "answer", local_data.measured(order, scenario, device, share_categories=shared).to_fields()
-                )
+                return Frame("answer", local_data.measured(order, scenario, device, self._site).to_fields())
             scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order, device)
             self._site.agreement.admit_sums(self._site.name, terms, scenario.scheme)
         elif scenario.prepared or "preparation" in frame.fields:
@@ -158,7 +172,8 @@ class DeviceHost(Host):
         if before is not None:
             before.close()
         shown: dict[str, Any] = {"member": None if run.own is None else run.own.to_hex(), "nonce": run.nonce.hex()}
-        told = {**vars(facts), "dtype": facts.dtype.name, "kind": local_data.kind, "classes": list(local_data.classes)}
+        told = {**vars(facts), "dtype": facts.dtype.name}
+        told |= local_data.task(scenario, share_names=self._site.share_names).to_fields()
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
 
     def _place(self, frame: Frame) -> int:
@@ -175,7 +190,10 @@ class DeviceHost(Host):
         table = scenario.to_table()
         key = [table[name] for name in ("data", "partition", "features", "task")], scenario.fleet.size, device
         if self._loaded is None or self._loaded[0] != key:
-            self._loaded = key, self._site.load(scenario).divided(scenario, device)
+            try:
+                self._loaded = key, self._site.load(scenario).divided(scenario, device)
+            except CodedflError as error:  # its sentence may name files, columns and cells
+                raise DataError(str(error)) from error
         return self._loaded[1]
 
     def _prepare(self, run: Session, frame: Frame) -> Frame:

@@ -25,6 +25,7 @@ from codedfl.deploy.protocol.envelopes import (
     verify,
 )
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
+from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.protocol.wire import Frame, decode
 from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
@@ -79,7 +80,11 @@ class LocalData:
             return rows
         return self.held or rows.where(np.zeros(len(rows.x), bool))
 
-    def measured(self, order: SumOrder, scenario: Scenario, device: int, *, share_categories: bool) -> ColumnFacts:
+    def task(self, scenario: Scenario, *, share_names: bool) -> TaskFacts:
+        """Return what is published about the task; names of classes only if owner or scenario publish them."""
+        return TaskFacts.of(self.kind, self.classes, share=share_names or self.classes == scenario.data.classes)
+
+    def measured(self, order: SumOrder, scenario: Scenario, device: int, site: "Site") -> ColumnFacts:
         """Return what is published before sums of columns."""
         rows, features = self.raw
         undeclared = not scenario.features.categories and any(column.categories for column in self.columns)
@@ -91,10 +96,9 @@ class LocalData:
             dummies=tuple(dummies or [False] * rows.x.shape[1]),
             outputs=rows.y.shape[1],
             columns=hashlib.sha256(names.encode()).hexdigest(),
-            kind=self.kind,
-            classes=self.classes,
+            task=self.task(scenario, share_names=site.share_names),
             bounds=tuple(bounds_of(order.request, self._summed(order.request), features, device).tolist()),
-            categories=found if undeclared and share_categories else None,
+            categories=found if undeclared and site.shares_categories else None,
             undeclared=undeclared,
         )
 
@@ -146,6 +150,13 @@ class Site:
     agreement: Agreement = field(default_factory=Agreement)
     share_categories: bool = False
     """Whether the values of text columns may be told to the server."""
+    share_names: bool = False
+    """The same for them and the names of classes."""
+
+    @property
+    def shares_categories(self) -> bool:
+        """Whether the server may collect the values of text columns."""
+        return self.share_categories or self.share_names
 
 
 @final
@@ -278,10 +289,10 @@ class Session:
         alike = len(sites) == len(samples) == len(set(sites)) == self.scenario.fleet.size
         confused = f"the server takes {self._site.name} for another site"
         if not alike or index >= len(sites) or sites[index] != self._site.name:
-            raise DataError(f"{confused}; check the list of sites")
+            raise RefusalError(f"{confused}; check the list of sites")
         self._site.agreement.admit_cohort(self._site.name, sites)
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
-            raise DataError(f"{confused}: its data have other sizes; check the list")
+            raise RefusalError(f"{confused}: its data have other sizes; check the list")
         return Public(
             tuple(samples),
             *shape,
