@@ -16,6 +16,7 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     ├── EngineError            sites cannot be reached, or answer what cannot be used
     │   ├── ParcelError        a parcel between devices was refused
     │   └── RefusalError       a site refuses what its owner has not agreed to
+    ├── RecordError            a site's record is not genuine
     ├── RunDirectoryError      a run directory belongs to another experiment or is damaged
     └── MissingExtraError      an optional dependency is not installed
 
@@ -77,6 +78,10 @@ class ParcelError(EngineError):
 
 class RefusalError(EngineError):
     """A site refuses what its owner has not agreed to."""
+
+
+class RecordError(CodedflError):
+    """A site's record is not genuine."""
 
 
 class RunDirectoryError(CodedflError):

@@ -53,7 +53,7 @@ class Pair:
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
-    "describe": {"scenario": "", "sites": ["device-1", "device-2"], "device": 0},
+    "describe": {"scenario": "", "run": "run-1", "sites": ["device-1", "device-2"], "device": 0},
     "reply": {"epoch": 1, "question": 0, "standing": False, "offline": False},
     "export": {"stage": 1, "occasion": None, "parcels": [[0, "device-2", False, None]]},
     "absorb": {"stage": 1, "occasion": None, "parcels": [[0, "device-2"]]},
@@ -131,7 +131,7 @@ def test_a_session_begins_once_and_does_not_come_back() -> None:
     """A relay brings an old question again; the session that is on goes on."""
     same = host()
     old, new = Asker(same), Asker(same, session="s2")
-    first = old.payload("describe", scenario=old.scenario.to_toml(), sites=SITES, device=0)
+    first = old.payload("describe", scenario=old.scenario.to_toml(), run="run-1", sites=SITES, device=0)
     assert decode(same.handle(first)).kind == "answer"
     new.begin()
     assert decode(same.handle(first)).kind == "repeated"

@@ -132,7 +132,7 @@ def test_a_resumed_run_that_diverges_keeps_its_directory(tmp_path: Path, monkeyp
         while sites.carrier.next(None) is not None:
             pass
         before = tree(tmp_path / "run")
-        assert files(tmp_path / "run") == {"scenario.toml", "checkpoint.npz"}
+        assert files(tmp_path / "run") == {"scenario.toml", "checkpoint.npz", "deployment.json"}
         monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", 1e9)
         with pytest.raises(TrainingError, match="diverged"):
             sites.deploy(diverging, tmp_path / "run", check=False)

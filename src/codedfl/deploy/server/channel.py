@@ -83,6 +83,8 @@ class Channel:
         self.sites = tuple(sites)
         self.clock = clock
         self.session = secrets.token_hex(16)
+        self.run = f"run-{secrets.token_hex(8)}"
+        """The name of the run in the records of sites; a resumed run keeps it."""
         self.lost: dict[int, str] = {}
         """Lost devices and the reasons."""
         self.refused: list[str] = []
@@ -169,10 +171,12 @@ class Channel:
         self._early = deque(reply for reply in found if reply.tag not in tags | further)
         return {reply.device: reply for reply in found if reply.tag in tags}
 
-    def end_session(self) -> None:
-        """End the session at all sites that were asked and are not lost."""
+    def end_session(self) -> dict[int, SiteReply]:
+        """End the session at all sites that were asked and are not lost; return their answers."""
         self.discard_open()
-        self.ask_all(dict.fromkeys(sorted(self._asked), SiteRequest("forget", {"stage": None})))
+        answers = self.ask_all(dict.fromkeys(sorted(self._asked), SiteRequest("forget", {"stage": None})))
+        self._asked.clear()
+        return answers
 
     def mark_lost(self, device: int, reason: str) -> None:
         """Mark a device as lost, and discard its open requests."""

@@ -7,6 +7,7 @@ encode under them; with ``code-based`` the model then differs by rounding.
 
 import logging
 import math
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.server.board import Board, Show
 from codedfl.deploy.server.channel import Channel, Clock
 from codedfl.deploy.server.membership import UNPINNED, read_pins
+from codedfl.deploy.server.records import collect_records, known_run, write_run
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
 from codedfl.deploy.server.sessions import SessionTerms, SiteSession
 from codedfl.deploy.server.sums import RemoteSummer
@@ -121,7 +123,8 @@ def deploy(
 
     def backend() -> DeploymentBackend:
         carrier.ready(sites, terms.ready_seconds)
-        return DeploymentBackend(scenario, channel, board, terms, check, report)
+        channel.run = known_run(path) or f"{scenario.name[:40]}-{secrets.token_hex(8)}"
+        return DeploymentBackend(scenario, channel, board, terms, check, report, path)
 
     try:
         run = execute(scenario, path, backend=backend, progress=report)
@@ -144,7 +147,9 @@ class DeploymentBackend(RunBackend):
         options: DeploymentOptions,
         check: Problem | None,
         progress: Progress,
+        folder: Path,
     ) -> None:
+        self._folder = folder
         self.given = self.scenario = scenario
         self._channel = channel
         self._board = board
@@ -209,6 +214,7 @@ class DeploymentBackend(RunBackend):
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
+        write_run(self._folder, self._channel.run)
         records = {}
         if restored:
             own = self._identity()
@@ -263,17 +269,21 @@ class DeploymentBackend(RunBackend):
         return {"devices.parquet": dict(self._engine.records)}
 
     def facts(self, state: State) -> dict[str, Any]:
-        """Return the real time, the sites, the lost ones and refused messages."""
+        """Return the real time, the sites, the lost ones and refused messages; the run is over, so sites are told."""
         channel = self._channel
+        lost = {channel.sites[device]: reason for device, reason in sorted(channel.lost.items())}
+        collected = collect_records(channel, self._folder, self._session.keys)
         chosen = {} if self._selection is None else {"selection": self._selection.to_table()}
         return chosen | {
             "virtual_seconds": None,
             "real_seconds": state.history.columns["time"][-1],
             "deployment": {
                 "sites": list(channel.sites),
-                "lost": {channel.sites[device]: reason for device, reason in sorted(channel.lost.items())},
+                "lost": lost,
                 "refused": len(channel.refused),
                 "refusals": channel.refused[:_MOST_REFUSALS],
+                "run": channel.run,
+                "records": collected,
                 "class_names": self._class_names,
                 "announced_bytes": self._session.announced_bytes,
                 "time_scale": self._options.time_scale,

@@ -29,7 +29,7 @@ _MOST_ANNOUNCED = 1 << 28
 def describe_all(channel: Channel, fields: Mapping[str, Any], arrays: Message) -> list[Mapping[str, Any]]:
     """Begin a session in which all sites describe their data; return the fields of all replies."""
     channel.new_session()
-    common = {**fields, "sites": list(channel.sites)}
+    common = {**fields, "run": channel.run, "sites": list(channel.sites)}
     devices = range(len(channel.sites))
     return ask_each(channel, {n: SiteRequest("describe", {**common, "device": n}, arrays) for n in devices})
 
@@ -126,6 +126,12 @@ class SiteSession:
             requests = {device: SiteRequest("prepare", each, announced) for device, each in described.items()}
             replies += ask_each(self._channel, requests)
         self.emulated_links = all(reply.get("emulated_links") is True for reply in replies)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The fingerprints of the sites' keys."""
+        pairs = zip(self._channel.sites, self.descriptions, strict=True)
+        return {site: fingerprint(each.member.public) for site, each in pairs if each.member is not None}
 
     def seal(self, device: int, fields: Mapping[str, Any], grants: Message) -> Message:
         """Encrypt grants under the device's key; one without a key gets them as they are."""

@@ -11,6 +11,7 @@ from codedfl.deploy.protocol.envelopes import DeviceKey, check_fingerprint
 from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.record import server_of
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import DeviceGroup, Links, Scenario
@@ -113,6 +114,8 @@ class SiteSettings(Settings):
             self.agreement,
             self.share_categories,
             self.share_names,
+            folder,
+            server_of(folder),
         )
 
 

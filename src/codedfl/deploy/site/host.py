@@ -17,19 +17,19 @@ from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.sums import SumOrder, read_rows
+from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
-from codedfl.deploy.site.emulation import Emulation, TransferEvent
+from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
+from codedfl.deploy.site.record import CountingPeers, RunRecord
+from codedfl.deploy.site.requests import LEAVING, channel_turns_of, echo_of, event_of, run_of, told
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
 from codedfl.errors import (
     CodedflError,
     DataError,
     EngineError,
-    KeyFileError,
-    MissingExtraError,
     RefusalError,
-    RunDirectoryError,
 )
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
@@ -37,12 +37,6 @@ from codedfl.schemes import Work, message_bits
 
 _MOST_SESSIONS = 1024
 """Number of earlier sessions that are remembered, so that none can be replayed."""
-
-_LONGEST = 64
-"""Length of the longest session name."""
-
-_PRIVATE = (DataError, KeyFileError, RunDirectoryError, MissingExtraError)
-"""Errors whose sentences may hold paths, names of columns or cells."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +48,8 @@ class DeviceHost(Host):
     def __init__(self, site: Site, peers: Peers, emulation: Emulate | Emulation | None = None) -> None:
         """``emulation`` slows the site down, independent of the scenario or by its device."""
         self._site = site
-        self._peers = peers
+        self._record: RunRecord | None = None
+        self._peers = CountingPeers(peers, lambda: self._record)
         self._emulate = (lambda scenario, device: emulation) if isinstance(emulation, Emulation) else emulation
         self._lock = threading.Lock()
         self._run: Session | None = None
@@ -69,22 +64,32 @@ class DeviceHost(Host):
     def handle(self, payload: bytes) -> bytes:
         """Answer a request of the server."""
         echo: dict[str, Any] = {}
+        kind = "message"
         try:
             frame = decode(payload)
-            echo = _echo(frame)
+            echo, kind = echo_of(frame), frame.kind
             answer = self._answer(frame)
-            return encode(Frame(answer.kind, {**answer.fields, **echo}, answer.arrays))
-        except Cancelled:
-            answer = Frame("superseded")
-        except DuplicateRequest:
-            answer = Frame("repeated")
-        except CodedflError as error:
+            reply = encode(Frame(answer.kind, {**answer.fields, **echo}, answer.arrays))
+        except (Cancelled, DuplicateRequest, Exception) as error:
+            answer, kind = self._failed(error), "error"
+            reply = encode(Frame(answer.kind, {**answer.fields, **echo}))
+        if self._record is not None:
+            self._record.left("server", LEAVING.get(kind, kind), len(reply))
+        return reply
+
+    def _failed(self, error: BaseException) -> Frame:
+        """Return the answer to a request that was not carried out; the sentence of an error stays in the log."""
+        if isinstance(error, (Cancelled, DuplicateRequest)):
+            return Frame("superseded" if isinstance(error, Cancelled) else "repeated")
+        if isinstance(error, CodedflError):
             _log.warning("%s cannot answer: %s", self._site.name, error)
-            answer = Frame("error", {"reason": fields.one_line(self._told(error))})
-        except Exception as error:
-            _log.exception("%s cannot answer", self._site.name)
-            answer = Frame("error", {"reason": f"{type(error).__name__} while it was working on the request"})
-        return encode(Frame(answer.kind, {**answer.fields, **echo}))
+            reason = fields.one_line(told(self._site.name, error))
+        else:
+            _log.error("%s cannot answer", self._site.name, exc_info=error)
+            reason = f"{type(error).__name__} while it was working on the request"
+        if self._record is not None:
+            self._record.refused(reason)
+        return Frame("error", {"reason": reason})
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
         """Open another site's parcel and hold it until the server asks to absorb it."""
@@ -100,17 +105,11 @@ class DeviceHost(Host):
         except Cancelled:
             return receipt("the session has ended")
         except CodedflError as error:
-            return receipt(fields.one_line(self._told(error)))
+            return receipt(fields.one_line(told(self._site.name, error)))
         except Exception as error:
             _log.exception("%s cannot take a parcel from %s", self._site.name, sender)
             return receipt(f"{type(error).__name__} while it was received")
         return receipt()
-
-    def _told(self, error: CodedflError) -> str:
-        """Return the sentence that leaves the site: about data and files only that there is something, not what."""
-        if isinstance(error, _PRIVATE):
-            return f"the data of {self._site.name} cannot be used for this run; its owner finds the reason in its log"
-        return str(error)
 
     def close(self) -> None:
         """Cancel all work and forget the session."""
@@ -118,6 +117,8 @@ class DeviceHost(Host):
             run, self._run, self._loaded = self._run, None, None
         if run is not None:
             run.close()
+        if self._record is not None:
+            self._record.end("this site was stopped before the server ended the run")
 
     def _current(self) -> Session:
         with self._lock:
@@ -150,6 +151,7 @@ class DeviceHost(Host):
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         device = self._place(frame)
         terms = self._site.agreement.admit(self._site.name, scenario, collected=self._site.shares_categories)
+        self._begin_record(session, frame, scenario, terms)
         local_data, order = self._load(scenario, device), None
         if "sums" in frame.fields:
             rows, features = local_data.raw
@@ -175,6 +177,16 @@ class DeviceHost(Host):
         told = {**vars(facts), "dtype": facts.dtype.name}
         told |= local_data.task(scenario, share_names=self._site.share_names).to_fields()
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
+
+    def _begin_record(self, session: str, frame: Frame, scenario: Scenario, terms: Terms) -> None:
+        """Note the session in the record of its run; only admitted runs have one."""
+        name, sums = run_of(frame), "sums" in frame.fields
+        with self._lock:
+            if self._record is None or self._record.run != name:
+                if self._record is not None:
+                    self._record.end("the server began another run")
+                self._record = RunRecord(self._site, name, scenario, terms)
+            self._record.session(session, "sums of columns" if sums else "training")
 
     def _place(self, frame: Frame) -> int:
         """Return this site's place in the agreed cohort; refuse any other cohort."""
@@ -220,6 +232,7 @@ class DeviceHost(Host):
             run.admit(epoch, question, frame.arrays)
             message = device.reply(epoch, frame.arrays, work)
             run.rounds.answered(epoch, question)
+            self._count(replies=1, epoch=epoch, multiplications=work.macs)
             if slow is not None:
                 worked = slow.reply(epoch, question, macs=work.macs)[1]
                 if offline:
@@ -237,7 +250,7 @@ class DeviceHost(Host):
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         # number of the parcel, recipient (None is the server), whether it is relayed, turn among those to the recipient
         wanted = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
-        event, device, turns = _event(frame), run.device, _channel_turns(frame)
+        event, device, turns = event_of(frame), run.device, channel_turns_of(frame)
         delays = run.transfer_delays(event)
         recipients = {site for _, site, _, _ in wanted}
         run.admit_parties(recipients)
@@ -276,6 +289,7 @@ class DeviceHost(Host):
                 for peer, message in messages:
                     if (reason := deliver(self._peers, envelopes, peer, message)) is not None:
                         return Frame("error", {"reason": f"it could not send to {peer}: {reason}", "unreached": peer})
+        self._count(parcels_made=len(wanted), multiplications=sum(macs))
         bits_sent = [message_bits(parcels[parcel]) for parcel, _, _, _ in wanted]
         uploads = {parcel: parcels[parcel] for parcel, site, _, _ in wanted if site is None}
         return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, pack_messages(uploads))
@@ -298,7 +312,7 @@ class DeviceHost(Host):
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         wanted = fields.rows(frame.fields, "parcels", [(int,), (str,)])
         run.admit_parties(site for _, site in wanted)
-        delays = run.transfer_delays(_event(frame))
+        delays = run.transfer_delays(event_of(frame))
         macs: list[int] = []
         with run.queue.slot(number, cancellable=False):
             parcels = run.inbox.take(stage, wanted)
@@ -311,6 +325,7 @@ class DeviceHost(Host):
                 seconds = run.reception.over(stage) + delays.absorb(sum(macs)) - time.monotonic()
                 run.queue.sleep(seconds, number, cancellable=False)
             working = time.perf_counter() - began
+        self._count(parcels_absorbed=len(wanted), multiplications=sum(macs))
         return Frame("answer", {"macs": macs, "working_seconds": working})
 
     def _forget(self, run: Session, frame: Frame) -> Frame:
@@ -324,23 +339,9 @@ class DeviceHost(Host):
             if self._run is run:
                 self._run, self._loaded = None, None
         run.close()
-        return Frame("answer")
+        record = None if self._record is None else self._record.end("finished")
+        return Frame("answer", {"record": record})
 
-
-def _event(frame: Frame) -> TransferEvent | None:
-    """Return the event whose delays are emulated, if any."""
-    table = frame.fields.get("occasion")
-    return None if table is None else TransferEvent.from_table(table)
-
-
-def _channel_turns(frame: Frame) -> dict[int, list[Any]]:
-    """Return, by parcel, whether it waits for the shared channel, and the site and number of the one after it."""
-    kinds: list[tuple[type, ...]] = [(int,), (bool,), (str, type(None)), (int, type(None))]
-    rows = fields.rows(frame.fields, "channel_turns", kinds) if "channel_turns" in frame.fields else []
-    return {parcel: turn for parcel, *turn in rows}
-
-
-def _echo(frame: Frame) -> dict[str, Any]:
-    """Return session and number of a request, if they are valid."""
-    found = {name: frame.fields.get(name) for name in ("session", "number")}
-    return {name: value for name, value in found.items() if type(value) in (str, int) and len(str(value)) <= _LONGEST}
+    def _count(self, **done: int) -> None:
+        if self._record is not None:
+            self._record.computed(**done)

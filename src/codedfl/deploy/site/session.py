@@ -7,6 +7,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -152,6 +153,10 @@ class Site:
     """Whether the values of text columns may be told to the server."""
     share_names: bool = False
     """The same for them and the names of classes."""
+    folder: Path | None = None
+    """Where records are kept; without it they are in memory only."""
+    server: Mapping[str, Any] | None = None
+    """The server that the site connects to, for records."""
 
     @property
     def shares_categories(self) -> bool:

@@ -1,0 +1,63 @@
+"""What a site reads from requests, and the sentences in which it answers those that it does not carry out."""
+
+import re
+from typing import Any
+
+from codedfl.deploy.protocol import fields
+from codedfl.deploy.protocol.wire import Frame
+from codedfl.deploy.site.emulation import TransferEvent
+from codedfl.errors import (
+    CodedflError,
+    DataError,
+    EngineError,
+    KeyFileError,
+    MissingExtraError,
+    RunDirectoryError,
+)
+
+_LONGEST = 64
+"""Length of the longest session name."""
+
+_RUN = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}"
+"""What a run may be called; it names a folder of records."""
+
+LEAVING = {"describe": "description of the data", "reply": "reply", "export": "parcels for the server, or none"}
+LEAVING |= {"error": "refusal or error"} | dict.fromkeys(("ping", "prepare", "absorb", "forget"), "acknowledgement")
+"""What leaves the site in answer to a request."""
+
+_PRIVATE = (DataError, KeyFileError, RunDirectoryError, MissingExtraError)
+"""Errors whose sentences may hold paths, names of columns or cells."""
+
+
+def told(site: str, error: CodedflError) -> str:
+    """Return the sentence that leaves a site: about data and files only that there is something, not what."""
+    if isinstance(error, _PRIVATE):
+        return f"the data of {site} cannot be used for this run; its owner finds the reason in its log"
+    return str(error)
+
+
+def run_of(frame: Frame) -> str:
+    """Return the server's name of the run, which stays when the run is resumed."""
+    name = fields.text(frame.fields, "run")
+    if not re.fullmatch(_RUN, name):
+        raise EngineError("the server's name of the run is invalid; check that versions agree")
+    return name
+
+
+def event_of(frame: Frame) -> TransferEvent | None:
+    """Return the event whose delays are emulated, if any."""
+    table = frame.fields.get("occasion")
+    return None if table is None else TransferEvent.from_table(table)
+
+
+def channel_turns_of(frame: Frame) -> dict[int, list[Any]]:
+    """Return, by parcel, whether it waits for the shared channel, and the site and number of the one after it."""
+    kinds: list[tuple[type, ...]] = [(int,), (bool,), (str, type(None)), (int, type(None))]
+    rows = fields.rows(frame.fields, "channel_turns", kinds) if "channel_turns" in frame.fields else []
+    return {parcel: turn for parcel, *turn in rows}
+
+
+def echo_of(frame: Frame) -> dict[str, Any]:
+    """Return session and number of a request, if they are valid."""
+    found = {name: frame.fields.get(name) for name in ("session", "number")}
+    return {name: value for name, value in found.items() if type(value) in (str, int) and len(str(value)) <= _LONGEST}
