@@ -1,13 +1,17 @@
 """``codedfl site``: what an owner agrees to, and whether a record is genuine."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from codedfl.cli import common
+from codedfl.deploy.protocol.records import check_record, read_records
 from codedfl.deploy.protocol.terms import Terms, terms_of
 from codedfl.deploy.site.agreement import agree, agreed_cohort
+from codedfl.errors import RecordError, UsageError
 
 site_app = typer.Typer(
     help="For the owner of a site: agree to the terms of a run, and check records.",
@@ -70,6 +74,48 @@ def agree_command(
         return
     who = f"{', '.join(made.cohort)} (at least {made.least} in a sum)"
     common.console.print(f"agreed, with {who}; written to {kit / 'site.toml'}", soft_wrap=True)
+
+
+@site_app.command("verify")
+def verify_command(
+    record: Annotated[Path, typer.Argument(metavar="RECORD", help="A site-record.json or site-records.json.")],
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="FINGERPRINT", help="The key that must have signed it (sha256:...).")
+    ] = None,
+    json: common.Json = False,
+) -> None:
+    """Check that records of sites are signed and unaltered, and print what they say."""
+    if key is not None and not re.fullmatch("sha256:[0-9a-f]{64}", key):
+        raise UsageError(f"--key {key} must be a fingerprint: sha256: and 64 hex digits")
+    found = read_records(record)
+    for number, each in enumerate(found, start=1):
+        try:
+            check_record(each, key)
+        except RecordError as error:
+            which = f" (record {number} of {len(found)})" if len(found) > 1 else ""
+            raise RecordError(f"'{record}'{which} does not verify: {error}") from None
+    if not found:
+        raise RecordError(f"'{record}' holds no records; give a site-record.json or site-records.json")
+    if json:
+        common.print_json([{name: each[name] for name in ("site", "run", "key", "ended")} for each in found])
+        return
+    for each in found:
+        for line in _lines(each):
+            common.console.print(line, soft_wrap=True)
+
+
+def _lines(record: Mapping[str, Any]) -> list[str]:
+    """Return a genuine record in short."""
+    done, ended = record["computed"], record["ended"]
+    sent = [f"{row['messages']} x {row['kind']} to {row['to']}, {row['bytes']} bytes" for row in record["left"]]
+    return [
+        f"{record['site']}: run {record['run']}, signed by {record['key']}",
+        f"  agreed: {record['agreed']['terms']}",
+        f"  computed: {done['replies']} replies, {done['parcels_made']} parcels, up to epoch {done['last_epoch']}",
+        *(f"  left: {line}" for line in sent),
+        f"  refused: {record['refused']} requests",
+        f"  ended: {ended['how']}{'' if ended['at'] is None else ' at ' + ended['at']}",
+    ]
 
 
 def _show(terms: Terms) -> None:
