@@ -39,6 +39,8 @@ class RunBackend(ABC):
     """The scenario of the training: with the weight of the ridge term that was chosen."""
     objective: Objective
     scheme: schemes.Scheme[Any]
+    saves_every_epoch: bool = False
+    """Whether no epoch may be computed again after an interruption."""
 
     @abstractmethod
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:

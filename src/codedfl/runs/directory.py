@@ -5,6 +5,8 @@
     summary.json     the results in short; exists when the run is finished
     model/           the model to predict with, see codedfl.task.model
     model.npz        its matrix
+    deployment.json  the name of the run in the records of sites (deployments)
+    site-records.json the signed records of all sites (deployments)
     timeline.parquet steps of all parties in the run's own draw (simulations)
     devices.parquet  requests to all devices and their durations (deployments)
     timings.npy      end of each epoch (columns) in each timing draw (rows), in seconds
@@ -303,7 +305,7 @@ def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, 
     def after_epoch(current: State) -> None:
         nonlocal saved_at
         progress(f"training {scenario.scheme}", current.epoch, scenario.training.epochs)
-        if time.perf_counter() - saved_at > _CHECKPOINT_SECONDS:
+        if backend.saves_every_epoch or time.perf_counter() - saved_at > _CHECKPOINT_SECONDS:
             save(current)
             saved_at = time.perf_counter()
 

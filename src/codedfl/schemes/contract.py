@@ -117,6 +117,10 @@ class Device(ABC):
     def identify(self, identity: Identity) -> None:  # noqa: B027
         """Take the keys of a real site, before the first request; by default a device signs nothing."""
 
+    def opens(self, request: Message) -> Sequence[int] | None:
+        """Return the devices whose sum a reply to the request opens; None if it opens none, as by default."""
+        return None
+
     @abstractmethod
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply to a request of the server.
@@ -350,6 +354,11 @@ class Scheme(ABC, Generic[Options]):
     @property
     def uploads(self) -> bool:
         """Whether devices send parcels to the server; if not, they refuse such transfers."""
+        return False
+
+    @property
+    def opens_sums(self) -> bool:
+        """Whether rounds open sums of those devices that take part, so that none may be repeated with others."""
         return False
 
     @property

@@ -11,6 +11,7 @@ from codedfl.deploy.flare.kits import Kits, load_kits
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server import fleet, membership
+from codedfl.deploy.site.agreement import agree
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load
 from codedfl.storage import write_text
@@ -56,8 +57,9 @@ def add_command(folder: Folder, name: Name, json: common.Json = False) -> None:
     size = len(load_kits(folder).sites) + 1
     scenario = _scenario(folder, size)
     kits = membership.add(folder, name, fleet.device_settings(scenario, size, size))
+    agree(kits.device(name), scenario, kits.sites)
     write_text(folder / SCENARIO, scenario.to_toml())
-    _show(kits, [*_new_kit(kits, name), *_changed_cohort(scenario)], [], json)
+    _show(kits, [*_new_kit(kits, name), *_changed_cohort(kits, scenario)], [], json)
 
 
 def replace_command(folder: Folder, name: Name, json: common.Json = False) -> None:
@@ -66,6 +68,7 @@ def replace_command(folder: Folder, name: Name, json: common.Json = False) -> No
     kits = load_kits(folder)
     scenario, part = _scenario(folder, len(kits.sites)), [*kits.sites, name].index(name) + 1
     kits, barred = membership.substitute(folder, name, fleet.device_settings(scenario, part, len(kits.sites)))
+    agree(kits.device(name), scenario, kits.sites)
     _show(kits, [*_barred(kits, barred), *_new_kit(kits, name, again=True)], barred, json)
 
 
@@ -92,7 +95,7 @@ def revoke_command(
     scenario = _scenario(folder, max(1, len(load_kits(folder).sites) - 1))
     kits, barred = membership.revoke(folder, names[0])
     write_text(folder / SCENARIO, scenario.to_toml())
-    _show(kits, [*_barred(kits, barred), *_changed_cohort(scenario)], barred, json)
+    _show(kits, [*_barred(kits, barred), *_changed_cohort(kits, scenario)], barred, json)
 
 
 def _scenario(folder: Path, devices: int) -> Scenario:
@@ -120,10 +123,11 @@ def _command(barred: Sequence[str]) -> str:
     return f"codedfl deploy revoke KIT {' '.join(barred)}"
 
 
-def _changed_cohort(scenario: Scenario) -> list[str]:
+def _changed_cohort(kits: Kits, scenario: Scenario) -> list[str]:
     """Return what a change of the number of devices means for the others."""
-    size = scenario.fleet.size
-    found = [f"the cohort has {size} devices now: every owner has to agree to it again"]
+    size, cohort = scenario.fleet.size, ",".join(kits.sites)
+    command = f"`codedfl site agree KIT {SCENARIO} --cohort {cohort}`"
+    found = [f"the cohort has {size} devices now: every owner has to agree to it again with {command}"]
     if not scenario.data.elsewhere:
         found.append(f"`parts` in [data] of every site.toml must be {size}: devices share `{scenario.data.source}`")
     return found

@@ -176,6 +176,7 @@ class DeploymentBackend(RunBackend):
             [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in session.facts], np.float64
         )
         public, self.scheme = session.public, session.scheme
+        self.saves_every_epoch = self.scheme.opens_sums  # sites open a sum again with the same devices only
         self._preparation = preparation = None if prepared is None else prepared.preparation
         task = session.descriptions[0].task
         wanted = options.test and check is None

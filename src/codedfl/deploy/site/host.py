@@ -23,7 +23,7 @@ from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
 from codedfl.deploy.site.record import CountingPeers, RunRecord
-from codedfl.deploy.site.requests import LEAVING, channel_turns_of, echo_of, event_of, run_of, told
+from codedfl.deploy.site.requests import LEAVING, channel_turns_of, echo_of, event_of, part_of, run_of, told
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
 from codedfl.errors import (
     CodedflError,
@@ -166,7 +166,7 @@ class DeviceHost(Host):
             local_data = local_data.prepared(frame.fields.get("preparation", {}), rows_of, device)
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
-        run = Session(session, self._site, scenario, local_data)
+        run = Session(session, self._site, scenario, local_data, part_of(frame))
         with self._lock:
             if self._sessions[-1] != session:
                 raise Cancelled
@@ -230,7 +230,12 @@ class DeviceHost(Host):
         with run.queue.slot(number, cancellable=True):
             began = time.perf_counter()
             run.admit(epoch, question, frame.arrays)
+            members = device.opens(frame.arrays)
+            if members is not None and self._record is not None:
+                self._record.sums.admit(self._site.name, run.part, epoch, members)
             message = device.reply(epoch, frame.arrays, work)
+            if members is not None and self._record is not None:
+                self._record.sums.opened(run.part, epoch, members)
             run.rounds.answered(epoch, question)
             self._count(replies=1, epoch=epoch, multiplications=work.macs)
             if slow is not None:

@@ -19,6 +19,7 @@ from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.records import RECORD, SCHEMA, signed
 from codedfl.deploy.protocol.terms import Terms
+from codedfl.deploy.site.memory import SumMemory
 from codedfl.scenario import Scenario
 from codedfl.storage import write_json
 
@@ -50,6 +51,7 @@ class RunRecord:
         self._lock = threading.Lock()
         self._written = 0.0
         self._folder = None if site.folder is None else site.folder / FOLDER / run
+        self.sums = SumMemory(self._folder)
         self._table: dict[str, Any] = self._stored() or {
             "schema": SCHEMA,
             "run": run,

@@ -1,5 +1,6 @@
 """What a site reads from requests, and the sentences in which it answers those that it does not carry out."""
 
+import hashlib
 import re
 from typing import Any
 
@@ -42,6 +43,14 @@ def run_of(frame: Frame) -> str:
     if not re.fullmatch(_RUN, name):
         raise EngineError("the server's name of the run is invalid; check that versions agree")
     return name
+
+
+def part_of(frame: Frame) -> str:
+    """Return which part of a run a session is for; a resumed run repeats its parts."""
+    sums, rows = frame.fields.get("sums"), frame.fields.get("rows")
+    if isinstance(sums, dict):
+        return f"sum-{sums.get('number')}"
+    return "training" if rows is None else f"rows-{hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
 
 
 def event_of(frame: Frame) -> TransferEvent | None:

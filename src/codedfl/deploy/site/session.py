@@ -168,8 +168,12 @@ class Site:
 class Session:
     """One session of a server with a site; it can be prepared once."""
 
-    def __init__(self, name: str, site: Site, scenario: Scenario, local_data: LocalData) -> None:
+    def __init__(
+        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, part: str = "training"
+    ) -> None:
         self.name = name
+        self.part = part
+        """Which part of the run it is for."""
         self.scenario = scenario
         self.local_data = local_data
         self.nonce = secrets.token_bytes(NONCE_BYTES)

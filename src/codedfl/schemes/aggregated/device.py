@@ -67,6 +67,10 @@ class MaskedDevice(Device):
         """Sign keys and lists of survivors from now on."""
         self._masker.identify(identity)
 
+    def opens(self, request: Message) -> Sequence[int] | None:
+        """Return the survivors in the last round of a sum."""
+        return [int(device) for device in request["survivors"]] if "survivors" in request else None
+
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply in a round of the protocol; in the third, the inner reply under masks."""
         held = self._inner.covers(epoch) if self._cohort.hands_over else frozenset()

@@ -156,6 +156,11 @@ class OneShot(Scheme[OneShotOptions]):
         _ = self.formats
 
     @property
+    def opens_sums(self) -> bool:
+        """True: of the devices that survive a round."""
+        return True
+
+    @property
     def threshold(self) -> Threshold:
         """How many devices' shares open the sums."""
         return Threshold(self.options.threshold)

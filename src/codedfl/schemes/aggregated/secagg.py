@@ -240,6 +240,11 @@ class SecAgg(Scheme[SecAggOptions]):
     verdict_reason = SECAGG_REASON
 
     @property
+    def opens_sums(self) -> bool:
+        """True: of the devices that survive a round."""
+        return True
+
+    @property
     def inner(self) -> Scheme[Any]:
         """The inner scheme."""
         return self.wrapped[0]
