@@ -217,11 +217,11 @@ def test_a_fleet_of_files_trains_the_model_of_virtual_time(tmp_path: Path) -> No
     for number, site in enumerate(sites, start=1):
         values: dict[str, Any] = {
             "name": site,
-            "key": f"{site}.key",
+            "key": f"../{site}.key",
             "agreement": {"cohort": list(sites), "terms": [terms_of(scenario).digest]},
             "data": {"source": "digits", "part": number, "parts": 5},
             "peers": pins,
-            "folder": str(tmp_path),
+            "folder": str(tmp_path / site),
         }
         carrier.attach(site, make_host(values, carrier.peers(site)))
     try:

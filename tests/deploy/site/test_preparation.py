@@ -63,8 +63,9 @@ def deployed(wanted: Scenario, folder: Path, recording: Recording | None = None,
     carrier = InProcessCarrier(clock=clock, recording=recording)
     for name, table in zip(sites, rows(), strict=True):
         write(folder / f"{name}.csv", table)
-        data = {"source": f"{name}.csv", "target": "price"}
-        values = {"name": name, "key": f"{name}.key", "data": data, "peers": pins, "folder": str(folder)}
+        (folder / name).mkdir()
+        data = {"source": f"../{name}.csv", "target": "price"}
+        values = {"name": name, "key": f"../{name}.key", "data": data, "peers": pins, "folder": str(folder / name)}
         values |= {"agreement": {"cohort": sites, "terms": [terms_of(wanted).digest]}, **site}
         carrier.attach(name, make_host(values, carrier.peers(name)))
     try:
