@@ -45,7 +45,9 @@ class Lab:
         """``apart`` is the network of the last two devices."""
         self.folder = folder
         self._network = apart or network()
-        self.kits = make_fleet(folder / "kits", scenario, host=self._network.host, schemes=tuple(SCHEMES))
+        self.kits = make_fleet(
+            folder / "kits", scenario, host=self._network.host, schemes=tuple(SCHEMES), keep_authority=True
+        )
         self.kind_of_network = "namespace" if isinstance(self._network, Namespace) else "forwarder"
         self.inside = self.kits.sites[-2:]
         for site in self.inside:

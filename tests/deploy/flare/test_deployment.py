@@ -1,9 +1,10 @@
-"""A real deployment on this machine: bytes to and from devices, a parcel between them, and who listens where.
+"""A real deployment on this machine: bytes to and from devices, a parcel between them, who listens, who is admitted.
 
 Devices that are killed: test_faults.py.
 """
 
 import json
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +16,12 @@ pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the e
 
 import psutil
 from benchmarks.lab import Lab
+from cryptography.x509 import load_pem_x509_certificate
 
 from codedfl.deploy.flare.jobs import Admin, Job, run_job, write_job
-from codedfl.deploy.flare.kits import Kits, write_site
-from codedfl.deploy.flare.processes import kits_of, status
+from codedfl.deploy.flare.kits import Kits, certificate_print, write_site
+from codedfl.deploy.flare.processes import kits_of, start, status, stop
+from codedfl.deploy.server.membership import add, bar
 
 pytestmark = [
     pytest.mark.xdist_group("flare"),  # one fleet for all
@@ -87,3 +90,37 @@ def test_a_job_that_brings_code_is_refused(kits: Kits, admin: Admin, tmp_path: P
     for site in ("device-1", "device-2"):
         assert any(line.startswith(f"{site}: ") and "BYOC" in line for line in admin.refusals(number))
     assert json.loads((kits.folder / "kits.json").read_text())["sites"] == list(kits.sites)
+
+
+def test_a_stolen_certificate_admits_nobody_else_and_a_revoked_one_nobody(lab: Lab, tmp_path: Path) -> None:
+    """Device-1's certificate under device-2's name, one's own under device-1's, an added site, and the same revoked."""
+    log, own = lab.kits.server / "log.txt", lab.kits.server / "site.toml"
+    seen, before = log.stat().st_size, own.read_bytes()
+    add(lab.kits.folder, "dora", {})
+    dora, stealing, posing = lab.kits.device("dora"), tmp_path / "stealing", tmp_path / "posing"
+    shown = certificate_print(load_pem_x509_certificate((dora / "startup" / "client.crt").read_bytes()))
+    for kit, certified, name in ((stealing, "device-1", "device-2"), (posing, "dora", "device-1")):
+        shutil.copytree(lab.kits.device(certified) / "startup", kit / "startup")
+        (kit / "local").mkdir()
+        write_site(kit, {"name": name})
+
+    def until(*words: str) -> str:
+        while not all(one in log.read_text()[seen:] for one in words):
+            assert not any(one.died for one in status([lab.kits.server]))
+            time.sleep(0.1)
+        return log.read_text()[seen:]
+
+    try:
+        for kit in (stealing, posing, dora):
+            start(kit, 1)
+        claimed = "authenticated as '{}' but claimed endpoint '{}'"
+        said = until(claimed.format("device-1", "device-2"), claimed.format("dora", "device-1"), "client dora@")
+        stop([stealing, posing, dora])
+        bar(lab.kits.server, [shown])
+        start(dora, 1)
+        said = until(f"dora with the certificate {shown} is revoked")
+        assert said.count("joined") == said.count("client dora@") == 1, "nobody else was admitted, and dora once"
+    finally:
+        stop([stealing, posing, dora])
+        own.write_bytes(before)
+        lab.kits.write_manifest()
