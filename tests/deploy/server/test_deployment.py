@@ -284,6 +284,20 @@ def test_the_server_can_pin_keys_too(sites: InProcessFleet, tmp_path: Path) -> N
     assert sites.deploy(chosen("conventional"), tmp_path / "run", pins=pins).summary["epochs"] == EPOCHS
 
 
+def test_another_cohort_trains_anew_and_does_not_get_the_run_of_the_first(
+    sites: InProcessFleet, tmp_path: Path
+) -> None:
+    """A site is revoked and another added: the scenario is the same, the run is not."""
+    table = {"scenario": chosen("conventional", **ON_SITES).to_toml(), "site": {"folder": str(tmp_path)}}
+    first = serve(sites.carrier, table | {"sites": list(sites.sites)})
+    assert serve(sites.carrier, table | {"sites": list(sites.sites)}) == first
+    other = [*sites.sites[1:], sites.sites[0]]
+    assert serve(sites.carrier, table | {"sites": other})["summary"]["deployment"]["sites"] == other
+    with pytest.raises(RunDirectoryError, match="was trained on other sites") as error:
+        serve(sites.carrier, table | {"sites": other, "run": first["run"]})
+    assert is_one_sentence(str(error.value))
+
+
 def test_revoked_sites_and_keys_are_refused(sites: InProcessFleet, tmp_path: Path) -> None:
     """Also without pins, and with another name."""
     key = sites.keys["device-4"].fingerprint

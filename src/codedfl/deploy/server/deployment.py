@@ -5,6 +5,7 @@ is the same as without the interruption. The server's keys are never stored: a r
 encode under them; with ``code-based`` the model then differs by rounding.
 """
 
+import hashlib
 import logging
 import math
 import secrets
@@ -132,6 +133,8 @@ def deploy(
         reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(channel.lost.items()))
         raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
     channel.end_session()
+    if (found := run.summary["deployment"]["sites"]) != list(sites):
+        raise RunDirectoryError(f"'{path}' was trained on other sites ({', '.join(found)}); choose another --out")
     return run
 
 
@@ -354,11 +357,14 @@ def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if pins is None:
         _log.warning("%s", UNPINNED)
     options = DeploymentOptions(pins=pins, revoked=revoked, **chosen)
-    path = Path(site.get("folder", ".")) / arguments.get("run", str(default_directory(scenario)))
+    sites = tuple(arguments["sites"])
+    usual = default_directory(scenario)
+    usual = usual.with_name(f"{usual.name}-{hashlib.sha256(' '.join(sites).encode()).hexdigest()[:8]}")
+    path = Path(site.get("folder", ".")) / arguments.get("run", str(usual))
 
     def show(table: dict[str, Any]) -> None:
         status = Path(site.get("folder", ".")) / STATUS
         write_json(status, {"scenario_id": scenario.id(), "scheme": scenario.scheme, **table}, durable=False)
 
-    run = deploy(scenario, carrier, tuple(arguments["sites"]), path, options=options, show=show)
+    run = deploy(scenario, carrier, sites, path, options=options, show=show)
     return {"run": str(run.path), "summary": run.summary}
