@@ -6,7 +6,8 @@ A server and five devices run as processes of this machine, with mutual TLS. In 
 middle of a training: where sites can be held back, all are, until it has happened. ``sealed-coded`` has five workers
 of which any three are enough, so two are struck at once; of the others one is. Printed is what became of the run, and
 whether its model is that of virtual time to the last bit, in the end. Where a run stops, what was struck is put right
-and the same run goes on from its checkpoint. Without FLARE nothing is done.
+and the same run goes on from its checkpoint. The last rows are about who takes part (``benchmarks.cohorts``). Without
+FLARE nothing is done.
 """
 
 import signal
@@ -17,10 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cohorts import ROWS as COHORT_ROWS
+from benchmarks.cohorts import Cohort
 from benchmarks.lab import HELD, Lab, Training
 from benchmarks.measure import possible
 from codedfl.deploy.flare.names import need_flare
 from codedfl.errors import LostDevicesError
+from codedfl.runs import load
 from codedfl.scenario import Scenario
 
 EPOCHS, AT = 14, 5
@@ -132,13 +136,31 @@ def main() -> dict[str, Any]:
             for fault, scheme in ROWS:
                 began = time.monotonic()
                 happened, exact = row(lab, fault, chosen(scheme))
-                label, seconds = f"{scheme}: {fault.name}", time.monotonic() - began
-                print(f"  {label:<62} {'exact' if exact else 'NOT EXACT':<10} {seconds:5.0f} s", flush=True)
-                for line in happened:
-                    print(f"      {line}", flush=True)
-                results[label] = {"happened": happened, "exact": exact, "seconds": seconds}
+                results |= told(f"{scheme}: {fault.name}", happened, exact, time.monotonic() - began)
+        results |= changes_of_cohort(Path(folder))
     right = sum(one["exact"] for one in results.values())
     print(f"  {right} of {len(results)} rows end with the model of virtual time")
+    return results
+
+
+def told(label: str, happened: Sequence[str], exact: bool, seconds: float) -> dict[str, Any]:
+    """Print a row, and return it."""
+    print(f"  {label:<62} {'exact' if exact else 'NOT EXACT':<10} {seconds:5.0f} s", flush=True)
+    for line in happened:
+        print(f"      {line}", flush=True)
+    return {label: {"happened": list(happened), "exact": exact, "seconds": seconds}}
+
+
+def changes_of_cohort(folder: Path) -> dict[str, Any]:
+    """Go through the rows about who takes part, on a fleet of their own."""
+    few = {"schemes.sealed-coded.workers": 3, "schemes.sealed-coded.threshold": 2}
+    cohort, results = Cohort(folder / "cohort", chosen("sealed-coded").with_devices(3).with_settings(few)), {}
+    with cohort.running():
+        for name, change in COHORT_ROWS.items():
+            began, happened = time.monotonic(), change(cohort)
+            run = cohort.train()
+            happened += [f"then {', '.join(cohort.kits.sites)}: {_in_words(load(run).summary, 1)}"]
+            results |= told(f"sealed-coded: {name}", happened, cohort.is_exact(run), time.monotonic() - began)
     return results
 
 
