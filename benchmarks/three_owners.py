@@ -120,8 +120,10 @@ def main() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="codedfl-example-") as folder:
         found = example(Path(folder))
     for one in found:
-        print(f"  {', '.join(one['deployment']['sites'])}: {one['epochs']} epochs of {one['scheme']}, none lost")
-    return {"runs": [one["deployment"]["sites"] for one in found]}
+        facts = one["deployment"]
+        lost = ", ".join(facts["lost"]) or "nobody"
+        print(f"  {', '.join(facts['sites'])}: {one['epochs']} epochs of {one['scheme']}, {lost} lost")
+    return {"runs": [one["deployment"] for one in found]}
 
 
 if __name__ == "__main__":
