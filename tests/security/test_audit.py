@@ -15,7 +15,7 @@ from codedfl.security.attacks.parity_data import ParityGram
 from codedfl.security.attacks.server_view import ServerReplies
 from codedfl.security.audit import attack_scenario, exposures, statement
 from codedfl.security.estimates.suite import estimates
-from codedfl.task import Problem
+from codedfl.task import Problem, Shard
 from tiny import is_one_sentence
 
 
@@ -89,7 +89,7 @@ def test_reissued_supports_fall_to_whoever_had_them(chosen: Scenario, problem: P
 @pytest.mark.parametrize("name", ["conventional", "minibatch", "drop-slowest", "deadline", "asynchronous"])
 def test_the_server_learns_from_replies_in_clear(chosen: Scenario, problem: Problem, name: str) -> None:
     """The zero matrix has error 1; sixty features are few enough for 30 epochs to say much more than that."""
-    (outcome,) = attack_scenario(chosen.with_settings({"scheme": name}), problem, names=["server-replies"], epochs=30)
+    outcome, *_ = attack_scenario(chosen.with_settings({"scheme": name}), problem, names=["server-replies"], epochs=30)
     assert outcome.holder == "the server"
     assert outcome.score.relative_error < 0.5
 
@@ -100,8 +100,9 @@ def test_the_server_learns_from_replies_in_clear(chosen: Scenario, problem: Prob
 def test_the_attacker_knows_the_public_guess(chosen: Scenario, problem: Problem, scheme: str, attack: Any) -> None:
     """The Gram matrix of the test data, scaled to the trace of the shard's own, is worth more than no guess."""
     tapped = chosen.with_settings({"scheme": scheme})
-    (outcome,) = attack_scenario(tapped, problem, names=[attack.name], epochs=3)
-    exposure = exposures(tapped, problem, 3)[0]
+    outcome, *_ = attack_scenario(tapped, problem, names=[attack.name], epochs=3)
+    shown = [entry for entry in exposures(tapped, problem, 3) if attack().suits(entry.view)]
+    exposure = next(entry for entry in shown if entry.subject == outcome.device)
     true, x = exposure.gram.astype(np.float64), problem.x_test.astype(np.float64)
     guess = x.T @ x * (np.trace(true) / np.sum(x**2))
 
@@ -116,10 +117,11 @@ def test_the_attacker_knows_the_public_guess(chosen: Scenario, problem: Problem,
 def test_what_the_public_guess_tells_already_is_no_success(chosen: Scenario, problem: Problem) -> None:
     """Test data that are the shard's own give its Gram matrix away before the first message."""
     plain = chosen.with_settings({"scheme": "conventional"})
-    (exposure,) = exposures(plain, problem, 2)
-    x = problem.shards[exposure.subject].x
-    known = dataclasses.replace(problem, x_test=x, y_test=problem.y_test[: len(x)])
-    (outcome,) = attack_scenario(plain, known, names=["server-replies"], epochs=2)
+    fewer = dataclasses.replace(problem, shards=problem.shards[:2])
+    x = np.concatenate([shard.x for shard in fewer.shards])
+    known = dataclasses.replace(fewer, shards=(Shard(x, np.concatenate([shard.y for shard in fewer.shards])),))
+    known = dataclasses.replace(known, x_test=x, y_test=problem.y_test[: len(x)])
+    outcome, *_ = attack_scenario(plain.with_devices(1), known, names=["server-replies"], epochs=2)
     assert outcome.score.relative_error < 1e-4
     assert outcome.score.verdict == "holds"
 
@@ -194,7 +196,8 @@ def test_too_few_epochs_are_refused_with_the_least_number(
     with pytest.raises(UsageError, match=said) as error:
         attack_scenario(tapped, problem, epochs=epochs)
     assert is_one_sentence(str(error.value))
-    assert len(exposures(tapped, problem, epochs + 1)) == 1
+    shown = [entry for entry in exposures(tapped, problem, epochs + 1) if not entry.assumption]
+    assert sorted(entry.subject for entry in shown) == list(range(len(problem.shards)))
 
 
 def test_every_scheme_gives_a_reason_for_its_verdict() -> None:

@@ -28,6 +28,10 @@ VIEWS = {
     "replies": views.RepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
     "masked replies": views.MaskedRepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
     "summed replies": views.SummedRepliesView(np.ones((2, D, 3)), np.ones((2, D, 3))),
+    "known others": views.KnownOthersView(np.ones((2, D, 3)), np.ones((2, D, 3)), 0.01),
+    "two runs": views.TwoRunsView(2 * A, A),
+    "cohorts": views.CohortsView(np.ones((2, D, 3)), np.ones((2, D, 3)), np.eye(2, dtype=bool), np.array([4, 5])),
+    "model": views.ModelView(A[:, :3], CANDIDATES, CANDIDATES[:, :3]),
     "membership": views.MembershipView(A, CANDIDATES),
     "parity": views.ParityView(WORDS[:, :D], WORDS[:, :2], 20, 20.0),
     "parity membership": views.ParityMembershipView(WORDS[:, :D], 20, CANDIDATES),
@@ -56,7 +60,10 @@ def test_holds(name: str) -> None:
 @pytest.mark.parametrize("name", VIEWS)
 def test_answers_whatever_the_view_was_made_for(name: str) -> None:
     finding = Null().run(VIEWS[name], np.random.default_rng(0))
-    if name in ("membership", "parity membership"):
+    if name == "cohorts":
+        assert finding.gradients is not None
+        assert finding.gradients.shape == (2, D, 3)
+    elif name in ("membership", "parity membership", "model"):
         assert finding.membership is not None
         assert finding.membership.shape == (200,)
     else:

@@ -48,8 +48,8 @@ def attacked(name: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", SEALED)
 def test_every_attack_on_what_devices_and_eavesdroppers_see_fails(name: str) -> None:
-    seen = [outcome for outcome in attacked(name) if "a server that reads" not in outcome.assumption]
-    outcomes = [outcome for outcome in seen if outcome.attack != "server-replies"]
+    seen = [outcome for outcome in attacked(name) if outcome.adversary in ("eavesdropper", "device", "devices")]
+    outcomes = [outcome for outcome in seen if "from the models" not in outcome.assumption]
     expected = {
         "left-kernel",
         "subspace-matching",
@@ -79,8 +79,10 @@ def test_the_server_of_sealed_sharing_learns_a_device_that_replies_alone() -> No
 @pytest.mark.parametrize("name", SEALED)
 def test_models_tell_all_others_together_what_replies_tell_the_server(name: str) -> None:
     """No seal helps against that, and the words of the scheme say so."""
-    (outcome,) = (entry for entry in attacked(name) if "from the models" in entry.assumption)
+    found = [entry for entry in attacked(name) if "from the models" in entry.assumption]
+    (outcome,) = (entry for entry in found if entry.asset == "gradient")
     assert outcome.score.verdict in ("leaks", "falls")
+    assert {entry.adversary for entry in found} == {"devices"}
     assert "if all others collude" in schemes.create(wanted(name), problem([5] * 6)).leakage().devices
 
 
@@ -101,12 +103,14 @@ def test_the_server_of_sealed_coded_learns_the_sum_and_no_more() -> None:
     """
     chosen, given = digits(60, 30)
     found = [outcome for outcome in attacked("sealed-coded") if outcome.attack == "server-replies"]
-    (outcome,) = (entry for entry in found if not entry.assumption)
+    whole, outcome = (entry for entry in found if not entry.assumption)
+    assert (whole.asset, outcome.asset) == ("membership in the union", "gram")
     scheme: Any = schemes.create(chosen.with_settings({"scheme": "sealed-coded"}), given)
-    truth = given.shards[0].gram.astype(float)
-    share = given.shards[0].samples / given.samples
+    truth = given.shards[outcome.device].gram.astype(float)
+    share = given.shards[outcome.device].samples / given.samples
     total = share * sum(shard.gram.astype(float) for shard in given.shards)
     rounding = share * len(given.shards) / 2 * scheme.formats.gram.data_step * len(truth)  # Frobenius: d entries a row
+    assert whole.score.relative_error <= 2 * rounding / np.linalg.norm(total)
     best = np.linalg.norm(total - truth) / np.linalg.norm(truth)
     assert best > 0.1, "the data of one device are far from the share of the sum"
     assert outcome.score.relative_error >= best - 2 * rounding / np.linalg.norm(truth)
@@ -119,7 +123,7 @@ def test_the_best_guess_of_the_server_is_what_the_code_lets_it_see(alpha: int) -
 
     The weights are right to 1e-12 for so few and small coefficients; sums of 6 * 8 products round to 2^-52 of them.
     """
-    seen = [entry for entry in exposures(padded(alpha), shared(), EPOCHS) if isinstance(entry.view, RepliesView)]
+    seen = [entry for entry in exposures(padded(alpha), shared(), EPOCHS) if type(entry.view) is RepliesView]
     (guess,) = (
         entry for entry in seen if entry.assumption in (("",), ("all coded replies together, at best",))[alpha > 1]
     )
@@ -127,9 +131,9 @@ def test_the_best_guess_of_the_server_is_what_the_code_lets_it_see(alpha: int) -
     signed = np.array(
         [[b - (b > scheme.code.prime // 2) * scheme.code.prime for b in row] for row in scheme.code.matrix]
     )
-    weights = (np.linalg.pinv(signed.astype(float)) @ signed)[0]
+    weights = (np.linalg.pinv(signed.astype(float)) @ signed)[guess.subject]
     if alpha in (1, DEVICES):
-        np.testing.assert_allclose(weights, np.eye(DEVICES)[0] if alpha == 1 else 1 / DEVICES, atol=1e-12)
+        np.testing.assert_allclose(weights, np.eye(DEVICES)[guess.subject] if alpha == 1 else 1 / DEVICES, atol=1e-12)
     step = scheme.formats.gram.data_step
     rounded = [np.rint(shard.gram / step) * step for shard in shared().shards]
     expected = sum(weight * matrix for weight, matrix in zip(weights, rounded, strict=True)) @ guess.view.models

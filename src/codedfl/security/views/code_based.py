@@ -58,7 +58,8 @@ def _forwarded(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequen
             known.add(alone)
             received = tuple(parcel.parcel["words"] for parcel in entry.received)
             view = ForwardView(public.G, received, entry.parcel["words"])
-            yield Exposure(view, entry.sender, shards[entry.sender].gram)
+            party = "device" if alone else "devices"
+            yield Exposure(view, entry.sender, shards[entry.sender].gram, adversary=party)
 
 
 def _known_supports(public: PublicKey, sent: Iterable[RecordedParcel], shards: Sequence[Shard]) -> Iterable[Exposure]:
