@@ -28,15 +28,17 @@ def model_exposures(transcript: Transcript, problem: Problem, rate: Callable[[in
         for parts in zip(*((shard.gram, shard.moments) for shard in problem.shards), strict=True)
     )
     errors = told - (total @ points[:-1] - right)
-    models = points[1:-1]
+    models, noise = points[1:-1], errors[1:] - errors[0]
     summed = total @ models[-1] - right
+    # epochs count by how exactly they are known, which follows from the public steps of the models
+    weights = 1 / np.maximum(np.sqrt(np.mean(noise**2, axis=(1, 2), keepdims=True)), np.finfo(np.float64).tiny)
+    weighted = weights * models
     sizes = np.array([shard.samples for shard in problem.shards])
     for device, shard in enumerate(problem.shards):
         products = shard.gram.astype(np.float64) @ models
-        noisy = products + errors[1:] - errors[0]
-        # the attack uses what stands ten units above; twice the error of a column is enough where it is known
-        unit = float(np.linalg.norm(noisy - products) / np.linalg.norm(noisy)) / 5
-        view = KnownOthersView(models, noisy, unit)
+        noisy = weights * (products + noise)
+        unit = float(np.linalg.norm(weights * noise) / np.linalg.norm(noisy))
+        view = KnownOthersView(weighted, noisy, unit)
         yield Exposure(view, device, shard.gram, assumption=ASSUMPTION)
         gradient = products[-1] - shard.moments
         alone = np.arange(len(sizes))[None] == device
