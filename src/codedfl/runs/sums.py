@@ -6,7 +6,7 @@ as in a training, and no second protocol.
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
@@ -60,6 +60,11 @@ def sum_shard(sums: Float[np.ndarray, "k"]) -> Shard:
     return Shard(np.array([[1.0, 0.0]]), sums[None])
 
 
+def sum_error(scheme: schemes.Scheme[Any]) -> float:
+    """Return a bound on the error of a sum whose scale is 1."""
+    return 0.0 if scheme.rounding is None else scheme.rounding.moments
+
+
 @final
 class SchemeSummer(LocalSummer):
     """Adds the sums of simulated devices under the scheme of a scenario, and records what it costs."""
@@ -84,6 +89,7 @@ class SchemeSummer(LocalSummer):
         shards = tuple(sum_shard(vector) for vector in self.scaled(request, scales))
         problem = Problem(shards, np.zeros((0, 2)), np.zeros((0, len(scales))), "regression", 0.0)
         scheme, state = schemes.create(wanted, problem), State.fresh(problem)
+        self.error = sum_error(scheme)
         devices = [scheme.device(index, shard) for index, shard in enumerate(shards)]
         engine = VirtualEngine(devices, self._delays, seed=wanted.timing.seed, draw=wanted.timing.draw)
         gradient = first_gradient(scheme, engine, state, offline=wanted.training.first_epoch_offline)

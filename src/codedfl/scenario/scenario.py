@@ -174,6 +174,12 @@ class Scenario(Settings):
         return given if given is not None else 0.05 if self.data.named else 1e-6
 
     @property
+    def bound_share(self) -> float:
+        """The largest error that the bound of one device may cause, relative to the size of typical data."""
+        given = self.task.bound_share
+        return given if given is not None else self.accuracy
+
+    @property
     def tolerance(self) -> float:
         """The gradient norm at which training stops, relative to that of the first model; 0: never."""
         given = self.training.tolerance

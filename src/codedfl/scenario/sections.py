@@ -190,6 +190,12 @@ class Task(Settings, table="task"):
         help="Largest error that number formats may cause in a gradient, relative to its natural size; formats are "
         "chosen by it; unset: 1e-6 for files, 0.05 for the data sets, whose formats are the paper's.",
     )
+    bound_share: float | None = setting(
+        default=None,
+        above=0,
+        help="Largest error that the bound of one device may cause in a gradient, relative to the size that follows "
+        "from the median of all devices' bounds; unset: as task.accuracy.",
+    )
 
     folds: int = setting(
         default=5, low=2, high=100, help="Folds into which devices divide their rows to choose task.ridge."

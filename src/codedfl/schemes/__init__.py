@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Stage,
         Transfer,
     )
-    from codedfl.schemes.facts import Facts, agree, describe, known_delays
+    from codedfl.schemes.facts import Facts, agree, describe, known_delays, refuse_claims
     from codedfl.schemes.messages import Message, Work, layout, message_bits
     from codedfl.schemes.public import Public
     from codedfl.schemes.rounding import Rounding
@@ -64,11 +64,12 @@ __all__ = [
     "message_bits",
     "nominal",
     "plugin_files",
+    "refuse_claims",
     "register",
     "serves",
 ]
 
-_HOMES = dict.fromkeys(("Facts", "agree", "describe", "known_delays"), "facts")
+_HOMES = dict.fromkeys(("Facts", "agree", "describe", "known_delays", "refuse_claims"), "facts")
 _HOMES |= {"Leakage": "secrecy", "Public": "public", "Rounding": "rounding"}
 _HOMES |= dict.fromkeys(("Message", "Work", "layout", "message_bits"), "messages")
 

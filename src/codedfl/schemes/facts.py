@@ -34,8 +34,7 @@ class Facts:
 def describe(scenario: Scenario, shard: Shard, start: Float[np.ndarray, "d c"] | None = None) -> Facts:
     """Return what a device publishes about its shard, whose targets are residuals of the first model ``start``."""
     features, outputs = shard.x.shape[1], shard.y.shape[1]
-    # up to rounding, sqrt(2/d) bounds random Fourier features of any data
-    known = math.sqrt(2 / features) * (1 + 2**-20) if scenario.features.kind == "rbf" else 0.0
+    known = _fourier_bound(features) if scenario.features.kind == "rbf" else 0.0
     largest = _bound("features", shard.x, known)
     # |x theta| is at most largest * ||theta||_1 for every output; a relative 2^-20 covers the rounding of x theta
     moved = 0.0 if start is None else largest * float(np.abs(start).sum(axis=0).max()) * (1 + 2**-20)
@@ -43,10 +42,13 @@ def describe(scenario: Scenario, shard: Shard, start: Float[np.ndarray, "d c"] |
     return Facts(shard.samples, features, outputs, shard.x.dtype, *bounds)
 
 
-def agree(scenario: Scenario, facts: Sequence[Facts], prepared: Prepared | None = None) -> Public:
+def agree(
+    scenario: Scenario, facts: Sequence[Facts], prepared: Prepared | None = None, names: Sequence[str] = ()
+) -> Public:
     """Combine what all devices publish; the largest bound is used for all of them.
 
-    Where columns were ``prepared``, their sums say more than bounds on single entries.
+    Where columns were ``prepared``, their sums say more than bounds on single entries. ``names`` are those of the
+    devices in error messages.
     """
     kinds = [(each.features, each.outputs, each.dtype) for each in facts]
     for number, kind in enumerate(kinds):
@@ -55,6 +57,7 @@ def agree(scenario: Scenario, facts: Sequence[Facts], prepared: Prepared | None 
                 f"device {number} has {_words(*kind)}, device 0 has {_words(*kinds[0])}; give all "
                 "devices the same columns, classes and precision"
             )
+    claims = tuple((each.largest_feature, each.largest_target) for each in facts)
     return Public(
         tuple(each.samples for each in facts),
         *kinds[0],
@@ -63,6 +66,9 @@ def agree(scenario: Scenario, facts: Sequence[Facts], prepared: Prepared | None 
         delays=known_delays(scenario),
         first_offline=scenario.training.first_epoch_offline,
         accuracy=scenario.accuracy,
+        claims=claims,
+        bound_share=scenario.bound_share,
+        names=tuple(names),
         feature_energy=None if prepared is None else prepared.feature_energy,
         target_energy=None if prepared is None else prepared.target_energy,
     )
@@ -84,7 +90,42 @@ def _bound(what: str, array: Float[np.ndarray, "n columns"], known: float) -> fl
         raise DataError(
             f"the {what} contain a number of size {largest:g}; replace missing and infinite values, or scale the column"
         )
-    if largest <= known:
-        return known
+    return known if largest <= known else _power_of_two(largest)
+
+
+def _power_of_two(largest: float) -> float:
+    """Return the least power of two that is not smaller."""
     fraction, exponent = math.frexp(largest)  # a logarithm would round down just above a power of two
     return math.ldexp(1.0, exponent - (fraction == 0.5))
+
+
+def _fourier_bound(features: int) -> float:
+    """Return the bound on random Fourier features of any data, sqrt(2/d), up to rounding."""
+    return math.sqrt(2 / features) * (1 + 2**-20)
+
+
+def refuse_claims(
+    scenario: Scenario, facts: Sequence[Facts], names: Sequence[str], kind: str, prepared: Prepared | None = None
+) -> None:
+    """Refuse bounds of devices above those that hold for any data: they only make number formats coarse for all.
+
+    Random Fourier features and targets of a classification have known bounds. Of prepared columns, the sums of squares
+    over all devices are known, and no entry is larger than their root.
+    """
+    limits = [math.inf, 1.0 if kind == "classification" else math.inf]
+    if scenario.features.kind == "rbf":
+        limits[0] = _fourier_bound(facts[0].features)
+        if prepared is not None and (shift := prepared.preparation.feature_shift) is not None:
+            limits[0] = _power_of_two(limits[0] + float(np.abs(shift).max()))
+    energies = (None, None) if prepared is None else (prepared.feature_energy, prepared.target_energy)
+    for place, energy in enumerate(energies):
+        if energy is not None:  # devices publish powers of two, or 1 of targets that are smaller
+            limits[place] = min(limits[place], max(1.0, _power_of_two(math.sqrt(energy))))
+    for name, each in zip(names, facts, strict=True):
+        claims = ("features", each.largest_feature, limits[0]), ("targets", each.largest_target, limits[1])
+        for what, claim, limit in claims:
+            if not claim <= limit:
+                raise DataError(
+                    f"{name} claims {what} up to {claim:g}, where none can be above {limit:g}; check that site's "
+                    "program and data, or run without it"
+                )

@@ -1,7 +1,8 @@
 """What every party knows before the first epoch, and what follows from it for sums over all devices."""
 
 import math
-from dataclasses import dataclass, field
+import statistics
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,12 @@ class Public:
     """
     signed: bool = False
     """Whether devices sign for each other in secure aggregation, as real sites with keys do."""
+    claims: tuple[tuple[float, float], ...] = ()
+    """The bounds on features and targets that each device publishes; empty: the largest are typical."""
+    bound_share: float = math.inf
+    """The largest error that the bound of one device may cause, relative to the size of typical data."""
+    names: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """What error messages call the devices; empty: their numbers."""
     announced: Message | None = field(default=None, repr=False, compare=False)
     """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
 
@@ -62,6 +69,21 @@ class Public:
     def model_layout(self) -> tuple["np.dtype[Any]", tuple[int, int]]:
         """Number format and shape of a model or gradient in a message."""
         return self.dtype, (self.features, self.outputs)
+
+    def name(self, device: int) -> str:
+        """Return what a device is called."""
+        return self.names[device] if self.names else f"device {device}"
+
+    @property
+    def typical(self) -> "Public":
+        """The same with the median of the bounds that devices publish: one device cannot move it far."""
+        largest = self.largest_feature, self.largest_target
+        # zeros say nothing about the size of data
+        feature, target = (
+            statistics.median_low([claim[place] for claim in self.claims if claim[place] > 0] or [largest[place]])
+            for place in (0, 1)
+        )
+        return replace(self, largest_feature=feature, largest_target=target)
 
     @property
     def gram_bound(self) -> float:

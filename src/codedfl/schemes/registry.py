@@ -245,7 +245,8 @@ def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
 
     facts = [describe(scenario, shard, problem.start) for shard in problem.shards]
     # with a first model, targets are what it does not explain, and the sums of columns say nothing about that
-    return build(scenario, agree(scenario, facts, problem.prepared if problem.start is None else None))
+    owners = () if problem.raw is None else problem.raw.owners
+    return build(scenario, agree(scenario, facts, problem.prepared if problem.start is None else None, owners))
 
 
 def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":

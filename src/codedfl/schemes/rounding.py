@@ -43,6 +43,9 @@ class Rounding:
     moments: float
     joint: float = 0.0
     """What all outputs share, because they are rounded to one step."""
+    uniform: tuple[float, float] = (0.0, 0.0)
+    """What part of ``gram`` and of ``moments`` is the same for small and large entries, as steps of fixed-point
+    numbers are; all of ``joint`` is."""
     cause: str = field(default="the number format", compare=False)
     """What most of the error is due to."""
     advice: str = field(default=OTHER, compare=False)
@@ -54,6 +57,21 @@ class Rounding:
         """
         gram = math.sqrt(public.features) * (self.gram + self.joint)
         return _ratio(self.moments, public.moments_bound) + _ratio(gram, public.gram_bound)
+
+    def at_typical(self, public: Public) -> float:
+        """Return the uniform error relative to the size that gradients have without the largest bounds of devices.
+
+        Steps follow from the largest bound that any device publishes, and are as coarse for the data of all others.
+        """
+        typical = public.typical
+        if (typical.gram_bound, typical.moments_bound) == (public.gram_bound, public.moments_bound):
+            return 0.0
+        gram = math.sqrt(public.features) * (self.uniform[0] + self.joint)
+        return _ratio(self.uniform[1], typical.moments_bound) + _ratio(gram, typical.gram_bound)
+
+    def suffices(self, public: Public) -> bool:
+        """Whether gradients are as accurate as the public facts demand."""
+        return self.relative(public) <= public.accuracy and self.at_typical(public) <= public.bound_share
 
     def entries(self, norms: Float[np.ndarray, "b c"], samples: int) -> Float[np.ndarray, "b c"]:
         """Return the bounds on the entries of gradients, by output, at points of these ||Theta_k||_1."""
@@ -107,9 +125,30 @@ def reference_rounding(public: Public, epoch: int) -> Rounding:
 def check_rounding(scheme: "Scheme[Any]") -> None:
     """Refuse an exact scheme whose gradients may be off by more than the accuracy that is asked for."""
     public, rounding = scheme.public, scheme.rounding if scheme.exact else None
-    error = 0.0 if rounding is None else rounding.relative(public)
-    if rounding is not None and not error <= public.accuracy:
+    if rounding is None:
+        return
+    error = rounding.relative(public)
+    if not error <= public.accuracy:
         raise ScenarioError(
             f"gradients of scheme = '{scheme.name}' could be off by {error:.2g} of their size, more than the "
             f"{public.accuracy:g} of task.accuracy, because of {rounding.cause}; {rounding.advice}"
         )
+    refuse_outlier(scheme.name, public, rounding)
+
+
+def refuse_outlier(scheme: str, public: Public, rounding: Rounding) -> None:
+    """Refuse a bound of one device that makes number formats too coarse for the data of all others."""
+    error = rounding.at_typical(public)
+    if error <= public.bound_share:
+        return
+    typical = public.typical
+    largest, usual = (public.largest_feature, public.largest_target), (typical.largest_feature, typical.largest_target)
+    place = int(largest[1] * usual[0] > largest[0] * usual[1])  # the larger of both ratios
+    device = max(range(public.devices), key=lambda index: public.claims[index][place])
+    what = ("features", "targets")[place]
+    raise ScenarioError(
+        f"{public.name(device)} has {what} up to {largest[place]:g}, where {usual[place]:g} is the median of all "
+        f"devices; with steps for such numbers, gradients of scheme = '{scheme}' could be off by "
+        f"{error:.2g} of the size that is typical, more than the {public.bound_share:g} of task.bound_share; correct "
+        'the outlier, set features.scale = "standard", choose another scheme, or raise task.bound_share'
+    )

@@ -97,7 +97,8 @@ class Formats:
         """Return the bounds on errors: devices round their sums of n_i products, and these to half a step."""
         half = public.devices / 2
         cause = f"{public.devices} devices and {public.features} features, which leave too few steps in {self.ring}"
-        steps = Rounding(half * self.gram.data_step, half * self.moments.data_step, cause=cause, advice=OTHER)
+        error = half * self.gram.data_step, half * self.moments.data_step
+        steps = Rounding(*error, uniform=error, cause=cause, advice=OTHER)
         return steps.plus(public, max(public.samples))
 
 
@@ -131,7 +132,7 @@ def choose_formats(
             if ring is rings[-1]:
                 raise
             continue
-        if ring is rings[-1] or found.rounding(public).relative(public) <= public.accuracy:
+        if ring is rings[-1] or found.rounding(public).suffices(public):
             break
     return found
 

@@ -156,6 +156,10 @@ class Summer(ABC):
 
     columns: Sequence[Column] = ()
     """The columns, where their names are known."""
+    names: Sequence[str] = ()
+    """The names of the devices, if they have any."""
+    error: float = 0.0
+    """A bound on the error of the last sums, in units of their scales."""
 
     @final
     def name(self, place: int) -> str:
@@ -164,8 +168,8 @@ class Summer(ABC):
         return f"the column {names[place]!r}" if names else f"input {place} (counted from 0)"
 
     @abstractmethod
-    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
-        """Return the largest bounds that devices publish (:func:`bounds_of`)."""
+    def claims(self, request: SumRequest) -> Float[np.ndarray, "n b"]:
+        """Return the bounds that each device publishes (:func:`bounds_of`)."""
 
     @abstractmethod
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
@@ -174,8 +178,39 @@ class Summer(ABC):
     @final
     def total(self, request: SumRequest) -> Float[np.ndarray, "k"]:
         """Return the total of all devices' sums."""
-        scales = scales_of(request, self.bounds(request), self.shape, self.samples, self.features)
-        return np.asarray(self.add(request, scales) * scales)
+        claims = self.claims(request)
+        scales = scales_of(request, claims.max(axis=0), self.shape, self.samples, self.features)
+        total = np.asarray(self.add(request, scales) * scales)
+        self._refuse_inflated(request, claims, total + self.error * scales)
+        return total
+
+    def _refuse_inflated(
+        self, request: SumRequest, claims: Float[np.ndarray, "n b"], most: Float[np.ndarray, "k"]
+    ) -> None:
+        """Refuse a claim that the sums disprove: larger bounds than the data need make all sums coarse.
+
+        A bound is less than twice the largest entry, whose square (or which itself, of errors) is part of a sum.
+        """
+        inputs, outputs = self.shape
+        x, y = slice(inputs, 2 * inputs), slice(3 * inputs + outputs, 3 * inputs + 2 * outputs)
+        if request.kind == ERRORS:
+            largest = most[:-1]
+        elif request.kind == COLUMNS:
+            largest = np.sqrt(np.maximum(np.concatenate([most[x], most[y]]), 0.0))
+        elif claims.shape[1]:
+            _, _, y_squares, _, squares = np.split(most, 5)
+            largest = np.sqrt(np.maximum(np.concatenate([y_squares, squares]), 0.0))
+        else:
+            return
+        wrong = claims > 2 * _MARGIN * largest
+        if wrong.any():
+            device, place = (int(index) for index in np.argwhere(wrong)[0])
+            name = self.names[device] if self.names else f"device {device}"
+            what = self.name(place) if request.kind == COLUMNS and place < inputs else "targets or errors"
+            raise DataError(
+                f"{name} claims that {what} reach {claims[device, place]:g}, but the sums over all devices "
+                f"say at most {largest[place]:g}; check that device's program, or run without it"
+            )
 
 
 class LocalSummer(Summer):
@@ -189,10 +224,10 @@ class LocalSummer(Summer):
         self.shape = devices[0].x.shape[1], devices[0].y.shape[1]
 
     @final
-    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
-        """Return the largest bounds of all devices."""
+    def claims(self, request: SumRequest) -> Float[np.ndarray, "n b"]:
+        """Return the bounds of each device."""
         found = [bounds_of(request, rows, self.features, device) for device, rows in enumerate(self.devices)]
-        return np.asarray(np.max(found, axis=0))
+        return np.asarray(found)
 
     @final
     def scaled(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> list[Float[np.ndarray, "k"]]:

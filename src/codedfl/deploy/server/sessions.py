@@ -91,8 +91,13 @@ class SiteSession:
         self.facts = [each.facts for each in self.descriptions]
         for device, each in enumerate(self.facts):
             board.samples(device, each.samples)
+        if added is not None:
+            _check_sums(channel.sites, self.facts, added)
+        kind = self.descriptions[0].task[0]
+        schemes.refuse_claims(scenario, self.facts, channel.sites, kind, prepared)
+        agreed = schemes.agree(scenario, self.facts, prepared, channel.sites)
         self.public = replace(
-            schemes.agree(scenario, self.facts, prepared),
+            agreed,
             fresh_keys=terms.fresh_keys,
             nonces=tuple(each.nonce for each in self.descriptions),
             signed=all(each.member is not None for each in self.descriptions),
@@ -115,6 +120,8 @@ class SiteSession:
             "samples": list(public.samples),
             "dtype": public.dtype.name,
             **shared,
+            "feature_claims": [feature for feature, _ in public.claims],
+            "target_claims": [target for _, target in public.claims],
             "nonces": [nonce.hex() for nonce in public.nonces],
             "members": {site: member.to_hex() for site, member in members.items()},
         }
@@ -195,3 +202,12 @@ def _check_alike(sites: Sequence[str], descriptions: Sequence[SiteDescription]) 
         if not each.task.alike(first):
             tasks = one_line(f"{each.task}; {first}")
             raise DataError(f"{site} and {sites[0]} differ in their task ({tasks}); set the same kind and data.classes")
+
+
+def _check_sums(sites: Sequence[str], facts: Sequence[Facts], added: SumOrder) -> None:
+    """Refuse sums of other sizes than those asked for: each is one row, divided by scales that bound it by 1."""
+    sums = 0 if added.scales is None else len(added.scales)
+    for site, each in zip(sites, facts, strict=True):
+        sizes = each.samples, each.features, each.outputs, each.largest_feature
+        if sizes != (1, 2, sums, 1.0) or each.largest_target > 1:
+            raise DataError(f"{site} announces other sums than it was asked for; check that site, or run without it")

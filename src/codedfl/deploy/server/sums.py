@@ -17,7 +17,7 @@ from codedfl.deploy.server.sessions import SessionTerms, SiteSession, describe_a
 from codedfl.errors import DataError
 from codedfl.progress import Progress
 from codedfl.runs.selection import fold_scenario
-from codedfl.runs.sums import sum_scenario
+from codedfl.runs.sums import sum_error, sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.task import feature_map
 from codedfl.task.folds import RowChoice
@@ -35,6 +35,7 @@ class RemoteSummer(Summer):
         self, scenario: Scenario, channel: Channel, board: Board, terms: SessionTerms, progress: Progress
     ) -> None:
         self._channel = channel
+        self.names = channel.sites
         self._board = board
         self._terms = terms
         self._progress = progress
@@ -57,12 +58,12 @@ class RemoteSummer(Summer):
             return None
         return prepare(self.scenario, self, self._dummies, regression=self._kind == "regression")
 
-    def bounds(self, request: SumRequest) -> Float[np.ndarray, "k"]:
-        """Return the largest bounds of all sites."""
+    def claims(self, request: SumRequest) -> Float[np.ndarray, "n b"]:
+        """Return the bounds of each site."""
         found = [each.bounds for each in self._measure(request)]
         if len({len(bounds) for bounds in found}) > 1:
             raise DataError("sites publish bounds of different numbers of columns; check that versions agree")
-        return np.asarray(np.max(found, axis=0), np.float64)
+        return np.array(found, np.float64)
 
     def add(self, request: SumRequest, scales: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
         """Run the first epoch of the scheme on the sums."""
@@ -76,6 +77,7 @@ class RemoteSummer(Summer):
         objective = PublicObjective(
             samples=public.devices, shape=(2, len(scales)), dtype=public.dtype, ridge=0.0, kind="regression"
         )
+        self.error = sum_error(session.scheme)
         engine, offline = self._engine(session), wanted.training.first_epoch_offline
         gradient = first_gradient(session.scheme, engine, State.fresh(objective), offline=offline)
         return np.asarray(-gradient[0] * public.devices)

@@ -300,6 +300,9 @@ class Session:
         if not alike or index >= len(sites) or sites[index] != self._site.name:
             raise RefusalError(f"{confused}; check the list of sites")
         self._site.agreement.admit_cohort(self._site.name, sites)
+        claims = fields.reals(description, "feature_claims"), fields.reals(description, "target_claims")
+        if {len(bounds) for bounds in claims} != {len(sites)}:
+            raise RefusalError(f"the bounds that {self._site.name} is told are not those of all sites; check the server")
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
             raise RefusalError(f"{confused}: its data have other sizes; check the list")
         return Public(
@@ -311,6 +314,9 @@ class Session:
             accuracy=fields.real(description, "accuracy"),
             feature_energy=fields.real_or_none(description, "feature_energy"),
             target_energy=fields.real_or_none(description, "target_energy"),
+            claims=tuple(zip(*claims, strict=True)),
+            bound_share=self.scenario.bound_share,
+            names=tuple(sites),
             delays=schemes.known_delays(self.scenario),
             first_offline=self.scenario.training.first_epoch_offline,
             nonces=self._nonces(description, index),

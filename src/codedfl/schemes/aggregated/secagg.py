@@ -34,7 +34,7 @@ from codedfl.schemes.aggregated.promises import (
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
-from codedfl.schemes.rounding import RAISE, Rounding
+from codedfl.schemes.rounding import RAISE, Rounding, refuse_outlier
 from codedfl.schemes.sealing import check_bounds
 from codedfl.schemes.secrecy import LEAKS, SUMS, Cell, Leakage, Secrecy, all_cells
 from codedfl.settings import setting
@@ -253,6 +253,8 @@ class SecAgg(Scheme[SecAggOptions]):
         """Refuse a single device, and what the inner scheme refuses."""
         check_threshold(self.name, None, self.public.devices)
         self.inner.check()
+        if not self.inner.exact and (masks := self._mask_rounding) is not None:
+            refuse_outlier(self.name, self.public, masks)
 
     @property
     def threshold(self) -> Threshold:
@@ -270,24 +272,30 @@ class SecAgg(Scheme[SecAggOptions]):
 
         A step is at most 2^(1 - 62) times the bound on the sum, which grows with the largest ||Theta_k||_1.
         """
-        inner, zero = self.inner.rounding, np.zeros((self.public.features, self.public.outputs))
-        if inner is None:
-            return None
-        unit = zero.copy()
-        unit[0] = 1.0
-        first, second = (self._reply_sum(2, {"model": model}) for model in (zero, unit))
-        if isinstance(first, Ring) or isinstance(second, Ring):
+        inner, own, public = self.inner.rounding, self._mask_rounding, self.public
+        if inner is None or own is None:
             return inner
-        half, public = self.public.devices * 2.0**-SUM_BITS, self.public
-        own = Rounding(0.0, half * first, joint=half * (second - first))
+        moments, uniform = inner.moments + own.moments, (inner.uniform[0], inner.uniform[1] + own.moments)
+        found = replace(inner, moments=moments, joint=own.joint, uniform=uniform)
         if 2 * own.relative(public) < inner.relative(public) + own.relative(public):
-            return replace(inner, moments=inner.moments + own.moments, joint=own.joint)
+            return found
         cause = (
             f"features up to {public.largest_feature:g} and targets up to {public.largest_target:g}, far above what "
             "is typical"
         )
-        advice = f'set features.scale = "standard", remove outliers {RAISE}'
-        return replace(own, gram=inner.gram, moments=inner.moments + own.moments, cause=cause, advice=advice)
+        return replace(found, cause=cause, advice=f'set features.scale = "standard", remove outliers {RAISE}')
+
+    @property
+    def _mask_rounding(self) -> Rounding | None:
+        """The error of replies that are no residues, which devices round to half a step of the sum; None: none."""
+        public, zero = self.public, np.zeros((self.public.features, self.public.outputs))
+        unit = zero.copy()
+        unit[0] = 1.0
+        first, second = (self._reply_sum(2, {"model": model}) for model in (zero, unit))
+        if isinstance(first, Ring) or isinstance(second, Ring):
+            return None
+        half = public.devices * 2.0**-SUM_BITS
+        return Rounding(0.0, half * first, joint=half * (second - first), uniform=(0.0, half * first))
 
     @property
     def follows_timing(self) -> bool:
