@@ -25,10 +25,15 @@ PAPER_FLEET = [
 
 
 def scenario(changes: Mapping[str, Any] | None = None) -> Scenario:
-    """Return the paper's fleet on digits, a few epochs of gradient descent; ``changes`` are dotted keys."""
+    """Return the paper's fleet and a few epochs of gradient descent; ``changes`` are dotted keys.
+
+    The data are digits as they are, or mapped where the changes are about ``features``.
+    """
     training = {"epochs": 5, "learning_rate": 0.05}
     base = Scenario.from_table({"data": {"source": "digits"}, "fleet": {"devices": PAPER_FLEET}, "training": training})
-    return base.with_settings({"training.solver": "gradient-descent", **(changes or {})})
+    mapped = any(key.startswith("features.") for key in changes or {})
+    direct = {} if mapped else {"features.kind": "none"}
+    return base.with_settings({"training.solver": "gradient-descent", **direct, **(changes or {})})
 
 
 def problem(

@@ -29,6 +29,7 @@ from codedfl.errors import (
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
+from codedfl.task import Shard
 from codedfl.testing.in_process import any_terms
 from contracts.test_engines import EPOCHS, chosen, given
 from fleets import InProcessFleet, fleet
@@ -55,7 +56,9 @@ def test_the_directory_is_that_of_every_run(sites: InProcessFleet, tmp_path: Pat
     run = sites.deploy(chosen("sealed-coded"), tmp_path / "run", check=False)
     files = {path.name for path in run.path.iterdir()} - {".lock"}
     files -= {"deployment.json", "site-records.json"}
-    assert files == {"scenario.toml", "epochs.parquet", "summary.json", "model.npz", "timings.npy", "devices.parquet"}
+    assert files == {
+        *("scenario.toml", "epochs.parquet", "summary.json", "model", "model.npz", "timings.npy", "devices.parquet")
+    }
     again = runs.load(run.path)
     assert (again.scenario, again.summary) == (chosen("sealed-coded"), run.summary)
     assert run.timings.shape == (1, EPOCHS)
@@ -75,7 +78,10 @@ def test_a_model_of_columns_as_they_are_predicts_by_their_position(sites: InProc
     assert np.array_equal(found.outputs(rows), rows @ found.theta)
     assert found.classes == (0, 1, 2), "sites keep the names of their classes"
     with pytest.raises(RunDirectoryError, match="its server did not know the columns"):
-        sites.deploy(chosen("sealed-coded"), tmp_path / "other", check=False).load_model()
+        mapped = dataclasses.replace(given(), shards=tuple(Shard(shard.x / 100, shard.y) for shard in given().shards))
+        with fleet(mapped) as others:
+            other = chosen("sealed-coded").with_settings({"features.kind": "rbf"})
+            others.deploy(other, tmp_path / "other", check=False).load_model()
 
 
 def test_a_server_without_data_knows_neither_loss_nor_errors(sites: InProcessFleet, tmp_path: Path) -> None:

@@ -300,9 +300,10 @@ class Session:
         if not alike or index >= len(sites) or sites[index] != self._site.name:
             raise RefusalError(f"{confused}; check the list of sites")
         self._site.agreement.admit_cohort(self._site.name, sites)
-        claims = fields.reals(description, "feature_claims"), fields.reals(description, "target_claims")
-        if {len(bounds) for bounds in claims} != {len(sites)}:
-            raise RefusalError(f"the bounds that {self._site.name} is told are not those of all sites; check the server")
+        told = ("feature_claims", "target_claims") if "feature_claims" in description else ()
+        claims = [fields.reals(description, name) for name in told]
+        if not {len(bounds) for bounds in claims} <= {len(sites)}:
+            raise RefusalError(f"{self._site.name} is told bounds that are not those of all sites; check the server")
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
             raise RefusalError(f"{confused}: its data have other sizes; check the list")
         return Public(
