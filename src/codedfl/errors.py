@@ -24,8 +24,20 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
 """
 
 
+def printable(text: str) -> str:
+    """Return a text without control and formatting characters, which could take over a terminal or forge a log.
+
+    >>> printable("red \\x1b[31m, reversed \\u202e")
+    'red ?[31m, reversed ?'
+    """
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
 class CodedflError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose; a sentence may quote what others sent, so it is made printable."""
+
+    def __init__(self, *sentences: object) -> None:
+        super().__init__(*(printable(each) if isinstance(each, str) else each for each in sentences))
 
 
 class UsageError(CodedflError):

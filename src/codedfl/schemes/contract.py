@@ -289,6 +289,10 @@ class Scheme(ABC, Generic[Options]):
         """Layout of the announcement; sites refuse any other."""
         return {}
 
+    def parcels(self, index: int) -> Sequence[Layout] | None:
+        """Return the layouts of parcels that a device may receive, which sites enforce; None: not declared."""
+        return None
+
     @abstractmethod
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device."""

@@ -43,6 +43,10 @@ class Ring(ABC):
         """How many bits of a message a residue takes."""
         return 8 * self.dtype.itemsize
 
+    def wire_layout(self, *shape: int) -> tuple["np.dtype[Any]", tuple[int, ...]]:
+        """Return number format and shape of residues in a message."""
+        return np.dtype(self.dtype), shape
+
     def residues(self, integers: Int64[np.ndarray, "..."]) -> Residues:
         """Return the residues of signed integers."""
         return np.asarray(np.mod(integers, self.modulus)).astype(self.dtype)
@@ -176,6 +180,10 @@ class PrimeField(Ring):
     def wire_bits(self) -> int:
         """How many bits of a message a residue takes."""
         return 48 if self.bits == 48 else super().wire_bits
+
+    def wire_layout(self, *shape: int) -> tuple["np.dtype[Any]", tuple[int, ...]]:
+        """Return number format and shape of residues in a message."""
+        return (np.dtype(np.uint16), (*shape, 3)) if self.bits == 48 else super().wire_layout(*shape)
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
         """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""

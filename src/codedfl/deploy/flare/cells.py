@@ -11,6 +11,7 @@ from typing import Any, final
 
 from codedfl.deploy.flare.carrier import Route, RouteReply, Stop
 from codedfl.deploy.flare.names import SERVER
+from codedfl.deploy.protocol.fields import one_line
 
 CHANNEL = "codedfl"
 
@@ -53,7 +54,7 @@ class CellRoute(Route):
         if code == ReturnCode.OK and reply.payload is not None:
             return RouteReply(bytes(reply.payload))
         refused = code == ReturnCode.INVALID_REQUEST  # sent by answer_with
-        return RouteReply(problem=reply.get_header(MessageHeaderKey.ERROR) if refused else None)
+        return RouteReply(problem=one_line(reply.get_header(MessageHeaderKey.ERROR) or "") if refused else None)
 
 
 def answer_with(engine: Any, job: str, answer: Answer, *, from_server: tuple[str, ...]) -> None:
@@ -65,7 +66,7 @@ def answer_with(engine: Any, job: str, answer: Answer, *, from_server: tuple[str
         topic = str(message.get_header(MessageHeaderKey.TOPIC))
         sender, _, sent_in = str(message.get_header(MessageHeaderKey.ORIGIN)).partition(".")
         if sent_in != job or (topic in from_server) != (sender == SERVER):
-            logger.warning("refused a message on %s from %s", topic, sender)
+            logger.warning("refused a message on %s from %s", one_line(topic), one_line(sender))
             return make_reply(ReturnCode.INVALID_REQUEST, "not permitted")
         reply = answer(topic, sender, b"" if message.payload is None else bytes(message.payload))
         if reply.payload is None:

@@ -19,7 +19,7 @@ from codedfl import errors
 from codedfl.deploy.flare.kits import ADMIN, Kits
 from codedfl.deploy.flare.names import ARGUMENTS, OUTCOME, REFERENCE, need_flare
 from codedfl.deploy.flare.resources import CONTROLLER, EXECUTOR
-from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageError
+from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageError, printable
 
 POLL = 0.5
 """Seconds between requests to the server; twice as many while a job runs."""
@@ -194,7 +194,7 @@ def run_job(
         outcome = _outcome(admin, number, status)
         if "result" in outcome:
             return outcome["result"]
-        reason = str(outcome["error"])
+        reason = printable(str(outcome["error"]))
         report(f"try {attempt} of {tries} failed: {reason}")
         if "kind" in outcome:
             kind = _error_class(outcome["kind"])
@@ -238,7 +238,7 @@ def _await_end(admin: Admin, number: str, began: float, report: Callable[[str], 
             return LOST  # FLARE would report it as running for ever
         if (now := admin.status(number)) != status:
             status = now
-            report(status.lower().replace(":", ", "))
+            report(printable(status.lower().replace(":", ", ")))
     return status
 
 

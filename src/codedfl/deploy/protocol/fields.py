@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from codedfl.errors import EngineError
+from codedfl.errors import EngineError, printable
 
 _LARGEST_COUNT = 1 << 53
 """Counts are below this, so that sums of a thousand of them fit 64 bits."""
@@ -83,7 +83,7 @@ def rows(fields: Fields, name: str, kinds: Sequence[tuple[type, ...]]) -> list[l
 
 def one_line(value: object) -> str:
     """Return what another party sent as one short line that can be logged."""
-    line = " ".join(str(value).encode("utf-8", "replace").decode().split())
+    line = printable(" ".join(str(value).encode("utf-8", "replace").decode().split()))
     return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}..."
 
 

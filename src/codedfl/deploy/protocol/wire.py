@@ -15,6 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
+from codedfl.deploy.protocol.fields import one_line
 from codedfl.errors import EngineError
 from codedfl.schemes.messages import Message
 
@@ -23,6 +24,8 @@ _LENGTH = struct.Struct("<I")
 _FORMATS = {name: np.dtype(name) for name in ("|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")}
 _LARGEST_HEADER = 1 << 22
 _MOST_DIMENSIONS = 8
+_MOST_ARRAYS = 1 << 14
+"""More than any request has; protects against headers that take long to read."""
 _LONGEST_NAME = 64
 LARGEST_FRAME = 1 << 31
 """Largest frame in bytes."""
@@ -70,17 +73,23 @@ def decode(payload: bytes, *, most: int | None = None) -> Frame:
     if length > _LARGEST_HEADER or start + length > len(payload):
         raise EngineError(f"a message of {len(payload)} bytes announces a header of {length}; it was cut or altered")
     kind, fields, listed = _header(payload[start : start + length])
+    if len(listed) > _MOST_ARRAYS:
+        raise EngineError(f"a message lists {len(listed)} arrays, more than {_MOST_ARRAYS}; it was altered")
     arrays: dict[str, Any] = {}
     place = start + length
     for entry in listed:
         name, dtype, shape = _array(entry)
         count = math.prod(shape)
         if name in arrays or place + count * dtype.itemsize > len(payload):
-            raise EngineError(f"array '{name}' of a message comes twice or is longer than it; it was cut or altered")
+            raise EngineError(
+                f"array '{one_line(name)}' of a message comes twice or is longer than it; it was cut or altered"
+            )
         try:
             arrays[name] = np.frombuffer(payload, dtype, count, place).reshape(shape).copy()
         except ValueError:  # an empty array with impossible sizes
-            raise EngineError(f"array '{name}' of a message has an impossible shape; it was altered") from None
+            raise EngineError(
+                f"array '{one_line(name)}' of a message has an impossible shape; it was altered"
+            ) from None
         place += count * dtype.itemsize
     if place != len(payload):
         raise EngineError(f"a message has {len(payload) - place} bytes too many; it was altered")
@@ -139,6 +148,6 @@ def unpack_messages(arrays: Message, numbers: Mapping[int, object] | list[int]) 
     for name, array in arrays.items():
         number, _, own = name.partition("/")
         if number not in found or not own:
-            raise EngineError(f"an array called '{name}' belongs to no message that was requested")
+            raise EngineError(f"an array called '{one_line(name)}' belongs to no message that was requested")
         found[number][own] = array
     return {int(number): message for number, message in found.items()}

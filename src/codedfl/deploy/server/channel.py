@@ -181,8 +181,8 @@ class Channel:
     def mark_lost(self, device: int, reason: str) -> None:
         """Mark a device as lost, and discard its open requests."""
         if device not in self.lost:
-            self.lost[device] = reason
-            _log.warning("%s is lost: %s", self.sites[device], reason)
+            self.lost[device] = one_line(reason)
+            _log.warning("%s is lost: %s", self.sites[device], one_line(reason))
         self._discarded |= {tag for tag, entry in self._open.items() if entry.device == device}
         self._open = {tag: entry for tag, entry in self._open.items() if entry.device != device}
         self._silent_since.pop(device, None)
@@ -266,8 +266,8 @@ class Channel:
         return SiteReply(device, delivered.tag, frame, delivered.seconds, 8 * len(delivered.payload))
 
     def _refuse(self, site: str, reason: str) -> None:
-        self.refused.append(f"{site}: {one_line(reason)}")
-        _log.warning("refused a message from %s: %s", site, reason)
+        self.refused.append(f"{one_line(site)}: {one_line(reason)}")
+        _log.warning("refused a message from %s: %s", one_line(site), one_line(reason))
 
 
 def _check(frame: Frame, request: SiteRequest) -> None:

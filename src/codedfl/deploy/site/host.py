@@ -95,6 +95,7 @@ class DeviceHost(Host):
         """Open another site's parcel and hold it until the server asks to absorb it."""
         try:
             run = self._current()
+            run.inbox.check_size(sender, len(payload))
             parcel = read_peer_message(run.envelopes.open(sender, payload))
             if isinstance(parcel, ChannelFree):
                 run.reception.set_free(parcel.stage, parcel.number)

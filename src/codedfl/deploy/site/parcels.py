@@ -11,14 +11,20 @@ import numpy as np
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import Envelopes
-from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
+from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import EngineError, ParcelError
-from codedfl.schemes.messages import Message, message_bits
+from codedfl.schemes.messages import Layout, Message, layout, message_bits
+from codedfl.schemes.public import Public
 
 _ATTEMPTS = 2
-_MOST_PARCELS = 256
-_MOST_BYTES = LARGEST_FRAME
+_MOST_PARCELS, _MOST_DECLARED = 256, 4
+"""Parcels of one sender that are held: of a scheme that does not declare their layouts, and of one that does. Stages
+follow each other, so there is one at a time, and some may belong to an abandoned stage."""
+_UNDECLARED = 32
+"""Bytes of an undeclared parcel, for each entry of a matrix of all columns and all columns and rows."""
+_OVERHEAD = 1 << 16
+"""Bytes of an envelope beside its arrays."""
 _NO_PARCEL = "a message of another device is not a parcel; check that versions agree"
 _PARCEL, _FREE, _TAKEN, _REFUSED = "parcel", "free", "taken", "refused"
 
@@ -82,7 +88,9 @@ class Parcel:
             raise EngineError(_NO_PARCEL)
         for name, array in frame.arrays.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise EngineError(f"array '{name}' of a parcel holds numbers that are not finite; check the data")
+                raise EngineError(
+                    f"array '{fields.one_line(name)}' of a parcel holds numbers that are not finite; check the data"
+                )
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         transit = frame.fields.get("travel")
         owners = tuple(fields.counts(frame.fields, "owners"))
@@ -120,7 +128,7 @@ def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel |
                 return None
             reason = fields.one_line(answer.fields.get("reason", "it gave no reason"))
         except EngineError as error:
-            reason = str(error)
+            reason = fields.one_line(error)
     return reason
 
 
@@ -138,18 +146,42 @@ class Inbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._accepted: Sequence[Layout] | None = ()
+        self._most_parcels = self._most_bytes = 0
         self._held: dict[tuple[str, int, int], Parcel] = {}
         self._finished = 0
 
+    def expect(self, accepted: Sequence[Layout] | None, public: Public) -> None:
+        """Accept parcels of these layouts only; None: of any layout, bounded by the sizes of the data."""
+        sizes = [sum(dtype.itemsize * math.prod(shape) for dtype, shape in each.values()) for each in accepted or ()]
+        width = public.features + public.outputs
+        with self._lock:
+            self._accepted = accepted
+            self._most_parcels = _MOST_PARCELS if accepted is None else _MOST_DECLARED
+            self._most_bytes = (
+                _UNDECLARED * width * (width + max(public.samples)) if accepted is None else max(sizes, default=0)
+            )
+
+    def check_size(self, sender: str, size: int) -> None:
+        """Refuse an envelope that is larger than any parcel, before it is decrypted."""
+        if size > self._most_bytes + _OVERHEAD:
+            raise ParcelError(
+                f"a parcel of {sender} has {size} bytes, more than the {self._most_bytes} of any in this run"
+            )
+
     def put(self, sender: str, parcel: Parcel) -> None:
         """Store a parcel; ignore repetitions."""
+        if self._accepted is not None and layout(parcel.contents) not in self._accepted:
+            raise ParcelError(
+                f"a parcel of {sender} has other arrays than this scheme sends; check that versions agree"
+            )
         key = sender, parcel.stage, parcel.number
         with self._lock:
             if parcel.stage <= self._finished or key in self._held:
                 return
             others = [each for (name, _, _), each in self._held.items() if name == sender]
             held = sum(message_bits(each.contents) for each in (*others, parcel)) // 8
-            if len(others) >= _MOST_PARCELS or held > _MOST_BYTES:
+            if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
                 raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
             self._held[key] = parcel
 

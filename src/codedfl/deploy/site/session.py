@@ -243,6 +243,7 @@ class Session:
         returns = public.devices if scheme.repeats_epochs else 0
         self.rounds = RoundOrder(site.name, self.scenario.training.epochs, returns)
         self._model = (public.features, public.outputs), public.dtype
+        self.inbox.expect(scheme.parcels(index), public)
 
         def make_device() -> None:
             device = scheme.device(index, self.local_data.shard)

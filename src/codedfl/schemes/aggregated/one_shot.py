@@ -5,7 +5,7 @@ In the first epoch every device sends the upper triangle of A_i, and B_i, as res
 solution in closed form, so it sends no further requests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import final
 
@@ -25,7 +25,7 @@ from codedfl.schemes.aggregated.promises import (
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, Restored, Round, Scheme, Server
-from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
@@ -174,6 +174,10 @@ class OneShot(Scheme[OneShotOptions]):
     def rounding(self) -> Rounding:
         """Devices round their data to steps of the format."""
         return self.formats.rounding(self.public)
+
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return nothing: devices send no parcels to each other."""
+        return ()
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that masks its Gram matrix and right-hand side; refuse data above the agreed bounds."""

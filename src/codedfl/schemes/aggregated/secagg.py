@@ -329,6 +329,10 @@ class SecAgg(Scheme[SecAggOptions]):
             raise TypeError(f"replies of '{self.inner.name}' do not add up")
         return self.inner.reply_sum
 
+    def parcels(self, index: int) -> Sequence[Layout] | None:
+        """As the inner scheme."""
+        return self.inner.parcels(index)
+
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device of the inner scheme that masks its replies; refuse data that exceed the agreed bounds."""
         check_bounds(self.public, shard)

@@ -28,7 +28,7 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
 from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
-from codedfl.schemes.messages import Message, Work, layout
+from codedfl.schemes.messages import Layout, Message, Work, layout
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting, taken
@@ -284,6 +284,11 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
             self.public, ring.wire_bits, relayed=relayed, expected_epochs=self.options.expected_epochs
         )
         return GradientCode(self.public.devices, alpha, ring.modulus)
+
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return the layout of another device's padded data."""
+        size = packed_size(self.public.features) + self.public.features * self.public.outputs
+        return ({"owner": (np.dtype(np.int32), ()), "words": self.formats.ring.wire_layout(size)},)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it pads its data when it receives a seed."""

@@ -39,7 +39,7 @@ from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
-from codedfl.schemes.messages import Message, Work, message_bits
+from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.schemes.public import Public
 from codedfl.schemes.secrecy import CLEAR, FALLS, LEAKS, Cell, Leakage, Secrecy, all_cells, clear_views
@@ -319,6 +319,10 @@ class Parity(Scheme[ParityOptions]):
             replace(batch, first_row=first, parity_rows=count)
             for batch, first, count in zip(each, firsts[:-1], counts, strict=True)
         ]
+
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return nothing: devices send no parcels to each other."""
+        return ()
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device, which draws the points that it works on."""

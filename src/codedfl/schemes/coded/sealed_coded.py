@@ -234,6 +234,10 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         """The public sizes of bands and blocks."""
         return BlockLayout(self.public, self.workers.threshold, self.formats.field)
 
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return the layouts of all kinds of parcels."""
+        return self.layout.parcels(index, self.formats.field)
+
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it receives a seed."""
         check_bounds(self.public, shard)

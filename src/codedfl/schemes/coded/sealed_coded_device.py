@@ -15,7 +15,7 @@ from codedfl.codes.mds import MdsCode
 from codedfl.errors import CipherError
 from codedfl.schemes.coded.placement import Bands
 from codedfl.schemes.contract import Device
-from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats, taken
 from codedfl.schemes.sharing.sealed import pad_of
@@ -35,6 +35,19 @@ class BlockLayout:
         self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
         self.code = MdsCode(public.devices, threshold, field.modulus)
         self.width = -(-public.features // threshold)
+
+    def parcels(self, index: int, field: PrimeField) -> list[Layout]:
+        """Return the layouts of parcels that a device may receive."""
+        bands, wire = self.bands, field.wire_layout
+        heights = sorted({bands.height(number) for number in range(bands.bands)})
+        kind: Layout = {"kind": (np.dtype(np.int8), ())}
+        named: Layout = {**kind, "band": (np.dtype(np.int32), ())}
+        found: list[Layout] = [{**kind, "coded": wire(bands.rows, self.width)}]
+        found += [{**named, "part": wire(height, self.width)} for height in heights]
+        if index < bands.bands:
+            found.append({**kind, "piece": wire(bands.size(index))})
+            found += [{**named, "block": wire(height, bands.height(index))} for height in heights]
+        return found
 
     def coded_rows(self, worker: int, rows: UInt[np.ndarray, "rows d"]) -> UInt[np.ndarray, "rows width"]:
         """Return rows of a worker's coded block, from the same rows of the full matrix."""

@@ -127,6 +127,10 @@ class PlainScheme(Scheme[Options]):
             eavesdropper="every gradient on the links it taps, unless the transport is encrypted",
         )
 
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return nothing: devices send no parcels to each other."""
+        return ()
+
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; by default it replies the gradient of all its data."""
         return GradientDevice(shard)

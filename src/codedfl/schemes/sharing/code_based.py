@@ -299,6 +299,10 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
         decoded = Rounding(share * public.gram_bound, 0.0, cause=f"{words} {gain:.2g}", advice=advice)
         return decoded.plus(public, max(public.samples) + 1)
 
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return the layout of encoded Gram matrices."""
+        return ({"words": (self.public.dtype, (self.public.features, self.parameters.n))},)
+
     def announcement(self) -> Message:
         """Publish G."""
         return {"generator": self.public_key.G}

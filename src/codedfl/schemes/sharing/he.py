@@ -267,6 +267,12 @@ class Encrypted(SharingScheme[EncryptedOptions]):
             return None
         return "scheme = 'he' would only model the costs here and encrypt nothing; set schemes.he.backend = 'ckks'"
 
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return the layouts of encrypted right-hand sides and Gram matrices."""
+        sizes = {"moments": self.public.outputs, "gram": self.public.features}
+        shapes = {name: (self.lattice.count(rows), self.lattice.ciphertext_bytes) for name, rows in sizes.items()}
+        return tuple({name: (np.dtype(np.uint8), shape)} for name, shape in shapes.items())
+
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix and right-hand side."""
         check_bounds(self.public, shard)

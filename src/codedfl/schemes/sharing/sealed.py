@@ -258,6 +258,11 @@ class Sealed(SharingScheme[SealedOptions]):
         """Devices round their data to steps of the format."""
         return self.formats.rounding(self.public)
 
+    def parcels(self, index: int) -> Sequence[Layout]:
+        """Return the layouts of sealed right-hand sides and of the upper triangles of Gram matrices."""
+        ring, d, c = self.formats.ring, self.public.features, self.public.outputs
+        return {"moments": ring.wire_layout(d, c)}, {"gram": ring.wire_layout(packed_size(d))}
+
     def device(self, index: int, shard: Shard) -> Device:
         """Encode the shard's Gram matrix and right-hand side."""
         check_bounds(self.public, shard)
