@@ -93,7 +93,7 @@ class SiteSession:
             board.samples(device, each.samples)
         if added is not None:
             _check_sums(channel.sites, self.facts, added)
-        kind = self.descriptions[0].task[0]
+        kind = self.descriptions[0].task.kind
         schemes.refuse_claims(scenario, self.facts, channel.sites, kind, prepared)
         agreed = schemes.agree(scenario, self.facts, prepared, channel.sites)
         self.public = replace(

@@ -1,7 +1,7 @@
 """Secure aggregation, the device's side: the replies of another scheme under masks, and their number format."""
 
 import math
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any, final
 
 import numpy as np
