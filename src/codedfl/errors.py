@@ -13,6 +13,7 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     │   └── KeyFileError       a key or ciphertext file is truncated, altered or of another version
     ├── TrainingError          a run cannot go on (divergence)
     │   └── LostDevicesError   too few devices are left; the run is saved
+    │       └── LyingDeviceError   a device replies wrong numbers, and too few others reply to tell which one
     ├── EngineError            sites cannot be reached, or answer what cannot be used
     │   ├── ParcelError        a parcel between devices was refused
     │   └── RefusalError       a site refuses what its owner has not agreed to
@@ -78,6 +79,10 @@ class TrainingError(CodedflError):
 
 class LostDevicesError(TrainingError):
     """Too few devices reply for a run to go on; its state is saved."""
+
+
+class LyingDeviceError(LostDevicesError):
+    """A device replies wrong numbers, and too few others reply to tell which one, or to go on without it."""
 
 
 class EngineError(CodedflError):

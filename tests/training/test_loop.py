@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
+from codedfl.engines.contract import LATE_ROUNDS
 from codedfl.errors import TrainingError
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
@@ -182,7 +183,7 @@ def test_a_resumed_training_ends_with_the_same_bits(stops: set[int], scheme: str
         with pytest.raises(InterruptionError):
             trained(given_problem, chosen, state, interrupt)
         state = State.from_arrays(kept)
-        assert state.epoch == stop
+        assert stop - LATE_ROUNDS <= state.epoch <= stop, "what late replies may show to be wrong is not stored"
     assert_same(trained(given_problem, chosen, state).to_arrays(), whole.to_arrays())
 
 

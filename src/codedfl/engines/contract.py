@@ -1,7 +1,7 @@
 """The contract of an engine: it carries rounds to the devices and brings back enough replies, with their times."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from codedfl.network import RoundCosts, TransferCosts
@@ -10,6 +10,9 @@ from codedfl.schemes.messages import Message
 
 Receive = Callable[[int, Message], None]
 """Takes the sender and its parcel."""
+
+LATE_ROUNDS = 4
+"""How many rounds wait for late replies; an interrupted run computes as many epochs again at most."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,16 @@ class Engine(ABC):
 
         After the round's deadline, if it has one, its ``least`` replies suffice.
         """
+
+    def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
+        """Return replies that have arrived since, to rounds with ``needed`` replies that ended without them.
+
+        With ``wait``, also those that are still to come; time of the run may pass. By default there are none.
+        """
+        return ()
+
+    def drop(self, device: int, reason: str) -> None:  # noqa: B027 - in virtual time nobody need be told
+        """Take note that a device is asked nothing more."""
 
     @abstractmethod
     def reopen(self, question: Round, began: float) -> None:

@@ -1,6 +1,7 @@
 """Virtual time: devices compute for real, one by one, and the delay model says how long it would have taken."""
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
+from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts
 from codedfl.schemes.contract import SERVER, Device, Round, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits, payloads
@@ -39,8 +40,9 @@ def move(devices: Sequence[Device], transfer: Transfer, receive: Receive) -> Tra
 class VirtualEngine(Engine):
     """Runs in one process; the same seed and draw give the same times.
 
-    A device whose reply nobody awaits any more drops that work when the next round begins, unless that one leaves
-    earlier questions open. ``last_epochs`` says after which epoch a device is gone for good.
+    The time of a round is that of devices which drop work that nobody awaits any more when the next round begins,
+    unless that one leaves earlier questions open. Replies that check others are sent nevertheless: they arrive late, in
+    idle time, and delay nothing. ``last_epochs`` says after which epoch a device is gone for good.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class VirtualEngine(Engine):
         self._question = 0
         self._clock = Clock(Draws(delays, seed=seed, first=draw), now)
         self._open: dict[int, Reply] = {}
+        self._late: deque[list[tuple[Round, Reply, float]]] = deque(maxlen=LATE_ROUNDS)
 
     @property
     def now(self) -> float:
@@ -75,6 +78,7 @@ class VirtualEngine(Engine):
         if gone:
             self._clock.drop(gone)
         present = {device: request for device, request in question.requests.items() if device not in gone}
+        began = self.now
         messages, counted = self._compute(question, present)
         costs = counted.uploads if offline else counted
         seconds = self._clock.ask(self._epoch, self._question, costs)
@@ -85,7 +89,17 @@ class VirtualEngine(Engine):
             for device, before in zip(messages, took, strict=True):
                 self._open[device] = replace(self._open[device], offline_seconds=before)
         replies = tuple(self._open.pop(device) for device in arrived)
+        if question.needed is not None:
+            self._late.append([(question, reply, began + reply.seconds) for reply in self._open.values()])
         return Answer(replies, costs, tuple(device for device in question.requests if device in gone))
+
+    def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
+        """Return the late replies that would have arrived by now; with ``wait`` all of them."""
+        found = []
+        for replies in self._late:
+            found += [(question, reply) for question, reply, due in replies if wait or due <= self.now]
+            replies[:] = [] if wait else [each for each in replies if each[2] > self.now]
+        return found
 
     def reopen(self, question: Round, began: float) -> None:
         """Let the asked devices compute again, and their replies arrive when they would have arrived."""

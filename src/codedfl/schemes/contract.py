@@ -5,7 +5,7 @@ A scheme reads no clock and opens no socket. An engine carries its messages and 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
@@ -19,93 +19,32 @@ from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
+from codedfl.schemes.rounds import SERVER, Checks, Restored, Round, Stage, Transfer
 from codedfl.schemes.secrecy import Leakage, Secrecy, all_cells
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Shard
 
-Options = TypeVar("Options", bound=SchemeOptions)
+__all__ = [
+    "SERVER",
+    "Checks",
+    "Device",
+    "Leakage",
+    "Options",
+    "ReplySum",
+    "Restored",
+    "Round",
+    "Scheme",
+    "Server",
+    "Sharing",
+    "Stage",
+    "Transfer",
+    "check_at_most",
+]
 
-SERVER = -1
-"""The recipient number of an upload."""
+Options = TypeVar("Options", bound=SchemeOptions)
 
 ReplySum = Callable[[int, Message], Ring | float]
 """Maps an epoch and a request to the ring of the replies, or to a bound on the entries of their sum."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """One request to each of some devices, and how many replies the server awaits; it may ask no device.
-
-    >>> request = {"model": np.zeros((8, 2))}
-    >>> everyone = Round.same(1, [0, 1, 2], request)
-    >>> everyone.quorum, everyone.least
-    (3, 3)
-    >>> fastest = Round.same(1, [0, 1, 2], request, quorum=2, least=1, deadline=5.0)
-    >>> fastest.quorum, fastest.least
-    (2, 1)
-    """
-
-    epoch: int
-    requests: Mapping[int, Message] = field(repr=False)
-    point: Float[np.ndarray, "d c"] | None = field(default=None, repr=False)
-    """The model at which devices compute the gradient, if it is not the given model in the scenario's precision."""
-    quorum: int = -1
-    """How many replies finish the round; by default, one for each request."""
-    least: int = -1
-    """How many replies suffice after the deadline or when devices are lost; by default, the quorum."""
-    deadline: float | None = None
-    """Seconds after the request; from then on the server continues as soon as it has ``least`` replies."""
-    standing: bool = False
-    """Whether unanswered requests of earlier rounds stay open, so that their replies may arrive in this round."""
-    expected: Mapping[int, Layout] | None = field(default=None, repr=False)
-    """Layout of each device's reply, which engines on real sites enforce; None if it is not declared."""
-
-    def __post_init__(self) -> None:
-        if self.quorum < 0:
-            object.__setattr__(self, "quorum", len(self.requests))
-        if self.least < 0:
-            object.__setattr__(self, "least", self.quorum)
-
-    @classmethod
-    def same(
-        cls, epoch: int, devices: Sequence[int], request: Message, reply: Layout | None = None, **more: Any
-    ) -> "Round":
-        """Make a round that sends the same request to several devices and expects replies of one layout."""
-        expected = None if reply is None else dict.fromkeys(devices, reply)
-        return cls(epoch, dict.fromkeys(devices, request), expected=expected, **more)
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """A device sends a parcel to another device or to the server; the server's ``grant`` enables it.
-
-    A ``relayed`` parcel takes the sender's uplink to the server and the recipient's downlink from there.
-    """
-
-    sender: int
-    recipient: int
-    grant: Message = field(repr=False)
-    relayed: bool = False
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Transfers that run side by side; a stage begins when the previous one has ended."""
-
-    transfers: Sequence[Transfer]
-    retires: bool = False
-    """Whether the transfers are hand-overs, after which the senders hold no data and retire."""
-    parallel: bool = False
-    """Whether a recipient of hand-overs receives several parcels at once instead of one after the other."""
-
-
-@dataclass(frozen=True)
-class Restored:
-    """What an engine replays when it restores a server: stages after those of the set-up, and open rounds."""
-
-    stages: Sequence[Stage] = ()
-    rounds: Sequence[Round] = ()
-    """Each has the epoch in which it began."""
 
 
 class Device(ABC):
@@ -156,7 +95,7 @@ class Device(ABC):
         return frozenset()
 
 
-class Server(ABC):
+class Server(Checks, ABC):
     """The server's side of a scheme; it knows what is public and what devices send to it."""
 
     @abstractmethod

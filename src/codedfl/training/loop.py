@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.engines import Answer, Engine
-from codedfl.errors import LostDevicesError, TrainingError
+from codedfl.errors import CipherError, LostDevicesError, TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Round, Scheme, Server, Stage
@@ -24,6 +24,7 @@ from codedfl.schemes.rounding import reference_rounding
 from codedfl.solvers import PATH_SOLVERS, SOLVERS, Conditions, GradientDescent, Solver
 from codedfl.task import learning_rate
 from codedfl.task.objective import Objective
+from codedfl.training.checking import SpoiltEpoch, Watch
 from codedfl.training.records import StageRecord, State
 
 BLOCK = GradientDescent.block
@@ -54,18 +55,68 @@ def train(
     state: State,
     after_epoch: Callable[[State], None] = lambda state: None,
 ) -> State:
-    """Train from ``state`` to the end; ``after_epoch`` sees the state after every epoch (to save it, to show it)."""
+    """Train from ``state`` to the end; ``after_epoch`` sees the state after every epoch (to save it, to show it).
+
+    Epochs with wrong replies are computed again (``codedfl.training.checking``).
+    """
     server = scheme.server()
+    _set_up(server, engine, state)
+    watch = Watch(server, engine, state)
+    while (spoilt := _attempt(problem, scenario, scheme, server, engine, state, watch, after_epoch)) is not None:
+        if liars := watch.recover(spoilt):
+            _after_epoch(state.epoch, scheme, server, engine, state, {}, liars)
+            state.server = dict(server.state()) if state.epoch else {}
+        state.now = engine.now
+    return state
+
+
+def _attempt(
+    problem: Objective,
+    scenario: Scenario,
+    scheme: Scheme[Any],
+    server: Server,
+    engine: Engine,
+    state: State,
+    watch: Watch,
+    after_epoch: Callable[[State], None],
+) -> SpoiltEpoch | None:
+    """Train from ``state`` on; return an epoch with wrong replies, if one is found."""
+    try:
+        try:
+            _go_on(problem, scenario, scheme, server, engine, state, watch, after_epoch)
+            watch.settle()
+            state.server = dict(server.state()) if state.epoch else {}
+        except LostDevicesError:
+            watch.collect(wait=True)  # what is saved should be checked
+            raise
+        except (CipherError, TrainingError):  # wrong replies may be the reason
+            watch.settle()
+            raise
+    except SpoiltEpoch as spoilt:
+        return spoilt
+    return None
+
+
+def _go_on(
+    problem: Objective,
+    scenario: Scenario,
+    scheme: Scheme[Any],
+    server: Server,
+    engine: Engine,
+    state: State,
+    watch: Watch,
+    after_epoch: Callable[[State], None],
+) -> None:
     solver = create_solver(problem, scenario, state)
     epochs, dtype = scenario.training.epochs, problem.dtype
-    _set_up(server, engine, state)
     epoch, finished = state.epoch, solver.finished
     while epoch < epochs and not finished and not _reached(state, scenario):
         epoch += 1
+        watch.begin()
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
             query = solver.query()
             offline = epoch == 1 and scenario.training.first_epoch_offline
-            gradient, replies, point = _ask(epoch, query, state, server, engine, offline=offline)
+            gradient, replies, point = _ask(epoch, query, state, server, engine, watch, offline=offline)
             state.complete &= replies.complete
             if point is not None:
                 solver.asked_at(point)
@@ -87,15 +138,22 @@ def train(
             state.server = dict(server.state())
         state.now = engine.now
         after_epoch(state)
-    return state
 
 
 def first_gradient(scheme: Scheme[Any], engine: Engine, state: State, *, offline: bool) -> Float[np.ndarray, "d c"]:
     """Carry out the set-up and the first epoch alone; return the gradient at the zero model, minus B/m."""
     server, public = scheme.server(), scheme.public
     _set_up(server, engine, state)
-    gradient, _, _ = _ask(1, np.zeros((public.features, public.outputs)), state, server, engine, offline=offline)
-    return gradient
+    watch, model = Watch(server, engine, state), np.zeros((public.features, public.outputs))
+    while True:
+        try:
+            watch.begin()
+            gradient, _, _ = _ask(1, model, state, server, engine, watch, offline=offline)
+            watch.settle()
+        except SpoiltEpoch as spoilt:
+            _after_epoch(0, scheme, server, engine, state, {}, watch.recover(spoilt))
+        else:
+            return gradient
 
 
 def _set_up(server: Server, engine: Engine, state: State) -> None:
@@ -198,12 +256,20 @@ class EpochReplies:
 
 
 def _ask(
-    epoch: int, query: Float[np.ndarray, "d c"], state: State, server: Server, engine: Engine, *, offline: bool
+    epoch: int,
+    query: Float[np.ndarray, "d c"],
+    state: State,
+    server: Server,
+    engine: Engine,
+    watch: Watch,
+    *,
+    offline: bool,
 ) -> tuple[Float[np.ndarray, "d c"], EpochReplies, Float[np.ndarray, "d c"] | None]:
     """Go through the rounds of an epoch; return the gradient, the replies, and the point of the gradient if told."""
     replies, work = EpochReplies(), Work()
     first = server.ask(epoch, query)
-    replies.note(first, _answer(first, engine, offline=offline))
+    replies.note(first, _answer(watch.put(first), engine, offline=offline))
+    watch.answered(first, replies.messages)
     while (further := server.follow_up(epoch, replies.messages, work)) is not None:
         replies.charge(engine, work)
         replies.note(further, _answer(further, engine, offline=offline))

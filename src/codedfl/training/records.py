@@ -1,7 +1,7 @@
 """What a training records, and the state from which it can go on."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +83,14 @@ class History:
             for name, value in _stage_totals([stage.costs]).items():
                 self.columns[name][-1] += value
 
+    def cut(self, point: "Point") -> None:
+        """Drop the records after a point. Stages that took place since then stay, as if they had followed it."""
+        for name, values in self.columns.items():
+            del values[point.lengths[name] :]
+        del self.round_of_epoch[point.epoch :]
+        self.further = [each for each in self.further if each[0] <= point.epoch]
+        self.stages = [dataclasses.replace(each, epoch=min(each.epoch, point.epoch)) for each in self.stages]
+
     def stages_after(self, epoch: int) -> list[tuple[int, list[TransferCosts]]]:
         """Return numbers and costs of the stages of set-up or repair between an epoch and the next."""
         found = enumerate(stage for stage in self.stages if not stage.retires)
@@ -148,6 +156,29 @@ def _unpacked(rows: Int[np.ndarray, "4 n"], waiting: Float[np.ndarray, "5"]) -> 
     return RoundCosts(asked, down, macs, up, quorum, server_macs, least, float(waiting[3]), bool(waiting[4]))
 
 
+@dataclass(frozen=True)
+class Point:
+    """What a training needs to go back to the end of an epoch; records are kept as their lengths."""
+
+    epoch: int
+    lengths: dict[str, int]
+    fields: dict[str, Any]
+    server: dict[str, Shaped[np.ndarray, "..."]]
+
+
+@dataclass(frozen=True)
+class Lie:
+    """A device that was found to reply wrong numbers, in an epoch that was computed again."""
+
+    device: int
+    epoch: int
+    contradicts_itself: bool
+    """Whether it answered the same question in two ways; else its reply did not fit those of the others."""
+
+
+_WAITING = ("waiting_models", "waiting_queries", "waiting_gradients", "waiting_norms")
+
+
 @dataclass
 class State:
     """Where a training stands; everything it needs to go on."""
@@ -168,6 +199,13 @@ class State:
     """The sum of magnitudes, by output, of the points of these gradients."""
     complete: bool = True
     """Whether every round so far got as many replies as it awaited."""
+    checked: set[int] = field(default_factory=set)
+    """Epochs whose replies were confirmed by spare ones."""
+    spoilt: int = 0
+    """Epochs that were computed again, because replies were wrong."""
+    lies: list[Lie] = field(default_factory=list)
+    safe: Point | None = None
+    """The end of the last epoch before those that late replies may still show to be wrong; None if there are none."""
 
     @classmethod
     def fresh(cls, problem: Objective) -> "State":
@@ -179,8 +217,38 @@ class State:
         """Epochs done."""
         return len(self.history.round_of_epoch)
 
+    def point(self, server: Mapping[str, Shaped[np.ndarray, "..."]]) -> Point:
+        """Return where the training stands, with the state of the server."""
+        lengths = {name: len(values) for name, values in self.history.columns.items()}
+        kept = ("model", "plain_gradient", "now", "complete", "solver")
+        fields = {name: getattr(self, name) for name in kept}
+        fields |= {name: [*getattr(self, name)] for name in _WAITING}
+        return Point(self.epoch, lengths, fields, dict(server))
+
+    def go_back(self, point: Point) -> None:
+        """Undo what was computed after a point; what is known of devices stays."""
+        self.history.cut(point)
+        for name, value in point.fields.items():
+            setattr(self, name, [*value] if name in _WAITING else value)
+        self.server = dict(point.server) if point.epoch else {}
+        self.checked = {epoch for epoch in self.checked if epoch <= point.epoch}
+
+    def _at(self, point: Point) -> "State":
+        """Return a copy that has gone back to a point."""
+        history = dataclasses.replace(
+            self.history,
+            columns={name: [*values] for name, values in self.history.columns.items()},
+            round_of_epoch=[*self.history.round_of_epoch],
+        )
+        found = dataclasses.replace(self, history=history, safe=None)
+        found.go_back(point)
+        return found
+
     def to_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
-        """Return everything as plain arrays."""
+        """Return everything as plain arrays, without epochs that may still turn out to be wrong."""
+        if self.safe is not None:
+            return self._at(self.safe).to_arrays()
+        lies = [(each.device, each.epoch, each.contradicts_itself) for each in self.lies]
         return {
             "model": self.model,
             "plain_gradient": self.plain_gradient,
@@ -192,6 +260,9 @@ class State:
             "waiting_gradients": np.array(self.waiting_gradients),
             "waiting_norms": np.array(self.waiting_norms),
             "complete": np.array(self.complete),
+            "checked": np.array(sorted(self.checked), np.int64),
+            "spoilt": np.array(self.spoilt),
+            "lies": np.array(lies, np.int64).reshape(-1, 3),
             **self.history.to_arrays(),
         }
 
@@ -210,6 +281,9 @@ class State:
             waiting_gradients=list(arrays["waiting_gradients"]),
             waiting_norms=list(arrays["waiting_norms"]),
             complete=bool(arrays["complete"]),
+            checked=set(arrays["checked"].tolist()),
+            spoilt=int(arrays["spoilt"]),
+            lies=[Lie(device, epoch, bool(itself)) for device, epoch, itself in arrays["lies"].tolist()],
         )
 
 

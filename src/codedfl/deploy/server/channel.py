@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -95,6 +96,9 @@ class Channel:
         self._tag = secrets.randbits(40)  # late replies of an earlier session must not match
         self._open: dict[int, _OpenRequest] = {}
         self._discarded: set[int] = set()
+        self._late: dict[int, _OpenRequest] = {}
+        """Requests that nobody awaits, whose replies are kept if they come nevertheless."""
+        self._kept: list[SiteReply] = []
         self._silent_since: dict[int, float] = {}
         self._listened = clock()
         self._asked: set[int] = set()
@@ -131,6 +135,26 @@ class Channel:
         self._early.clear()
         self._discarded |= set(self._open)
         self._open.clear()
+        self._late.clear()
+        self._kept.clear()
+
+    def stop_waiting(self, most: int) -> None:
+        """Await no reply to open requests of rounds; keep those that come nevertheless, of the last ``most`` requests.
+
+        Such a reply counts only if it is valid; else it is ignored, as one to a discarded request is.
+        """
+        self._kept += [reply for reply in self._early if reply.frame.kind == "answer"]
+        self._early.clear()
+        self._discarded |= set(self._open)
+        self._late |= {tag: entry for tag, entry in self._open.items() if entry.request.kind == "reply"}
+        self._open.clear()
+        self._late = dict(list(self._late.items())[-most:])
+
+    def late(self) -> list[SiteReply]:
+        """Return the replies that have come since nobody awaited them."""
+        self.poll()
+        kept, self._kept = self._kept, []
+        return kept
 
     def receive(self, until: float | None) -> SiteReply | None:
         """Return the next valid reply; None at the time ``until`` of the clock, or if no request is open."""
@@ -239,6 +263,8 @@ class Channel:
             self._discarded.remove(delivered.tag)
             if device is not None and delivered.payload is None:
                 self.mark_lost(device, _UNREACHABLE)
+            elif (late := self._late.pop(delivered.tag, None)) is not None and late.device == device:
+                self._keep(late, delivered)
             return None
         if entry is None or device != entry.device:
             self._refuse(site, "it answers a request that is not open, or answers twice")
@@ -264,6 +290,15 @@ class Channel:
         if entry.request.kind == "ping":
             return None
         return SiteReply(device, delivered.tag, frame, delivered.seconds, 8 * len(delivered.payload))
+
+    def _keep(self, entry: _OpenRequest, delivered: Delivered) -> None:
+        """Keep a valid reply that nobody awaits."""
+        payload = delivered.payload or b""
+        with suppress(EngineError):
+            frame = decode(payload, most=_largest_arrays(entry.request))
+            if (frame.fields.get("session"), frame.fields.get("number")) == (self.session, delivered.tag):
+                _check(frame, entry.request)
+                self._kept.append(SiteReply(entry.device, delivered.tag, frame, delivered.seconds, 8 * len(payload)))
 
     def _refuse(self, site: str, reason: str) -> None:
         self.refused.append(f"{one_line(site)}: {one_line(reason)}")

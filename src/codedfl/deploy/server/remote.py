@@ -11,7 +11,7 @@ from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
 from codedfl.deploy.server.stages import Seal, StageExchange
 from codedfl.deploy.site.emulation import TransferEvent
-from codedfl.engines.contract import Answer, Engine, Receive, Reply, StageOutcome
+from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError
 from codedfl.network import RoundCosts
 from codedfl.schemes.contract import Round, Stage
@@ -54,6 +54,9 @@ class RemoteEngine(Engine):
         self._began = self._channel.clock() - now * time_scale
         self._epoch, self._question = 0, 0
         self._asked: dict[int, tuple[int, float, bool]] = {}
+        self._checkable: dict[int, Round] = {}
+        """By request: rounds whose late replies check others."""
+        self._waiting: list[tuple[Round, Reply]] = []
         self._records: dict[str, list[float]] = {
             name: np.asarray(records[name]).tolist() if records else [] for name in RECORDS
         }
@@ -71,10 +74,11 @@ class RemoteEngine(Engine):
     def ask(self, question: Round, *, offline: bool) -> Answer:
         """Ask all reachable devices and collect valid replies until they are enough or the deadline passes."""
         channel = self._channel
-        self._question = self._question + 1 if question.epoch == self._epoch else 0
-        self._epoch = question.epoch
+        # sites refuse rounds of earlier epochs: an epoch that is computed again is a further round of the newest
+        self._question = self._question + 1 if question.epoch <= self._epoch else 0
+        self._epoch = max(self._epoch, question.epoch)
         if not question.standing:
-            channel.discard_open()
+            self._stop_waiting()
             self._asked.clear()
         limit = None if question.deadline is None else channel.clock() + question.deadline * self._scale
         costs = {device: [bits, 0, 0] for device, bits in self._send(question, self._question, 0.0, offline).items()}
@@ -99,6 +103,40 @@ class RemoteEngine(Engine):
         found = _round_costs(question, costs)
         return Answer(tuple(replies.values()), found.uploads if offline else found, lost)
 
+    def _stop_waiting(self) -> None:
+        """Await no more replies to earlier rounds; keep those that check others."""
+        channel = self._channel
+        if not self._checkable:
+            channel.discard_open()
+            return
+        self._waiting += self._late()
+        channel.stop_waiting(LATE_ROUNDS * len(channel.sites))
+        rounds = list({id(question): question for question in self._checkable.values()}.values())[-LATE_ROUNDS:]
+        self._checkable = {tag: question for tag, question in self._checkable.items() if question in rounds}
+
+    def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
+        """Return late replies that have arrived; with ``wait``, await one more to the last round."""
+        if wait and self._checkable and self._channel.open:
+            reply = self._channel.receive(None)
+            self._board.lost(self._channel.lost)
+            if reply is not None and reply.tag in self._checkable:
+                self._waiting.append((self._checkable[reply.tag], self._reply(reply)))
+        found, self._waiting = [*self._waiting, *self._late()], []
+        return found
+
+    def _late(self) -> list[tuple[Round, Reply]]:
+        found = [(self._checkable.get(reply.tag), reply) for reply in self._channel.late()]
+        return [
+            (question, Reply(reply.device, reply.frame.arrays, reply.seconds / self._scale))
+            for question, reply in found
+            if question is not None
+        ]
+
+    def drop(self, device: int, reason: str) -> None:
+        """Ask a device nothing more."""
+        self._channel.mark_lost(device, reason)
+        self._board.lost(self._channel.lost)
+
     def reopen(self, question: Round, began: float) -> None:
         """Repeat a request that was open when the run was interrupted."""
         self._send(question, 0, self.now - began, offline=False)
@@ -113,6 +151,8 @@ class RemoteEngine(Engine):
             expected = None if question.expected is None else question.expected[device]
             tag, bits = self._channel.ask(device, SiteRequest("reply", fields, request, expected))
             self._asked[tag] = len(self._records["epoch"]), earlier, offline
+            if question.needed is not None:
+                self._checkable[tag] = question
             row = (question.epoch, number, device, math.nan, math.nan, bits, 0, 0)
             for column, value in zip(self._records.values(), row, strict=True):
                 column.append(value)

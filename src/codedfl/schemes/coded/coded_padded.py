@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, Ring, packed_size, seal, unpack_upper
+from codedfl.codes.correction import ReedSolomon
 from codedfl.codes.gradient_code import GradientCode
 from codedfl.errors import CipherError, ScenarioError
 from codedfl.scenario import SchemeOptions
@@ -128,7 +129,7 @@ class CodedPaddedDevice(Device):
                 "would be about fewer devices than agreed: finish the set-up first."
             )
         triangle, moments = split(self._coded, *self._shape)
-        if epoch == 1:
+        if "model" not in request:
             return {"moments": self._field.to_wire(moments)}
         if self._held is None:
             self._held = unpack_upper(triangle)
@@ -210,12 +211,21 @@ class CodedPaddedServer(PaddedServer):
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Request right-hand sides first, then products; any N - alpha + 1 replies suffice."""
         message: Message = {}
-        point = np.zeros_like(model)
-        reply = {"moments": self._field.to_wire(np.zeros(model.shape, self._field.dtype))}
+        point, K = np.zeros_like(model), self._code.threshold
+        reply = layout({"moments": self._field.to_wire(np.zeros(model.shape, self._field.dtype))})
         if epoch > 1:
             message = {"model": self._field.to_wire(self._products.ask(model))}
-            reply, point = {"product": message["model"]}, self._products.point
-        return Round.same(epoch, self._workers, message, layout(reply), point=point, quorum=self._code.threshold)
+            reply, point = self.product_layout(), self._products.point
+        return Round.same(epoch, self._workers, message, reply, point=point, quorum=K, needed=K)
+
+    @property
+    def redundancy(self) -> ReedSolomon:
+        """The Reed-Solomon code of the coded sums."""
+        return self._code.reed_solomon
+
+    def product_layout(self) -> Layout:
+        """Return the layout of a coded product, which has the shape of a model."""
+        return layout({"product": self._field.to_wire(self._products.asked)})
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> None:
         """Remove lost devices from later rounds; no repair is needed, because the others hold enough."""

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
+from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, BlockLayout, SealedCodedDevice
@@ -119,10 +120,19 @@ class SealedCodedServer(PaddedServer):
         """Request the bands of the right-hand side first, then products, any K of which suffice."""
         if epoch == 1:
             return self._ask_moments(model)
-        workers = sorted(self._workers)
+        workers, K = sorted(self._workers), self._layout.code.K
         message = {"model": self._field.to_wire(self._products.ask(model))}
-        reply = self._reply("product", self._public.outputs, self._layout.width)
-        return Round.same(epoch, workers, message, reply, point=self._products.point, quorum=self._layout.code.K)
+        point, reply = self._products.point, self.product_layout()
+        return Round.same(epoch, workers, message, reply, point=point, quorum=K, needed=K)
+
+    @property
+    def redundancy(self) -> ReedSolomon:
+        """The MDS code of the products."""
+        return self._layout.code.reed_solomon
+
+    def product_layout(self) -> Layout:
+        """Return the layout of a product of the model and a coded block."""
+        return self._reply("product", self._public.outputs, self._layout.width)
 
     def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
         bands = self._layout.bands
@@ -168,8 +178,8 @@ class SealedCodedServer(PaddedServer):
         return Stage([_transfer(each, replacement, REPAIR, {"factor": np.array(factor)}) for each, factor in pairs])
 
     def replacements(self) -> Sequence[Stage]:
-        """Let replacement workers get their coded blocks from K of the first workers."""
-        helpers = self._first_workers.chosen[: self._layout.code.K]
+        """Let replacement workers get their coded blocks from K of the first workers, present ones first."""
+        helpers = sorted(self._first_workers.chosen, key=self._gone.__contains__)[: self._layout.code.K]
         later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
         return [self._rebuild(worker, helpers) for worker in later]
 

@@ -1,5 +1,12 @@
-"""The server of schemes whose devices hold coded combinations of padded data: it decodes and subtracts the pads."""
+"""The server of schemes whose devices hold coded combinations of padded data: it decodes and subtracts the pads.
 
+Replies beyond those that decode check the others (``codedfl.codes.correction``). Rounds that got none are checked
+together: the server keeps sum_e r_e Theta_e and sum_e r_e P_e over them, with random r_e of the field, and one round at
+the model sum_e r_e Theta_e, whose replies check each other, has the product sum_e r_e P_e exactly if all P_e are right,
+except with probability 1/p.
+"""
+
+import secrets
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -7,9 +14,10 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
+from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import CipherError
-from codedfl.schemes.contract import Restored, Server, Stage
-from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.contract import Restored, Round, Server, Stage
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats, PointedProducts
 
@@ -29,6 +37,18 @@ class PaddedServer(Server):
         self._first = np.zeros((public.features, public.outputs))
         self._pads: UInt[np.ndarray, "d d"] | None = None
         self._moment_pads = np.zeros(self._first.shape, self._field.dtype)
+        self._deferred: list[int] = []
+        self._deferred_model = np.zeros(self._first.shape[::-1], self._field.dtype)
+        self._deferred_product = self._deferred_model
+
+    @property
+    @abstractmethod
+    def redundancy(self) -> ReedSolomon:
+        """The code of the replies, by device."""
+
+    @abstractmethod
+    def product_layout(self) -> Layout:
+        """Return the layout of a reply after the first epoch."""
 
     @abstractmethod
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
@@ -64,16 +84,82 @@ class PaddedServer(Server):
         return self._field.subtract(total, self._field.product(model, self._pads))
 
     @final
+    def check(self, question: Round, replies: Mapping[int, Message]) -> tuple[int, ...] | None:
+        """Hold the replies against each other in every column; words that are no residues are wrong in any case."""
+        name = "moments" if question.epoch == 1 else "product"
+        read = {device: self._words(reply[name]) for device, reply in sorted(replies.items())}
+        known = {device: words for device, words in read.items() if words is not None}
+        found = tuple(device for device in read if device not in known)
+        if len(known) <= self.redundancy.K:
+            return found
+        wrong = self.redundancy.wrong(list(known), np.stack(list(known.values())))
+        return None if wrong is None else tuple(sorted((*found, *wrong)))
+
+    def _words(self, sent: UInt[np.ndarray, "..."]) -> UInt[np.ndarray, "columns"] | None:
+        """Return the residues of a reply in one row, None if it holds other words."""
+        try:
+            words = self._field.from_wire(sent).reshape(-1)
+        except CipherError:
+            return None
+        return words if np.all(words < self._field.modulus) else None
+
+    @final
+    def defer(self, question: Round, replies: Mapping[int, Message]) -> Message | None:
+        """Add a random multiple of the model and of the decoded product to those of the rounds to audit."""
+        if question.epoch == 1:
+            return None
+        factor, model = 1 + secrets.randbelow(self._field.modulus - 1), next(iter(question.requests.values()))["model"]
+        sums = self._deferred_model.copy(), self._deferred_product.copy()
+        for total, part in zip(sums, (self._field.from_wire(model), self._product(replies)), strict=True):
+            self._field.add_multiple(total, factor, part)
+        self._deferred_model, self._deferred_product = sums
+        self._deferred.append(question.epoch)
+        return self._deferral()
+
+    @final
+    def audit(self, epoch: int) -> Round | None:
+        """Ask for the product with the random combination of all deferred models, which is that of their products."""
+        if not self._deferred or len(self._workers) <= self.redundancy.K:
+            return None
+        message, K = {"model": self._field.to_wire(self._deferred_model)}, self.redundancy.K
+        return Round.same(epoch, sorted(self._workers), message, self.product_layout(), quorum=K + 1, needed=K)
+
+    @final
+    def audited(self, replies: Mapping[int, Message]) -> Sequence[int] | None:
+        """Compare the products. A wrong one stays unnoticed with probability 1/p, over the server's random factors."""
+        equal, epochs = np.array_equal(self._product(replies), self._deferred_product), self._deferred
+        self._deferred, self._deferred_model = [], np.zeros_like(self._deferred_model)
+        self._deferred_product = self._deferred_model
+        return epochs if equal else None
+
+    def _product(self, replies: Mapping[int, Message]) -> UInt[np.ndarray, "c d"]:
+        return self.decoded("product", replies, Work())
+
+    def _deferral(self) -> Message:
+        sums = {"deferred_model": self._deferred_model, "deferred_product": self._deferred_product}
+        return {"deferred": np.array(self._deferred, np.int64), **sums} if self._deferred else {}
+
+    @final
+    def rewind(self, state: Message) -> None:
+        """Go back to the sums and products of an earlier epoch."""
+        self._first = state["first"]
+        self._products.restore(state)
+        empty = np.zeros_like(self._deferred_model)
+        self._deferred = state.get("deferred", np.zeros(0, np.int64)).tolist()
+        self._deferred_model = state.get("deferred_model", empty)
+        self._deferred_product = state.get("deferred_product", empty)
+
+    @final
     def state(self) -> Message:
-        """Return the summed right-hand side, the last product and its point, the workers and the lost devices."""
+        """Return the sums and products so far, the workers, the lost devices, and what is to be audited."""
         workers, gone = (np.array(each, np.int64) for each in (self._workers, sorted(self._gone)))
-        return {"first": self._first, "workers": workers, "gone": gone, **self._products.state()}
+        state = {"first": self._first, "workers": workers, "gone": gone, **self._products.state()}
+        return {**state, **self._deferral()}
 
     @final
     def restore(self, state: Message) -> Restored:
         """Restore the state; return the stages that gave replacement workers their data."""
-        self._first = state["first"]
-        self._products.restore(state)
+        self.rewind(state)
         self._workers, self._gone = state["workers"].tolist(), set(state["gone"].tolist())
         return Restored(self.replacements())
 

@@ -1,0 +1,172 @@
+"""Lying workers: the model is that of the honest run to the last bit, and the liar is named, or the run stops."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from codedfl import schemes
+from codedfl.engines import VirtualEngine
+from codedfl.errors import CipherError, LyingDeviceError
+from codedfl.network import DelayModel
+from codedfl.scenario import Scenario
+from codedfl.testing.lying import Liar
+from codedfl.training import State, train
+from tiny import is_one_sentence, problem, scenario
+
+SIZES = [9, 6, 8, 7, 5, 6, 8]
+EPOCHS = 11
+SOLVERS = ("gradient-descent", "conjugate-gradients")
+SCHEMES = ("sealed-coded", "coded-padded")
+
+
+def chosen(scheme: str, spare: int, solver: str = "gradient-descent", **changes: Any) -> Scenario:
+    """Seven devices: of ``sealed-coded`` the five fastest are workers; ``spare`` replies are not needed."""
+    rates = [{"count": 1, "mac_rate": 1e4 / (1 + number)} for number in range(len(SIZES))]
+    options = {
+        "schemes.sealed-coded": {"workers": 5, "threshold": 5 - spare},
+        "schemes.coded-padded": {"alpha": 1 + spare},
+    }
+    base = {"scheme": scheme, "fleet.devices": rates, "training.epochs": EPOCHS, "task.precision": "float64"}
+    return scenario({**base, **options, "training.solver": solver, "training.tolerance": 0.0, **changes})
+
+
+def trained(
+    wanted: Scenario,
+    liars: Sequence[Liar] = (),
+    state: State | None = None,
+    after_epoch: Callable[[State], None] = lambda state: None,
+) -> State:
+    given_problem = problem(SIZES, dtype="float64")
+    scheme = schemes.create(wanted, given_problem)
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given_problem.shards)]
+    for liar in liars:
+        liar.corrupt(devices, scheme.formats.field)
+    state = state or State.fresh(given_problem)
+    delays, timing = DelayModel.create(wanted.fleet, wanted.links), wanted.timing
+    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, now=state.now)
+    return train(given_problem, wanted, scheme, engine, state, after_epoch)
+
+
+_honest: dict[tuple[str, int, str], State] = {}
+
+
+def honest(scheme: str, spare: int, solver: str) -> State:
+    key = scheme, spare, solver
+    if key not in _honest:
+        _honest[key] = trained(chosen(*key))
+    return _honest[key]
+
+
+def same_training(found: State, expected: State) -> None:
+    """Everything but the time, which lies cost, and how many devices there were to ask."""
+    assert found.model.tobytes() == expected.model.tobytes()
+    assert found.plain_gradient.tobytes() == expected.plain_gradient.tobytes()
+    for name in ("epoch", "accuracy", "loss", "gradient_norm", "gradient_error", "learning_rate"):
+        assert np.array_equal(found.history.columns[name], expected.history.columns[name], equal_nan=True), name
+
+
+epochs = st.one_of(
+    st.just(lambda epoch: epoch > 1),
+    st.sets(st.integers(2, EPOCHS), min_size=1).map(lambda some: lambda epoch: epoch in some),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    scheme=st.sampled_from(SCHEMES),
+    solver=st.sampled_from(SOLVERS),
+    tells=st.lists(epochs, min_size=1, max_size=2),
+    who=st.permutations(range(5)),
+    entries=st.sampled_from(["all", "one"]),
+    seed=st.integers(0, 99),
+)
+def test_liars_within_the_bound_change_nothing_and_are_named(
+    scheme: str, solver: str, tells: list[Any], who: list[int], entries: str, seed: int
+) -> None:
+    """Whoever lies, in every epoch or some, by a little or at random; four spare replies are enough for two liars.
+
+    A device that is slow lies in late replies only: what is used is right, and it is found all the same.
+    """
+    liars = [Liar(device, when, entries, seed) for device, when in zip(who, tells, strict=False)]
+    found = trained(chosen(scheme, 4, solver), liars)
+    same_training(found, honest(scheme, 4, solver))
+    assert {lie.device for lie in found.lies} == {liar.device for liar in liars if liar.told}
+    assert (found.spoilt > 0) == any(liar.told for liar in liars)
+    first = 1 if scheme == "coded-padded" else 2
+    assert found.checked >= set(range(first, EPOCHS + 1)) or len(found.lies) > 1
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_honest_epochs_are_all_checked(scheme: str, solver: str) -> None:
+    """But the first of ``sealed-coded``, in which every device has a band of its own."""
+    found = honest(scheme, 1, solver)
+    assert found.checked == set(range(1 if scheme == "coded-padded" else 2, EPOCHS + 1))
+    assert (found.lies, found.spoilt) == ([], 0)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("entries", ["all", "one"])
+def test_one_spare_reply_detects_and_the_run_stops_before_the_lie(scheme: str, entries: str) -> None:
+    """The state that is left is that of the honest run after epoch 5: what was not checked is undone."""
+    kept: dict[int, bytes] = {}
+    trained(chosen(scheme, 1), after_epoch=lambda state: kept.setdefault(state.epoch, state.model.tobytes()))
+    given_state = State.fresh(problem(SIZES, dtype="float64"))
+    with pytest.raises(LyingDeviceError, match="replied wrong numbers in epoch 6") as error:
+        trained(chosen(scheme, 1), [Liar(0, lambda epoch: epoch >= 6, entries)], given_state)
+    assert is_one_sentence(str(error.value))
+    assert given_state.epoch == 5
+    assert given_state.model.tobytes() == kept[5]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_one_spare_reply_names_who_tells_the_truth_when_asked_again(scheme: str) -> None:
+    """The same question must have the same answer."""
+    calls: list[int] = []
+
+    def once(epoch: int) -> bool:
+        calls.append(epoch)
+        return epoch == 6 and calls.count(6) == 1
+
+    found = trained(chosen(scheme, 1), [Liar(0, once)])
+    same_training(found, honest(scheme, 1, "gradient-descent"))
+    assert [(lie.device, lie.epoch, lie.contradicts_itself) for lie in found.lies] == [(0, 6, True)]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_without_spare_replies_nothing_is_checked_and_the_state_says_so(scheme: str) -> None:
+    """W = K: a small lie passes, as it did everywhere before; a large one ends the run in most cases."""
+    assert honest(scheme, 0, "gradient-descent").checked == set()
+    with pytest.raises(CipherError, match="larger than the bounds allow"):
+        trained(chosen(scheme, 0), [Liar(0)])
+
+
+def test_the_liar_is_replaced_and_the_others_are_checked_as_before() -> None:
+    """Five workers of seven devices; the sixth takes the place of the liar."""
+    found = trained(chosen("sealed-coded", 2), [Liar(1)])
+    assert sorted(found.server["workers"]) == [0, 2, 3, 4, 5]
+    assert found.server["gone"].tolist() == [1]
+    assert found.checked == set(range(2, EPOCHS + 1))
+    replaced = [stage for stage in found.history.stages if stage.epoch > 0]
+    assert [len(stage.costs) for stage in replaced] == [3], "K workers rebuild the coded block"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_run_killed_between_a_lie_and_its_detection_resumes_right(scheme: str, solver: str) -> None:
+    """What is stored after any epoch leads to the honest model, also if the spoilt epoch was already over."""
+    liar_speaks = lambda epoch: epoch >= 4  # noqa: E731
+    stored: list[dict[str, Any]] = []
+    whole = trained(
+        chosen(scheme, 2, solver), [Liar(0, liar_speaks)], after_epoch=lambda s: stored.append(s.to_arrays())
+    )
+    same_training(whole, honest(scheme, 2, solver))
+    assert len(stored) > EPOCHS, "some epochs were computed twice"
+    for arrays in stored[:-1]:
+        again = trained(chosen(scheme, 2, solver), [Liar(0, liar_speaks)], State.from_arrays(arrays))
+        same_training(again, honest(scheme, 2, solver))
+        assert {lie.device for lie in again.lies} == {0}
