@@ -14,20 +14,20 @@ from codedfl.schemes.messages import Message, Work
 @final
 @dataclass
 class Liar:
-    """How a device lies, and how often it has done so.
+    """A device that lies in epochs for which ``tells`` is true, each time the same in an epoch; ``told`` counts lies.
 
-    ``tells`` says in which epochs. ``entries`` of each array are changed: all of them to random residues, or one by one
+    It changes all ``entries`` of a reply to random residues, or one by a ``step``.
     """
 
     device: int
     tells: Callable[[int], bool] = lambda epoch: epoch > 1
     entries: str = "all"
-    seed: int = 0
+    step: int = 1
     told: int = 0
 
     def corrupt(self, devices: Sequence[Device], field: PrimeField) -> None:
         """Let one of the devices lie from now on."""
-        inside, rng = devices[self.device], np.random.default_rng(self.seed)
+        inside = devices[self.device]
         honest = inside.reply
 
         def reply(epoch: int, request: Message, work: Work) -> Message:
@@ -35,18 +35,15 @@ class Liar:
             if not self.tells(epoch):
                 return message
             self.told += 1
-            return {name: wrong(field, array, rng, self.entries) for name, array in message.items()}
+            return {name: self._wrong(field, words, epoch) for name, words in message.items()}
 
         inside.reply = reply  # type: ignore[method-assign]
 
-
-def wrong(field: PrimeField, words: Any, rng: np.random.Generator, entries: str = "all") -> Any:
-    """Return other residues, as they are sent: random ones, or with a single entry larger by one."""
-    residues = field.from_wire(words)
-    if entries == "all":
-        lies = rng.integers(0, field.modulus, residues.shape).astype(field.dtype)
-    else:
-        lies = residues.copy()
-        place = rng.integers(lies.size)
-        lies.flat[place] = (int(lies.flat[place]) + 1) % field.modulus
-    return field.to_wire(lies)
+    def _wrong(self, field: PrimeField, words: Any, epoch: int) -> Any:
+        residues, rng = field.from_wire(words).copy(), np.random.default_rng([self.device, epoch])
+        if self.entries == "all":
+            residues[...] = rng.integers(0, field.modulus, residues.shape)
+        else:
+            place = rng.integers(residues.size)
+            residues.flat[place] = (int(residues.flat[place]) + self.step) % field.modulus
+        return field.to_wire(residues)

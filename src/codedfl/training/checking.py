@@ -25,29 +25,30 @@ _ADVICE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Epoch:
-    """An epoch that is not checked yet: its question, the replies so far, and the point before it."""
+    """An epoch that late replies may still concern: its question, the replies so far, and the point before it."""
 
-    epoch: int
     question: Round
     replies: dict[int, Message]
     before: Point | None
+    used: frozenset[int] = frozenset()
+    """Whose replies the gradient was computed from."""
+    confirmed: bool = False
 
     @property
-    def spare(self) -> int:
-        """How many replies there are beyond those that are needed."""
-        return len(self.replies) - (self.question.needed or 0)
+    def needed(self) -> int:
+        """How many replies determine all others."""
+        return self.question.needed or 0
 
 
 class SpoiltEpoch(Exception):  # noqa: N818 - the loop goes on from it
-    """Replies to a question contradict each other, or those of the audit contradict an earlier epoch."""
+    """Replies contradict each other; ``liars`` are those who gave wrong ones, None if they are to be found."""
 
-    def __init__(self, found: _Epoch, *, named: bool = True) -> None:
-        super().__init__(f"wrong replies in epoch {found.epoch}")
+    def __init__(self, found: _Epoch, liars: Sequence[int] | None = None) -> None:
+        super().__init__(f"wrong replies in epoch {found.question.epoch}")
         self.found = found
-        self.named = named
-        """Whether the replies at hand can name the liar."""
+        self.liars = liars
 
 
 @final
@@ -59,8 +60,8 @@ class Watch:
         self._engine = engine
         self._state = state
         self._before: Point | None = None
-        self._open: list[_Epoch] = []
-        self._unasked: list[_Epoch] = []
+        self._recent: list[_Epoch] = []
+        self._unchecked: list[_Epoch] = []
         """Epochs without a spare reply that the audit does not cover."""
         self._first_deferred: Point | None = None
         self._careful = False
@@ -79,121 +80,131 @@ class Watch:
     def answered(self, question: Round, replies: Mapping[int, Message]) -> None:
         """Take in an epoch's replies, and check all epochs with the late replies that have arrived."""
         if question.needed is not None and len(question.requests) > question.needed:
-            self._open.append(_Epoch(question.epoch, question, dict(replies), self._before))
+            self._recent.append(_Epoch(question, dict(replies), self._before, frozenset(replies)))
         self.collect()
-        while len(self._open) > LATE_ROUNDS:
-            self._put_off(self._open.pop(0))
-        self._state.safe = self._open[0].before if self._open else None
+        while len(self._recent) > LATE_ROUNDS:
+            self._put_off(self._recent.pop(0))
+        self._note_safe()
 
     def collect(self, *, wait: bool = False) -> None:
         """Take in late replies, and check every epoch that has a spare one."""
         for question, reply in self._engine.late(wait=wait):
-            for each in self._open:
+            for each in self._recent:
                 if each.question is question:
-                    each.replies[reply.device] = reply.message
-        for each in [each for each in self._open if each.spare > 0]:
+                    self._take(each, reply.device, reply.message)
+        for each in self._recent:
             self._confirm(each)
-        self._state.safe = self._open[0].before if self._open else None
+        self._note_safe()
+
+    def _take(self, found: _Epoch, device: int, message: Message) -> None:
+        """Take in a late reply; one that does not fit confirmed ones is wrong, and the epoch is right."""
+        if found.confirmed and self._server.check(found.question, {**found.replies, device: message}) != ():
+            raise SpoiltEpoch(found, [device])
+        found.replies[device] = message
 
     def _confirm(self, found: _Epoch) -> None:
+        """Check an epoch, if it has a spare reply."""
+        if found.confirmed or len(found.replies) <= found.needed:
+            return
         if self._server.check(found.question, found.replies) != ():
             raise SpoiltEpoch(found)
-        self._state.checked.add(found.epoch)
-        if found in self._open:
-            self._open.remove(found)
+        found.confirmed = True
+        self._state.checked.add(found.question.epoch)
+
+    def _note_safe(self) -> None:
+        self._state.safe = next((each.before for each in self._recent if not each.confirmed), None)
 
     def _put_off(self, found: _Epoch) -> None:
-        """Leave an epoch to the audit; no late reply to it is awaited any more."""
-        changed = self._server.defer(found.question, found.replies)
-        if changed is None:
-            self._unasked.append(found)
-            return
-        self._first_deferred = self._first_deferred or found.before
-        for each in self._open:
-            if each.before is not None:
-                each.before.server.update(changed)
+        """Await no more late replies to an epoch; leave it to the audit if it is not checked yet."""
+        changed = None if found.confirmed else self._server.defer(found.question, found.replies)
+        if changed is not None:
+            self._first_deferred = self._first_deferred or found.before
+            for each in self._recent:
+                if each.before is not None:
+                    each.before.server.update(changed)
+        elif not found.confirmed:
+            self._unchecked.append(found)
 
     def settle(self) -> None:
         """Check everything that is left, with questions of its own if need be."""
         self.collect(wait=True)
-        while self._open:
-            self._put_off(self._open.pop(0))
-        for each in self._unasked:
-            self._ask_again(each, each.question.needed or 0)
-            if each.spare > 0:
-                self._confirm(each)
-        self._unasked.clear()
+        while self._recent:
+            self._put_off(self._recent.pop(0))
+        for each in self._unchecked:
+            if self._ask_again(each, each.needed + 1):
+                raise SpoiltEpoch(each)
+            self._confirm(each)
+        self._unchecked.clear()
         self._audit()
         self._state.safe = None
 
-    def _ask_again(self, found: _Epoch, beyond: int) -> set[int]:
-        """Ask the same question again until more than so many reply; return who answers otherwise than before."""
-        question = found.question
-        quorum = min(beyond + 1, len(question.requests))
-        answer = self._engine.ask(dataclasses.replace(question, quorum=quorum, least=0), offline=False)
+    def _ask_again(self, found: _Epoch, quorum: int) -> set[int]:
+        """Ask the same question again, and take in the replies; return who replies otherwise than before."""
+        quorum = min(quorum, len(found.question.requests))
+        answer = self._engine.ask(dataclasses.replace(found.question, quorum=quorum, least=0), offline=False)
         told = {reply.device: reply.message for reply in answer.replies}
-        differing = {
-            device for device in told if device in found.replies and _differ(told[device], found.replies[device])
-        }
-        if differing and beyond < len(question.requests):
-            raise SpoiltEpoch(found)
-        found.replies.update(told)
+        known = found.replies
+        differing = {device for device in told if device in known and _differ(told[device], known[device])}
+        known.update({device: message for device, message in told.items() if device not in differing})
         return differing
 
     def _audit(self) -> None:
         """Check all deferred epochs by one round."""
-        epoch = self._state.epoch
-        question = self._server.audit(epoch)
+        question = self._server.audit(self._state.epoch)
         if question is None:
             return
-        found = _Epoch(epoch, question, {}, self._first_deferred)
-        self._ask_again(found, question.needed or 0)
-        if found.spare <= 0:
+        found = _Epoch(question, {}, self._first_deferred)
+        self._ask_again(found, found.needed + 1)
+        if len(found.replies) <= found.needed:
             return
         if self._server.check(question, found.replies) != ():
             raise SpoiltEpoch(found)
         confirmed = self._server.audited(found.replies)
         if confirmed is None:
-            raise SpoiltEpoch(found, named=False)
+            raise SpoiltEpoch(found, [])
         self._state.checked.update(confirmed)
 
     def recover(self, spoilt: SpoiltEpoch) -> Sequence[int]:
-        """Go back to before the wrong replies; return who gave them, or nobody if the next lie will tell."""
+        """Go back to before the wrong replies; return who gave them, or nobody if only the next lie can tell."""
         found, state = spoilt.found, self._state
-        if found.before is None:
+        epoch, target = found.question.epoch, found.before
+        liars = self._named(found) if spoilt.liars is None else dict.fromkeys(spoilt.liars, False)
+        if liars and found.used.isdisjoint(liars):  # the gradient is right; only the present epoch was interrupted
+            target = self._before
+        if target is None:
             raise LyingDeviceError(
                 f"a device replied wrong numbers before the run was saved in epoch {state.epoch} or earlier, and it "
                 f"cannot go back there; {_ADVICE}"
             )
-        liars = self._name(found) if spoilt.named else {}
-        self._open = [each for each in self._open if each.epoch <= found.before.epoch]
-        self._unasked = [each for each in self._unasked if each.epoch <= found.before.epoch]
-        state.safe = None
-        state.spoilt += (state.epoch if self._before is None else self._before.epoch + 1) - found.before.epoch
-        state.go_back(found.before)
-        self._server.rewind(found.before.server)
-        if found.before is self._first_deferred:
+        self._recent = [each for each in self._recent if each.question.epoch <= target.epoch and each is not found]
+        self._unchecked = [each for each in self._unchecked if each.question.epoch <= target.epoch]
+        state.spoilt += (state.epoch if self._before is None else self._before.epoch + 1) - target.epoch
+        state.go_back(target)
+        self._server.rewind(target.server)
+        if target is self._first_deferred:
             self._first_deferred = None
-        state.safe = self._open[0].before if self._open else None
-        if spoilt.named and not liars:
+        self._note_safe()
+        if liars is None:
             raise LyingDeviceError(
-                f"a device replied wrong numbers in epoch {found.epoch}, and {len(found.replies)} replies do not tell "
-                f"which one where {found.question.needed} are needed; the run is saved up to epoch {state.epoch}: "
-                f"{_ADVICE}"
+                f"a device replied wrong numbers in epoch {epoch}, and {len(found.replies)} replies do not tell which "
+                f"one where {found.needed} are needed; the run is saved up to epoch {state.epoch}: {_ADVICE}"
             )
         self._careful |= not liars
         for device, itself in liars.items():
-            state.lies.append(Lie(device, found.epoch, itself))
-            self._engine.drop(device, lie_words(state.lies[-1]))
+            lie = Lie(device, epoch, itself)
+            state.lies.append(lie)
+            self._engine.drop(device, lie_words(lie))
         return sorted(liars)
 
-    def _name(self, found: _Epoch) -> dict[int, bool]:
-        """Ask everyone again, and return who lied, and whether it contradicted itself."""
-        earlier = dict(found.replies)
+    def _named(self, found: _Epoch) -> dict[int, bool] | None:
+        """Ask everyone again; return who lied, and whether it contradicted itself, or None if it cannot be told."""
         itself = self._ask_again(found, len(found.question.requests))
-        rest = {device: reply for device, reply in (earlier | found.replies).items() if device not in itself}
-        wrong = self._server.check(found.question, rest) if len(rest) > (found.question.needed or 0) else ()
-        return dict.fromkeys(wrong or (), False) | dict.fromkeys(itself, True) if wrong is not None else {}
+        rest = {device: reply for device, reply in found.replies.items() if device not in itself}
+        wrong = self._server.check(found.question, rest) if len(rest) > found.needed else ()
+        liars = None if wrong is None else dict.fromkeys(wrong, False) | dict.fromkeys(itself, True)
+        if liars and found.used.isdisjoint(liars):
+            self._state.checked.add(found.question.epoch)
+        return liars or None
 
 
 def lie_words(lie: Lie) -> str:
