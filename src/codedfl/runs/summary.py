@@ -12,6 +12,7 @@ from codedfl.runs.leakage import leakage_table
 from codedfl.runs.scoring import HELD_OUT, TEST_SET, Scoring
 from codedfl.task.objective import Objective
 from codedfl.training import COLUMNS, State
+from codedfl.training.checking import lie_words
 from codedfl.training.costs import LINKS, mean_and_largest, spent_in
 from codedfl.training.timing import Band, band, time_to
 
@@ -108,11 +109,23 @@ def summarise(backend: RunBackend, state: State, runs: list[Timed], scoring: Sco
         "gradient_error": _largest(columns["gradient_error"]),
         "gradient_bound": _largest(columns["gradient_bound"]),
         "handovers": len(state.history.handovers),
+        **_honesty(state),
         "survives_losses": scheme.survives_losses,
         "verdict": scheme.verdict,
         "leakage": leakage_table(backend.given, scheme),
         **backend.facts(state),
     }
+
+
+def _honesty(state: State) -> dict[str, Any]:
+    """Return who replied wrong numbers and in which epochs, how many were computed again, and how many were checked."""
+    found: dict[int, dict[str, Any]] = {}
+    for lie in state.lies:
+        entry = found.setdefault(lie.device, {"device": lie.device, "epochs": [], "how": lie_words(lie)})
+        entry["epochs"].append(lie.epoch)
+    checked = len(state.checked)
+    counts = {"spoilt_epochs": state.spoilt, "checked_epochs": checked, "unchecked_epochs": state.epoch - checked}
+    return {"liars": list(found.values()), **counts}
 
 
 def _largest(values: Sequence[float]) -> float | None:

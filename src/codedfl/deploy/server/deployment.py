@@ -47,6 +47,7 @@ from codedfl.task.metrics import Counts
 from codedfl.task.objective import PublicObjective, TestSet
 from codedfl.task.shard import penalties, prepared_features
 from codedfl.training import State
+from codedfl.training.checking import lie_words
 
 STATUS = "status.json"
 """In the server's folder: the state of every device (``codedfl.deploy.server.board``)."""
@@ -284,6 +285,7 @@ class DeploymentBackend(RunBackend):
             "deployment": {
                 "sites": list(channel.sites),
                 "lost": lost,
+                "liars": {channel.sites[lie.device]: lie_words(lie) for lie in state.lies},
                 "refused": len(channel.refused),
                 "refusals": channel.refused[:_MOST_REFUSALS],
                 "run": channel.run,

@@ -111,8 +111,8 @@ class RemoteEngine(Engine):
             return
         self._waiting += self._late()
         channel.stop_waiting(LATE_ROUNDS * len(channel.sites))
-        rounds = list({id(question): question for question in self._checkable.values()}.values())[-LATE_ROUNDS:]
-        self._checkable = {tag: question for tag, question in self._checkable.items() if question in rounds}
+        recent = list(dict.fromkeys(map(id, self._checkable.values())))[-LATE_ROUNDS:]
+        self._checkable = {tag: question for tag, question in self._checkable.items() if id(question) in recent}
 
     def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
         """Return late replies that have arrived; with ``wait``, await one more to the last round."""
@@ -144,7 +144,8 @@ class RemoteEngine(Engine):
     def _send(self, question: Round, number: int, earlier: float, offline: bool) -> dict[int, int]:
         """Ask all devices that are not lost; return the bits sent to each."""
         sent: dict[int, int] = {}
-        fields = {"epoch": question.epoch, "question": number, "standing": question.standing, "offline": offline}
+        epoch = max(question.epoch, self._epoch)
+        fields = {"epoch": epoch, "question": number, "standing": question.standing, "offline": offline}
         for device, request in question.requests.items():
             if device in self._channel.lost:
                 continue

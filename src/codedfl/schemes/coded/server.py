@@ -119,7 +119,9 @@ class PaddedServer(Server):
     @final
     def audit(self, epoch: int) -> Round | None:
         """Ask for the product with the random combination of all deferred models, which is that of their products."""
-        if not self._deferred or len(self._workers) <= self.redundancy.K:
+        if len(self._workers) <= self.redundancy.K:  # its replies would not check each other
+            self._forget()
+        if not self._deferred:
             return None
         message, K = {"model": self._field.to_wire(self._deferred_model)}, self.redundancy.K
         return Round.same(epoch, sorted(self._workers), message, self.product_layout(), quorum=K + 1, needed=K)
@@ -128,9 +130,12 @@ class PaddedServer(Server):
     def audited(self, replies: Mapping[int, Message]) -> Sequence[int] | None:
         """Compare the products. A wrong one stays unnoticed with probability 1/p, over the server's random factors."""
         equal, epochs = np.array_equal(self._product(replies), self._deferred_product), self._deferred
+        self._forget()
+        return epochs if equal else None
+
+    def _forget(self) -> None:
         self._deferred, self._deferred_model = [], np.zeros_like(self._deferred_model)
         self._deferred_product = self._deferred_model
-        return epochs if equal else None
 
     def _product(self, replies: Mapping[int, Message]) -> UInt[np.ndarray, "c d"]:
         return self.decoded("product", replies, Work())
@@ -144,10 +149,10 @@ class PaddedServer(Server):
         """Go back to the sums and products of an earlier epoch."""
         self._first = state["first"]
         self._products.restore(state)
-        empty = np.zeros_like(self._deferred_model)
-        self._deferred = state.get("deferred", np.zeros(0, np.int64)).tolist()
-        self._deferred_model = state.get("deferred_model", empty)
-        self._deferred_product = state.get("deferred_product", empty)
+        self._forget()
+        if "deferred" in state:
+            self._deferred = state["deferred"].tolist()
+            self._deferred_model, self._deferred_product = state["deferred_model"], state["deferred_product"]
 
     @final
     def state(self) -> Message:
