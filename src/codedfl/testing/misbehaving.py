@@ -11,6 +11,7 @@ Only a site's own ``site.toml`` can enable it; no job and no server can:
 Kinds, each from that epoch on, and in replies to rounds only:
 
     garbage   bytes that are not a message
+    lie       the lowest bit of every number of the reply is flipped, in epochs that the setting ``every`` divides
     nan       every number of the reply is NaN (whole numbers become floating-point ones)
     old       the last reply before that epoch, repeated
     slow      the correct reply, ``seconds`` late
@@ -34,9 +35,10 @@ from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site import configuration as site
 from codedfl.errors import EngineError
+from codedfl.schemes.messages import Message
 from codedfl.settings import Settings, setting
 
-KINDS = ("garbage", "nan", "old", "slow", "held", "twice")
+KINDS = ("garbage", "lie", "nan", "old", "slow", "held", "twice")
 
 GO = "go"
 """Beside the ``site.toml`` of a held site: the last epoch that it may answer."""
@@ -53,6 +55,7 @@ class Misbehaviour(Settings, table="misbehaviour"):
     kind: str = setting(choices=KINDS)
     epoch: int = setting(default=1, low=1)
     seconds: float = setting(default=1.0, low=0)
+    every: int = setting(default=1, low=1)
 
 
 @final
@@ -68,6 +71,7 @@ class MisbehavingHost(Host):
         self._old: bytes | None = None
         kinds: dict[str, Callable[[int, bytes], bytes]] = {
             "garbage": lambda epoch, answer: b"\x93garbage" * 9,
+            "lie": lambda epoch, answer: answer if epoch % wanted.every else _lie(answer),
             "nan": lambda epoch, answer: _not_a_number(answer),
             "old": lambda epoch, answer: self._old or answer,
             "slow": lambda epoch, answer: self._late(answer),
@@ -134,6 +138,19 @@ def _named(file: Path) -> int:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
+
+
+def flipped(arrays: Message) -> dict[str, Any]:
+    """Return residues that are off by one: of residues in three words of 16 bits, the lowest word."""
+    return {
+        name: words ^ np.array([1, 0, 0], words.dtype) if words.dtype == np.uint16 else words ^ words.dtype.type(1)
+        for name, words in arrays.items()
+    }
+
+
+def _lie(answer: bytes) -> bytes:
+    frame = decode(answer)
+    return encode(Frame(frame.kind, frame.fields, flipped(frame.arrays)))
 
 
 def _not_a_number(answer: bytes) -> bytes:

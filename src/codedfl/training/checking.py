@@ -150,7 +150,7 @@ class Watch:
 
     def _audit(self) -> None:
         """Check all deferred epochs by one round."""
-        question = self._server.audit(self._state.epoch)
+        question = self._server.audit(max(2, self._state.epoch))  # in the first epoch, replies are others
         if question is None:
             return
         found = _Epoch(question, {}, self._first_deferred)

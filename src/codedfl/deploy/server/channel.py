@@ -143,8 +143,6 @@ class Channel:
 
         Such a reply counts only if it is valid; else it is ignored, as one to a discarded request is.
         """
-        self._kept += [reply for reply in self._early if reply.frame.kind == "answer"]
-        self._early.clear()
         self._discarded |= set(self._open)
         self._late |= {tag: entry for tag, entry in self._open.items() if entry.request.kind == "reply"}
         self._open.clear()
@@ -153,7 +151,8 @@ class Channel:
     def late(self) -> list[SiteReply]:
         """Return the replies that have come since nobody awaited them."""
         self.poll()
-        kept, self._kept = self._kept, []
+        kept, self._kept = [*self._kept, *self._early], []
+        self._early.clear()
         return kept
 
     def receive(self, until: float | None) -> SiteReply | None:

@@ -116,12 +116,15 @@ class RemoteEngine(Engine):
 
     def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
         """Return late replies that have arrived; with ``wait``, await one more to the last round."""
-        if wait and self._checkable and self._channel.open:
+        if not self._checkable:
+            return ()
+        found, self._waiting = [*self._waiting, *self._late()], []
+        last = next(reversed(self._checkable.values()))
+        if wait and not any(question is last for question, _ in found):
             reply = self._channel.receive(None)
             self._board.lost(self._channel.lost)
             if reply is not None and reply.tag in self._checkable:
-                self._waiting.append((self._checkable[reply.tag], self._reply(reply)))
-        found, self._waiting = [*self._waiting, *self._late()], []
+                found.append((self._checkable[reply.tag], self._reply(reply)))
         return found
 
     def _late(self) -> list[tuple[Round, Reply]]:
