@@ -69,6 +69,7 @@ def test_failures_are_told_apart() -> None:
     assert ask(Cell(lambda: make_reply(ReturnCode.COMM_ERROR, "gone"))) == RouteReply()
     assert ask(Cell(lambda: make_reply(ReturnCode.OK))) == RouteReply()
     assert ask(Cell(lambda: make_reply(ReturnCode.INVALID_REQUEST, "no data"))) == RouteReply(problem="no data")
+    assert ask(Cell(lambda: make_reply(ReturnCode.INVALID_REQUEST, ""))) == RouteReply(), "not yet there: ask again"
 
     def broken() -> Any:
         raise RuntimeError("the network is down")

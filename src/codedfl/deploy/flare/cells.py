@@ -53,8 +53,8 @@ class CellRoute(Route):
         code = reply.get_header(MessageHeaderKey.RETURN_CODE)
         if code == ReturnCode.OK and reply.payload is not None:
             return RouteReply(bytes(reply.payload))
-        refused = code == ReturnCode.INVALID_REQUEST  # sent by answer_with
-        return RouteReply(problem=one_line(reply.get_header(MessageHeaderKey.ERROR) or "") if refused else None)
+        problem = reply.get_header(MessageHeaderKey.ERROR) if code == ReturnCode.INVALID_REQUEST else None
+        return RouteReply(problem=one_line(problem) if problem else None)  # FLARE itself says it without a reason
 
 
 def answer_with(engine: Any, job: str, answer: Answer, *, from_server: tuple[str, ...]) -> None:
