@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 Message = Mapping[str, Shaped[np.ndarray, "..."]]
+"""Entries whose names begin with ``@`` are signatures and what they are about. Only real sites have them."""
 
 Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]
 """Number format and shape of every array of a message."""
@@ -23,13 +24,15 @@ def layout(message: Message) -> Layout:
 
 
 def message_bits(message: Message) -> int:
-    """Return the payload of a message in bits."""
+    """Return the payload of a message in bits, without signatures: costs are those of virtual time."""
     return payloads([message])[0]
 
 
 def payloads(messages: Iterable[Message]) -> list[int]:
     """Return the payload of each message in bits."""
-    return [sum([8 * array.nbytes for array in message.values()]) for message in messages]
+    return [
+        sum([8 * array.nbytes for name, array in message.items() if not name.startswith("@")]) for message in messages
+    ]
 
 
 @dataclass

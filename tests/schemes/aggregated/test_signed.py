@@ -132,7 +132,7 @@ def opening(maskers: Mapping[int, Masker], **changes: np.ndarray) -> None:
 
 
 def few_signed() -> None:
-    opening(made(cohort()), signers=numbers(0, 1, 2, 4))
+    opening(made(cohort()), **{"@signers": numbers(0, 1, 2, 4)})
 
 
 def another_list() -> None:
@@ -181,7 +181,7 @@ REFUSALS: dict[str, tuple[Callable[[], None], str]] = {
     "a member twice": (a_member_twice, "no list of different devices"),
     "signatures of too few": (few_signed, "3 devices signed this list, fewer than the threshold of 4"),
     "signatures of another list": (another_list, "0 devices signed this list"),
-    "no signatures": (nobody_signed, "'signers' are no list"),
+    "no signatures": (nobody_signed, "'@signers' are no list"),
     "a second list": (a_second_list, "'survivors' of the sum of epoch 1 out of order"),
     "a list without itself": (a_list_without_itself, "without its own"),
     "data of too few": (lambda: sharing({0: [0], 1: [1, 2]}), "data of 3 devices instead of 5"),

@@ -14,7 +14,7 @@ from codedfl.deploy.protocol.envelopes import Envelopes
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import EngineError, ParcelError
-from codedfl.schemes.messages import Layout, Message, layout, message_bits
+from codedfl.schemes.messages import Layout, Message, layout
 from codedfl.schemes.public import Public
 
 _ATTEMPTS = 2
@@ -180,7 +180,7 @@ class Inbox:
             if parcel.stage <= self._finished or key in self._held:
                 return
             others = [each for (name, _, _), each in self._held.items() if name == sender]
-            held = sum(message_bits(each.contents) for each in (*others, parcel)) // 8
+            held = sum(array.nbytes for each in (*others, parcel) for array in each.contents.values())
             if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
                 raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
             self._held[key] = parcel

@@ -143,8 +143,8 @@ class _Sum:
             return {"keys": keys}
         held = self._claims[self._index]
         statement = self._cohort.keys_statement(self.epoch, self._index, keys, held)
-        claim = {"holdings": self._flags(held)} if self._cohort.hands_over else {}
-        return {"keys": keys, "signature": _as_array(self._identity.sign(statement)), **claim}
+        claim = {"@holdings": self._flags(held)} if self._cohort.hands_over else {}
+        return {"keys": keys, "@signature": _as_array(self._identity.sign(statement)), **claim}
 
     def share(self, request: Message, work: Work) -> Message:
         """Split mask key and own seed into shares, and return one encrypted envelope for every other member."""
@@ -180,10 +180,10 @@ class _Sum:
         """Return whose data each member holds, if all have signed so; without signatures, of this device alone."""
         if self._identity is None:
             return dict(self._claims)
-        signatures = octets_in(request, "signatures", (len(members), SIGNATURE_BYTES))
+        signatures = octets_in(request, "@signatures", (len(members), SIGNATURE_BYTES))
         flags = np.zeros((len(members), 0), np.uint8)
         if self._cohort.hands_over:
-            flags = octets_in(request, "holdings", (len(members), self._cohort.devices))
+            flags = octets_in(request, "@holdings", (len(members), self._cohort.devices))
         claims: dict[int, Set[int]] = {}
         for device, signature, row in zip(members, signatures, flags, strict=True):
             claims[device] = frozenset(np.flatnonzero(row).tolist())
@@ -235,7 +235,7 @@ class _Sum:
         if self._identity is None or not set(survivors) < set(self._held):
             raise CipherError(f"Device {self._index} signs no list of survivors that names nobody as dropped out.")
         self._check_enough(survivors, "masked replies", self._t, self._claims)
-        return {"signature": _as_array(self._identity.sign(self._survivors_statement(survivors)))}
+        return {"@signature": _as_array(self._identity.sign(self._survivors_statement(survivors)))}
 
     def reveal(self, request: Message) -> Message:
         """Return the share of each survivor's own mask and of each dropped device's key, in order of devices."""
@@ -259,8 +259,8 @@ class _Sum:
 
     def _check_agreed(self, survivors: Sequence[int], request: Message, identity: Identity) -> None:
         """Refuse a list of survivors that fewer than t devices signed: others may have been told another one."""
-        signers = numbers_in(request, "signers")
-        signatures = octets_in(request, "signatures", (len(signers), SIGNATURE_BYTES))
+        signers = numbers_in(request, "@signers")
+        signatures = octets_in(request, "@signatures", (len(signers), SIGNATURE_BYTES))
         statement = self._survivors_statement(survivors)
         pairs = zip(signers, signatures, strict=True)
         valid = [who for who, signature in pairs if identity.verify(who, statement, signature.tobytes())]

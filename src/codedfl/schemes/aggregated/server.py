@@ -126,12 +126,12 @@ class MaskedSum:
         if self._stage == _MASKED:
             return None if self._proper is None else {device: self._proper[device] for device in self._asked}
         others, members = len(self._asked) - 1, len(self._members)
-        signature = {"signature": (_OCTET, (SIGNATURE_BYTES,))}
+        signature = {"@signature": (_OCTET, (SIGNATURE_BYTES,))}
         keys: Layout = {"keys": (_OCTET, (2, KEY_BYTES))}
         if self._signed:
             keys = {**keys, **signature}
         if self._signed and self._holdings:
-            keys = {**keys, "holdings": (_OCTET, (self._holdings,))}
+            keys = {**keys, "@holdings": (_OCTET, (self._holdings,))}
         envelopes: Layout = {"envelopes": (_OCTET, (others, ENVELOPE_BYTES + 2 * LIMBS * 4))}
         shares: Layout = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
         return dict.fromkeys(self._asked, (keys, envelopes, {}, signature, shares)[self._stage])
@@ -180,7 +180,7 @@ class MaskedSum:
             "members": np.array(self._asked, np.int32),
             "keys": np.stack([self._keys[device] for device in self._asked]),
         }
-        names = {"signatures": "signature", "holdings": "holdings"} if self._signed else {}
+        names = {"@signatures": "@signature", "@holdings": "@holdings"} if self._signed else {}
         for name, each in names.items():
             if each in replies[self._asked[0]]:
                 message[name] = np.stack([replies[device][each] for device in self._asked])
@@ -210,8 +210,8 @@ class MaskedSum:
         message = {"survivors": np.array(self.survivors, np.int32), "dropped": np.array(self._dropped, np.int32)}
         if replies:
             signers = sorted(replies)
-            message["signers"] = np.array(signers, np.int32)
-            message["signatures"] = np.stack([replies[device]["signature"] for device in signers])
+            message["@signers"] = np.array(signers, np.int32)
+            message["@signatures"] = np.stack([replies[device]["@signature"] for device in signers])
         return dict.fromkeys(self._asked, message)
 
     def opened(self, replies: Mapping[int, Message], work: Work) -> dict[str, Residues]:
