@@ -27,11 +27,12 @@ class HostileServer:
         self.session = SiteSession(wanted, self.channel, Board(names), terms, load=wanted)
         self.scheme: Any = self.session.scheme
         self.session.prepare()
-        self._stages = 0
+        self._stages, self._questions = 0, 0
 
     def ask(self, epoch: int, requests: Mapping[int, Message]) -> dict[int, Message]:
         """The replies to requests of any kind; an error with the site's own words if one refuses."""
-        fields = {"epoch": epoch, "question": 0, "standing": False, "offline": False}
+        self._questions += 1  # sites refuse rounds that do not follow each other
+        fields = {"epoch": epoch, "question": self._questions, "standing": False, "offline": False}
         sent = {device: SiteRequest("reply", fields, request) for device, request in requests.items()}
         replies = self.channel.ask_all(sent)
         self._check()

@@ -171,6 +171,6 @@ def check_model(model: Shaped[np.ndarray, "..."], shape: tuple[int, int], dtype:
         sound = model.shape[:2] in (shape, shape[::-1]) and model.shape[2:] in ((), (3,))
     if not sound:
         raise RefusalError(
-            f"the model of the request is {model.dtype.name}{list(model.shape)}, not {shape[0]} x {shape[1]} finite "
-            "numbers of the agreed format; check the server"
+            f"the model of the request holds {model.dtype.name} in the shape {model.shape}, not {shape[0]} x {shape[1]}"
+            " finite numbers of the agreed format; check the server"
         )
