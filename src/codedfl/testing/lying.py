@@ -47,3 +47,20 @@ class Liar:
             place = rng.integers(residues.size)
             residues.flat[place] = (int(residues.flat[place]) + self.step) % field.modulus
         return field.to_wire(residues)
+
+
+def lie_in_parcels(device: Device, name: str, field: PrimeField) -> None:
+    """Let the first parcel of a device with an array of this name be wrong by one in its first number."""
+    honest, lies = device.export, 0
+
+    def export(grant: Message, work: Work) -> Message:
+        nonlocal lies
+        parcel = honest(grant, work)
+        if name not in parcel or lies:
+            return parcel
+        lies += 1
+        residues = field.from_wire(parcel[name]).copy()
+        residues.flat[0] = (int(residues.flat[0]) + 1) % field.modulus
+        return {**parcel, name: field.to_wire(residues)}
+
+    device.export = export  # type: ignore[method-assign]
