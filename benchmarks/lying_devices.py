@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from codedfl import schemes
 from codedfl.engines import VirtualEngine
 from codedfl.errors import CodedflError
 from codedfl.network import DelayModel
-from codedfl.scenario import Scenario
+from codedfl.scenario import Scenario, load
 from codedfl.schemes.contract import Device
 from codedfl.task import Problem
 from codedfl.testing.lying import Liar, lie_in_parcels
@@ -36,7 +37,7 @@ def chosen(scheme: str) -> Scenario:
     """The preset ``sealed-coded`` (MNIST, 2000 features, 25 devices) or its data with ``coded-padded``."""
     changes = {"training.solver": "gradient-descent", "training.epochs": EPOCHS, "training.targets": []}
     options = {"workers": 12, "threshold": 8} if scheme == "sealed-coded" else {"alpha": 16}
-    return Scenario.load("sealed-coded").with_settings({"scheme": scheme, **changes, f"schemes.{scheme}": options})
+    return load("sealed-coded").with_settings({"scheme": scheme, **changes, f"schemes.{scheme}": options})
 
 
 def trained(wanted: Scenario, problem: Problem, corrupt: Corrupt | None = None) -> tuple[State, float]:
@@ -67,16 +68,20 @@ def devices() -> dict[str, Any]:
         workers = sorted(honest.server["workers"].tolist())
         for name, (which, tells) in CASES.items():
             liar = Liar(workers[which], tells, "one")
-            row = _row(
-                wanted, problem, honest, lambda made, scheme, liar=liar: liar.corrupt(made, scheme.formats.field)
-            )
+            row = _row(wanted, problem, honest, partial(_lie, liar))
             results[f"{scheme}: {name}"] = _shown(f"{scheme}: lies in {name}", row)
-        for part in ("part", "words"):
-            corrupt = lambda made, scheme, part=part: lie_in_parcels(made[workers[FAST]], part, scheme.formats.field)  # noqa: E731
-            if (part == "part") == (scheme == "sealed-coded"):
-                row = _row(wanted, problem, honest, corrupt)
-                results[f"{scheme}: set-up"] = _shown(f"{scheme}: one wrong parcel in the set-up", row)
+        row = _row(wanted, problem, honest, partial(_lie_in_set_up, workers[FAST]))
+        results[f"{scheme}: set-up"] = _shown(f"{scheme}: one wrong parcel in the set-up", row)
     return results
+
+
+def _lie(liar: Liar, made: list[Device], scheme: Any) -> None:
+    liar.corrupt(made, scheme.formats.field)
+
+
+def _lie_in_set_up(device: int, made: list[Device], scheme: Any) -> None:
+    """Let one part of a coded block, or the padded data for one recipient, be wrong."""
+    lie_in_parcels(made[device], "part" if scheme.name == "sealed-coded" else "words", scheme.formats.field)
 
 
 def _without_checks(wanted: Scenario, problem: Problem) -> tuple[State, float]:
