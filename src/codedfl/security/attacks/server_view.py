@@ -79,13 +79,15 @@ def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64
     """
     replies = _side_by_side(view.replies)
     left, sizes, right = _decomposed(view.models)
-    turned = replies @ right.T
-    lengths = np.linalg.norm(turned, axis=0)
     exact = float(np.finfo(view.replies.dtype).eps) / 2
+    # models differ from each other by no less than their own format tells apart
+    rank = int(np.count_nonzero(sizes > exact * sizes[:1].sum()))
+    left, sizes = left[:, :rank], sizes[:rank]
+    turned = replies @ right[:rank].T
+    lengths = np.linalg.norm(turned, axis=0)
     unit = exact if view.unit is None else view.unit
     floor = ROUNDINGS * unit * np.linalg.norm(replies) / np.sqrt(replies.shape[1])
-    # models differ from each other by no less than their own format tells apart
-    kept = (lengths > floor) & (sizes > exact * sizes[:1].sum())
+    kept = lengths > floor
     return np.ascontiguousarray(left[:, kept]), turned[:, kept] / sizes[kept]
 
 
