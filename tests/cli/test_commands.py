@@ -173,7 +173,7 @@ class TestJson:
         everyone = list(schemes.SCHEMES)
         assert seen == [
             ("paper-quick", everyone, Path("out/compare-paper-quick")),
-            ("paper", everyone, Path("out/compare-all-paper"), {"repeats": 2, "attacked_epochs": 100}),
+            ("paper", everyone, Path("out/compare-all-paper"), {"repeats": 2, "attacked_epochs": None}),
             "codedfl compare --all --scenario paper",
             ("paper-quick", ["sealed"], Path("out/compare-all-paper-quick"), {"repeats": 3, "attacked_epochs": 0}),
             "codedfl compare sealed --all --scenario paper-quick --set timing.draws=7 --no-attacks --repeats 3",

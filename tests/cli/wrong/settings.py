@@ -117,6 +117,11 @@ USAGE = {
     "a scheme misspelt": usage("compare", "small.toml", "sealde", says=("sealde", "did you mean 'sealed'?")),
     "a scheme misspelt to plan": usage("plan", "small.toml", "code-basd", says=("did you mean 'code-based'?",)),
     "a preset misspelt": usage("run", "papr", says=("papr", "did you mean 'paper'?")),
+    "cases and a scenario": usage("attack", "paper-92", "--all", says=("--all", "stored figures")),
+    "full size of what": usage("attack", "paper-quick", "--full-size", says=("--full-size", "--all")),
+    "figures of one attack": usage(
+        "attack", "paper-quick", "--attack", "null", "--record", "out.json", says=("--record", "--attack")
+    ),
     "an attack misspelt": usage("attack", "--attack", "left-kernal", says=("did you mean 'left-kernel'?",)),
     "an unknown setting": usage("settings", "training.epoch", says=("training.epoch", "'training.epochs'?")),
     "a setting with too much": usage("settings", "training", "links", says=("links",)),
