@@ -2,7 +2,11 @@
 
 import json
 import os
+import struct
 import tempfile
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -10,6 +14,12 @@ from typing import IO, Any
 import numpy as np
 
 from codedfl.errors import RunDirectoryError
+
+DAMAGED = (
+    *(ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError),
+    *(NotImplementedError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy and zipfile raise for damaged or hostile files."""
 
 
 def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:

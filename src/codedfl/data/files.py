@@ -12,6 +12,7 @@ from codedfl.data.dataset import Dataset, check_finite, classification, regressi
 from codedfl.data.preparation import Column
 from codedfl.data.tables import Declared, Part, open_table, owner_values, read_table, read_tables
 from codedfl.errors import DataError, ScenarioError
+from codedfl.storage import DAMAGED
 
 FILE_ENDINGS = (".npz", ".parquet", ".csv")
 LARGEST_CLASS_COUNT = 100
@@ -138,7 +139,7 @@ def _arrays(path: Path) -> dict[str, Any]:
             pass
         with np.load(path, allow_pickle=False) as archive:
             return {name.lower(): archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, NotImplementedError) as error:
+    except DAMAGED as error:
         # NumPy refuses object arrays, which could execute code of the file's author
         cause = "it holds objects instead of numbers" if "bject array" in str(error) else str(error)
         raise DataError(f"{path} cannot be read as .npz ({cause}); save plain numeric arrays.") from error

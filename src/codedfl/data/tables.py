@@ -188,6 +188,7 @@ def open_table(path: Path) -> Any:
             table = pyarrow.csv.read_csv(path, convert_options=options)
         else:
             table = pyarrow.parquet.read_table(path, partitioning=None)
+        _ = table.column_names  # raises if they are not UTF-8
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")  # one sentence, without advice
         raise DataError(f"{path} cannot be read as {path.suffix.lower()} ({cause}); save it again.") from error

@@ -23,7 +23,6 @@ import html
 import json
 import shutil
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -135,7 +134,7 @@ def load(path: Path) -> Run:
             timings = np.load(file, allow_pickle=False)
         epochs = {name: table[name].to_numpy() for name in table.column_names}
         consistent = timings.shape[1] == len(epochs["epoch"]) == summary["epochs"] and "scenario_id" in summary
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, pyarrow.ArrowException):
+    except (*storage.DAMAGED, pyarrow.ArrowException):
         consistent = False
     if not consistent:
         raise errors.RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")
@@ -280,7 +279,7 @@ def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, 
             restored = {name.removeprefix(_BACKEND): arrays[name] for name in arrays if name.startswith(_BACKEND)}
         create_solver(problem, scenario, state)  # checks the arrays of the solver
         fits = state.model.shape == problem.shape
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, zipfile.BadZipFile):
+    except storage.DAMAGED:
         fits = False
     if not fits:
         raise errors.RunDirectoryError(f"'{saved}' is damaged; delete it to restart the run")

@@ -22,6 +22,7 @@ from codedfl.schemes import Facts, Message
 from codedfl.task.folds import RowChoice
 from codedfl.task.preparing import Prepared
 
+_PRECISIONS = {name: np.dtype(name) for name in ("float32", "float64")}
 _MOST_ANNOUNCED = 1 << 28
 """Bytes of announcements that are sent at the same time; bounds the server's memory."""
 
@@ -169,12 +170,11 @@ class SiteDescription:
         try:
             samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
             bounds = [real(fields, name) for name in ("largest_feature", "largest_target")]
-            facts = Facts(samples, features, outputs, np.dtype(text(fields, "dtype")), *bounds)
+            facts = Facts(samples, features, outputs, _PRECISIONS[text(fields, "dtype")], *bounds)
             shown, nonce = fields["member"], bytes.fromhex(text(fields, "nonce"))
             member = None if shown is None else Member.from_hex(*shown)
             task = TaskFacts.read(fields)
-            sound = min(samples, features, outputs) >= 1 and facts.dtype.name in ("float32", "float64")
-            sound = sound and len(nonce) == NONCE_BYTES
+            sound = min(samples, features, outputs) >= 1 and len(nonce) == NONCE_BYTES
         except (KeyError, TypeError, ValueError, EngineError):
             sound = False
         if not sound:

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from jaxtyping import Float
 
 from codedfl.data.preparation import Column, Preparation
 from codedfl.errors import CodedflError, RunDirectoryError
+from codedfl.storage import DAMAGED
 from codedfl.task.description import Description, Label
 from codedfl.task.model.model import SCHEMA, FeatureSettings, Model, digest
 
@@ -106,7 +106,6 @@ def _model(folder: Path, table: Mapping[str, Any]) -> Model:
     d = inputs if features.kind == "none" else features.dimension
     c = len(described.classes) or len(described.targets)
     _check_preparation(described.preparation, inputs, d, c)
-    _get(table, "privacy", (dict, type(None)))
     if _get(table, "ridge", (int, float)) < 0 or _get(table, "samples", int) < 1:
         raise _DamagedError("'ridge' or 'samples' is negative")
     return Model(
@@ -117,7 +116,7 @@ def _model(folder: Path, table: Mapping[str, Any]) -> Model:
         ridge=float(table["ridge"]),
         intercept=_get(table, "intercept", bool),
         samples=table["samples"],
-        privacy=table["privacy"],
+        privacy=_get(table, "privacy", (dict, type(None))),
         **{name: _get(table, name, str) for name in ("scheme", "scenario_id", "version")},
     )
 
@@ -150,7 +149,8 @@ def _description(table: Mapping[str, Any], kind: str) -> Description:
         raise _DamagedError(f"its columns, targets or classes are not those of a {kind}")
     prepared = _get(table, "preparation", (dict, type(None)))
     try:
-        return Description(tuple(columns), targets, classes, prepared and Preparation.from_table(prepared))
+        found = None if prepared is None else Preparation.from_table(prepared)
+        return Description(tuple(columns), targets, classes, found)
     except (CodedflError, RecursionError):
         raise _DamagedError("its preparation of columns holds other things than numbers") from None
 
@@ -189,7 +189,7 @@ def _theta(path: Path, table: Mapping[str, Any], shape: tuple[int, int]) -> Floa
         theta = np.lib.format.read_array(io.BytesIO(packed), allow_pickle=False)
         if theta.shape != shape or theta.dtype not in (np.dtype(np.float32), np.dtype(np.float64)):
             raise _DamagedError(f"theta has shape {theta.shape} of {theta.dtype} instead of {shape}")
-    except (ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+    except DAMAGED:
         raise _DamagedError("model.npz holds no array theta") from None
     if not np.isfinite(theta).all():
         raise _DamagedError("theta holds numbers that are not finite")
