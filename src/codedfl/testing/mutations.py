@@ -13,23 +13,8 @@ import numpy as np
 
 from codedfl.errors import CodedflError
 
-_ODD: tuple[Any, ...] = (
-    None,
-    True,
-    -1,
-    0,
-    1 << 63,
-    1e308,
-    -0.0,
-    "",
-    "\x1b[2J",
-    "a" * 4096,
-    [],
-    {},
-    [[]],
-    {"a": None},
-    [0] * 100,
-)
+_NUMBERS = (True, -1, 0, 1 << 63, 1e308, -0.0)
+_ODD: tuple[Any, ...] = (None, *_NUMBERS, "", "\x1b[2J", "a" * 4096, [], {}, [[]], {"a": None}, [0] * 100)
 _BYTES = (b"", b"\x00", b"\xff" * 8, b"\x1b", b"[[[[", b"e999", b"\x80", b"{}", b'"', b"\n\n", b"-1")
 
 
@@ -131,15 +116,9 @@ def _messages() -> list[FuzzTarget]:
     members = {site: Member.of(keys[site], fresh[site], "s", site) for site in "ab"}
     pins = {site: key.fingerprint for site, key in keys.items()}
     ends = {site: Envelopes(site, fresh[site], members[site], members, "s", "run", pins) for site in "ab"}
-    facts = {
-        "version": version("codedfl"),
-        "samples": 3,
-        "features": 2,
-        "outputs": 1,
-        "dtype": "float32",
-        "largest_feature": 1.0,
-    }
-    facts |= {"largest_target": 1.0, "kind": "regression", "classes": [], "public": None, "nonce": "00" * 16}
+    facts: dict[str, Any] = {"version": version("codedfl"), "samples": 3, "features": 2, "outputs": 1}
+    facts |= {"dtype": "float32", "largest_feature": 1.0, "largest_target": 1.0, "kind": "regression", "classes": []}
+    facts |= {"member": members["a"].to_hex(), "nonce": "00" * 16}
 
     def description(given: bytes) -> object:
         return SiteDescription.read("device-1", decode(given).fields)
