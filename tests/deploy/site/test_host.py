@@ -49,7 +49,11 @@ class Asker:
         return decode(self.host.handle(self.payload(kind, arrays, **fields)))
 
     def describe(self) -> Frame:
-        return self.ask("describe", scenario=self.scenario.to_toml(), run="run-1", sites=SITES, device=0)
+        return self.ask("describe", **self.described)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        return {"scenario": self.scenario.to_toml(), "run": "run-1", "sites": SITES, "device": 0}
 
     def prepare(self, told: Frame, **changes: Any) -> Frame:
         public = schemes.agree(self.scenario, [schemes.describe(self.scenario, shard) for shard in GIVEN.shards])
