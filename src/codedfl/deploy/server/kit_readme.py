@@ -44,6 +44,8 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
         f"Open TCP port {kits.port} of `{kits.host}` for devices and admin. Devices need no open port: all connections "
         "go to the server.",
         data_step,
+        "Owners of devices: read `agreement.toml`. The device takes part in what it says and refuses anything else; "
+        "`codedfl site agree DIR SCENARIO` changes it.",
     ]
     if files:
         steps.append(
