@@ -15,7 +15,7 @@ from codedfl.testing.mutations import FuzzTarget, fuzz_targets, mutated
 NAMES = (
     *("frame", "parcel", "envelope", "description of a site", "scenario", "rows.parquet", "rows.csv", "rows.npz"),
     *("site.toml", "run/summary.json", "run/epochs.parquet", "run/timings.npy", "run/scenario.toml"),
-    *("model/model.json", "model/model.npz", "device.key"),
+    *("model/model.json", "model/model.npz", "site-record.json", "device.key"),
 )
 
 

@@ -103,6 +103,7 @@ def fuzz_targets(folder: Path) -> list[FuzzTarget]:
 
 def _messages() -> list[FuzzTarget]:
     from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, SessionKey
+    from codedfl.deploy.protocol.task_facts import TaskFacts
     from codedfl.deploy.protocol.wire import Frame, decode, encode
     from codedfl.deploy.server.sessions import SiteDescription
     from codedfl.deploy.site.parcels import Parcel, read_peer_message
@@ -117,7 +118,12 @@ def _messages() -> list[FuzzTarget]:
     pins = {site: key.fingerprint for site, key in keys.items()}
     ends = {site: Envelopes(site, fresh[site], members[site], members, "s", "run", pins) for site in "ab"}
     facts: dict[str, Any] = {"version": version("codedfl"), "samples": 3, "features": 2, "outputs": 1}
-    facts |= {"dtype": "float32", "largest_feature": 1.0, "largest_target": 1.0, "kind": "regression", "classes": []}
+    facts |= {
+        "dtype": "float32",
+        "largest_feature": 1.0,
+        "largest_target": 1.0,
+        **TaskFacts.of("regression", (), share=True).to_fields(),
+    }
     facts |= {"member": members["a"].to_hex(), "nonce": "00" * 16}
 
     def description(given: bytes) -> object:
@@ -165,6 +171,7 @@ def _tables(folder: Path) -> list[FuzzTarget]:
 def _models(folder: Path) -> list[FuzzTarget]:
     from codedfl import runs
     from codedfl.deploy.protocol.envelopes import DeviceKey
+    from codedfl.deploy.protocol.records import SCHEMA, check_record, read_records, signed
     from codedfl.task.model.reading import read_model
     from codedfl.testing.small import scenario
 
@@ -180,6 +187,16 @@ def _models(folder: Path) -> list[FuzzTarget]:
         FuzzTarget(f"model/{name}", (model / name).read_bytes(), _in_file(model, name, lambda _: read_model(model)))
         for name in ("model.json", "model.npz")
     ]
-    DeviceKey().write(folder / "device.key")
+    signer = DeviceKey()
+    record = {**dict.fromkeys(("run", "site", "agreed", "left", "ended"), "a"), "schema": SCHEMA}
+    record |= {"key": signer.fingerprint, "public": signer.public.hex()}
+    signer.write(folder / "device.key")
+
+    def verify(path: Path) -> None:
+        for each in read_records(path):
+            check_record(each)
+
+    text = json.dumps(signed(record, signer)).encode()
+    targets.append(FuzzTarget("site-record.json", text, _in_file(folder, "site-record.json", verify)))
     key = _in_file(folder, "device.key", DeviceKey.read)
     return [*targets, FuzzTarget("device.key", (folder / "device.key").read_bytes(), key)]
