@@ -140,3 +140,17 @@ def test_claims_that_the_sums_of_columns_disprove_are_refused(scheme: str, tmp_p
         with pytest.raises(DataError, match=r"device-1 claims that input 0 \(counted from 0\) reach") as error:
             sites.deploy(chosen(scheme).with_settings(scaled), tmp_path / "run", check=False)
     assert is_one_sentence(str(error.value))
+
+
+def test_an_honest_outlier_in_own_columns_stops_the_run_or_is_allowed_by_a_setting() -> None:
+    """Of scaled columns, sums of squares are known and nothing is lost (``tests/runs/test_awkward_tables.py``)."""
+    made = data("float64")
+    made.shards[3].x[0, 0] = 1e6
+    files = {"task.precision": "float64", "task.accuracy": 1e-6}
+    with pytest.raises(
+        ScenarioError, match=r"device 3 has features up to 1\.04858e\+06, where 1 is the median"
+    ) as error:
+        schemes.create(wanted("sealed", files), made)
+    assert 'set features.scale = "standard"' in str(error.value)
+    assert schemes.create(wanted("sealed", files | ANYTHING), made).exact
+    assert schemes.create(wanted("conventional", files), made).exact
