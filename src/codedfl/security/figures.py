@@ -106,8 +106,6 @@ SMALL: tuple[_Case, ...] = (
 """Every scheme on digits with 300 features: minutes."""
 FULL: tuple[_Case, ...] = (
     ("paper", "conventional", {}, None),
-    ("paper-92", "code-based", {}, None),
-    ("sealed", "sealed", {}, None),
     ("sealed", "sealed", _WITHOUT_HAND_OVERS, None),
     ("sealed-coded", "sealed-coded", {}, None),
     ("paper", "coded-padded", {"schemes.coded-padded.alpha": 2}, None),

@@ -4,7 +4,7 @@ from collections.abc import Sequence, Set
 from typing import Any, final
 
 from codedfl.engines import Answer, Engine
-from codedfl.engines.contract import Receive, StageOutcome
+from codedfl.engines.contract import Receive, Reply, StageOutcome
 from codedfl.schemes.contract import Device, Round, Stage
 from codedfl.schemes.messages import Message, Work
 from codedfl.security.transcript import RecordedParcel, RecordedReply, Transcript
@@ -69,6 +69,14 @@ class TappedEngine(Engine):
             if point is not None:
                 self._points.append(point)
         return self._inside.ask(question, offline=offline)
+
+    def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
+        """Pass on."""
+        return self._inside.late(wait=wait)
+
+    def drop(self, device: int, reason: str) -> None:
+        """Pass on."""
+        self._inside.drop(device, reason)
 
     def reopen(self, question: Round, began: float) -> None:
         """Pass on."""
