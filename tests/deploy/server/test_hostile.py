@@ -9,7 +9,6 @@ import pytest
 
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, SessionKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
-from codedfl.deploy.site import parcels
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.parcels import Inbox, Parcel
 from codedfl.deploy.site.session import LocalData
@@ -194,20 +193,14 @@ def test_of_a_stage_that_is_over_nothing_is_kept() -> None:
     assert inbox.take(6, [(7, "device-2")]) == [Parcel(6, 7, {})]
 
 
-@pytest.mark.parametrize("limit", [{"_MOST_PARCELS": 3}, {"_MOST_BYTES": 3 * 80 + 79}])
-def test_a_peer_cannot_fill_the_memory(limit: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three parcels of ten float64 fit, by their number or by their bytes; others are not the worse for it."""
-    for name, value in limit.items():
-        monkeypatch.setattr(parcels, name, value)
+def test_a_peer_cannot_fill_the_memory() -> None:
+    """Four parcels that the scheme sends fit; no fifth, no others, and nobody else is the worse for it."""
     pair = Pair()
-    kinds = [pair.bring(pair.closed(1 + number, number, x=np.zeros(10))).kind for number in range(5)]
-    assert kinds == ["taken"] * 3 + ["refused"] * 2
-    assert "send no more" in pair.bring(pair.closed(9, x=np.zeros(10))).fields["reason"]
-    inbox = Inbox()
-    for number in range(3):
-        inbox.put("device-2", Parcel(1, number, {"x": np.zeros(10)}))
-        inbox.put("device-2", Parcel(1, number, {"x": np.zeros(10)}))
-    inbox.put("device-3", Parcel(1, 0, {"x": np.zeros(10)}))
+    kinds = [pair.bring(pair.closed(1 + number, number)).kind for number in range(5)]
+    assert kinds == ["taken"] * 4 + ["refused"]
+    assert "send no more" in pair.bring(pair.closed(9)).fields["reason"]
+    assert "other arrays than this scheme sends" in pair.bring(pair.closed(9, x=np.zeros(10))).fields["reason"]
+    assert "bytes, more than the" in pair.bring(pair.closed(9, x=np.zeros(100_000))).fields["reason"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import numpy as np
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import Envelopes
-from codedfl.deploy.protocol.wire import Frame, decode, encode
+from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import EngineError, ParcelError
 from codedfl.schemes.messages import Layout, Message, layout
@@ -146,8 +146,8 @@ class Inbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._accepted: Sequence[Layout] | None = ()
-        self._most_parcels = self._most_bytes = 0
+        self._accepted: Sequence[Layout] | None = None
+        self._most_parcels, self._most_bytes = _MOST_PARCELS, LARGEST_FRAME
         self._held: dict[tuple[str, int, int], Parcel] = {}
         self._finished = 0
 
