@@ -26,9 +26,9 @@ from codedfl.deploy.site import session
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from codedfl.schemes import SCHEMES, Message, Work
+from codedfl.schemes import SCHEMES, Message, Scheme, Work
 from codedfl.schemes.aggregated.device import number_form
-from codedfl.schemes.sharing.sealed import SealedDevice
+from codedfl.schemes.sharing.sealed import Sealed, SealedDevice
 from codedfl.task import Problem
 from contracts.test_engines import DEVICES, SIZES
 from contracts.test_schemes import UNLESS, wanted
@@ -247,6 +247,7 @@ def test_whatever_a_device_puts_into_a_parcel_stays_between_devices(
         return {**export(device, grant, work), **{f"told {name}": array for name, array in told.items()}}
 
     monkeypatch.setattr(SealedDevice, "export", talkative)
+    monkeypatch.setattr(Sealed, "parcels", Scheme.parcels)  # of any layout, so that no recipient refuses them
     with switched_off() if closed else switched_off("envelopes"):
         sites = recorded(scenario, data, tmp_path / "run")
     looked_for = known.add_to(needles(scenario, data, pairs=True))
