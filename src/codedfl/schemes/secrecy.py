@@ -67,7 +67,7 @@ class Cell(NamedTuple):
     reason: str
 
 
-class Seen(NamedTuple):
+class Learned(NamedTuple):
     """What an adversary learns of the four assets, in the order of ``ASSETS``."""
 
     gram: Cell
@@ -76,7 +76,7 @@ class Seen(NamedTuple):
     union: Cell
 
 
-def all_cells(views: Mapping[str, Seen]) -> tuple[Secrecy, ...]:
+def all_cells(views: Mapping[str, Learned]) -> tuple[Secrecy, ...]:
     """Return the cells of all adversaries and assets; an adversary without a view is not examined.
 
     >>> cells = all_cells({"eavesdropper": nothing("devices send each other nothing")})
@@ -88,37 +88,37 @@ def all_cells(views: Mapping[str, Seen]) -> tuple[Secrecy, ...]:
     return tuple(Secrecy(name, asset, *cell) for name, seen in rows for asset, cell in zip(ASSETS, seen, strict=True))
 
 
-def alike(verdict: str, reason: str) -> Seen:
+def alike(verdict: str, reason: str) -> Learned:
     """Return one verdict on all assets."""
-    return Seen(*(Cell(verdict, reason),) * len(ASSETS))
+    return Learned(*(Cell(verdict, reason),) * len(ASSETS))
 
 
-def nothing(reason: str) -> Seen:
+def nothing(reason: str) -> Learned:
     """Return the view of an adversary that learns nothing."""
     return alike(PROVEN, reason)
 
 
-def sums(reason: str, over: str = "all devices") -> Seen:
+def sums(reason: str, over: str = "all devices") -> Learned:
     """Return the view of sums over devices: they hide a single device, and tell whose records are in them."""
     hidden = Cell(PROVEN, f"{reason} (of one run: two runs that differ by a device tell its part)")
     record = f"sums over {over} tell that a record is in them"
-    return Seen(hidden, hidden, Cell(LEAKS, f"{record}, not at which device"), Cell(LEAKS, record))
+    return Learned(hidden, hidden, Cell(LEAKS, f"{record}, not at which device"), Cell(LEAKS, record))
 
 
-def replies(reason: str) -> Seen:
+def replies(reason: str) -> Learned:
     """Return the view of the products of single devices' data with the models, one an epoch."""
     matrix = Cell(LEAKS, f"{reason}: its Gram matrix on the span of the models, all of it after d/c epochs")
     member = Cell(LEAKS, "what is known of a Gram matrix tells who is in it")
-    return Seen(matrix, Cell(NOT_PROTECTED, reason), member, member)
+    return Learned(matrix, Cell(NOT_PROTECTED, reason), member, member)
 
 
-def whole(reason: str) -> Seen:
+def whole(reason: str) -> Learned:
     """Return the view of single devices' Gram matrices."""
     member = Cell(FALLS, "a Gram matrix tells who is in the data")
-    return Seen(Cell(FALLS, reason), Cell(FALLS, "the Gram matrix and the models give it"), member, member)
+    return Learned(Cell(FALLS, reason), Cell(FALLS, "the Gram matrix and the models give it"), member, member)
 
 
-def from_models(devices: int, others: Seen | None = None) -> dict[str, Seen]:
+def from_models(devices: int, others: Learned | None = None) -> dict[str, Learned]:
     """Return the views of those who get the models of gradient descent: devices, and readers of the last one.
 
     ``others`` is what a device learns from parcels, if that is more.
@@ -130,11 +130,11 @@ def from_models(devices: int, others: Seen | None = None) -> dict[str, Seen]:
     return {"device": own, "devices": together if others is None else others, "deviating device": own} | released()
 
 
-def released() -> dict[str, Seen]:
+def released() -> dict[str, Learned]:
     """Return the view of the released model."""
     unclear = Cell(NOT_EXAMINED, "the model is one function of sums over all devices")
     member = Cell(LEAKS, "a model fits the records that it was trained on better than others, and no noise is added")
-    return {"model reader": Seen(unclear, unclear, member, member)}
+    return {"model reader": Learned(unclear, unclear, member, member)}
 
 
 SEALED_PARCELS = "parcels look uniform if AES-256 in counter mode is a pseudo-random function"
@@ -145,7 +145,7 @@ REPLIES_ALLOWED = (
 )
 
 
-def clear_views(devices: int, reason: str) -> dict[str, Seen]:
+def clear_views(devices: int, reason: str) -> dict[str, Learned]:
     """Return the views where the server reads single replies, and devices send each other nothing."""
     server = replies(reason)
     return {
@@ -157,12 +157,12 @@ def clear_views(devices: int, reason: str) -> dict[str, Seen]:
     }
 
 
-def sealed_views(devices: int, parcels: str) -> dict[str, Seen]:
+def sealed_views(devices: int, parcels: str) -> dict[str, Learned]:
     """Return the views of all but the server where parcels between devices tell nothing."""
     return {"eavesdropper": nothing(parcels), **from_models(devices)}
 
 
-def sharing_views(devices: int, parcels: str) -> dict[str, Seen]:
+def sharing_views(devices: int, parcels: str) -> dict[str, Learned]:
     """Return the views where stragglers hand over data that only the server could open."""
     server = replies("it reads the reply of every active device: of its own data until it receives a parcel")
     pooled = whole("a device that received a parcel gives it to the server, which can open it")
@@ -170,7 +170,7 @@ def sharing_views(devices: int, parcels: str) -> dict[str, Seen]:
     return sealed_views(devices, parcels) | views
 
 
-def summed_views(devices: int) -> dict[str, Seen]:
+def summed_views(devices: int) -> dict[str, Learned]:
     """Return the views where all devices add up sealed data before the server asks anything."""
     seen = "all replies are computed from the sealed sum over all devices"
     refused = "sites give it nothing before each has the sealed data of all others exactly once"

@@ -3,7 +3,7 @@
 from codedfl.errors import ScenarioError
 from codedfl.schemes.aggregated.server import Threshold
 from codedfl.schemes.public import Public
-from codedfl.schemes.secrecy import Leakage, Seen, from_models, nothing, sums
+from codedfl.schemes.secrecy import Leakage, Learned, from_models, nothing, sums
 
 SECAGG_REASON = (
     "The server opens sums only: masks that devices agree on (X25519, AES-256) hide every single reply as long as the "
@@ -35,7 +35,7 @@ def secagg_leakage(public: Public, threshold: Threshold, what: str) -> Leakage:
     )
 
 
-def aggregated_views(public: Public, threshold: Threshold) -> dict[str, Seen]:
+def aggregated_views(public: Public, threshold: Threshold) -> dict[str, Learned]:
     """Return the views where every reply is under masks."""
     t, n = threshold.of(public.devices), public.devices
     secure = f"masks hide every reply (Bonawitz et al. 2017; X25519, AES-256) as long as fewer than {t} devices collude"
