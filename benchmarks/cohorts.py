@@ -20,6 +20,7 @@ from codedfl.deploy.flare.sites import edit_site, read_site
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server.fleet import device_settings, make_fleet, submit
 from codedfl.deploy.server.membership import KEY, add, bar, device_key, pin, revoke, substitute
+from codedfl.deploy.site.agreement import agree
 from codedfl.errors import CodedflError
 from codedfl.runs import execute, load
 from codedfl.scenario import Scenario
@@ -61,9 +62,11 @@ class Cohort:
         self._runs += 1
         run = self.folder / "runs" / str(self._runs)
         size = len(self.kits.sites)
+        scenario = self.scenario.with_devices(size)
         for part, site in enumerate(self.kits.sites, start=1):
             edit_site(self.kits.device(site), "data", {"part": part, "parts": size})
-        submit(self.kits, self.scenario.with_devices(size), run=run, patience=PATIENCE, tries=1)
+            agree(self.kits.device(site), scenario, self.kits.sites)
+        submit(self.kits, scenario, run=run, patience=PATIENCE, tries=1)
         return run
 
     def refusal(self) -> str:
