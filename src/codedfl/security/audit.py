@@ -114,8 +114,12 @@ def exposures(
 
 
 def released_model(scenario: Scenario, problem: Problem) -> Float[np.ndarray, "d c"]:
-    """Return the model at the end of the training; where the scheme is exact, by plaintext gradients, which it owes."""
-    scheme = schemes.create(scenario, problem)
+    """Return the model at the end of the training; where the scheme is exact, by plaintext gradients, which it owes.
+
+    Secure aggregation owes the model of the scheme inside.
+    """
+    scheme: Any = schemes.create(scenario, problem)
+    scheme = getattr(scheme, "inner", scheme)
     state = State.fresh(problem)
     if not scheme.exact:
         devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
