@@ -20,7 +20,7 @@ from codedfl.schemes.secrecy import (
     Secrecy,
 )
 from codedfl.security.attempts import SECOND_RUN
-from codedfl.security.figures import AREA, Figure, stored_figures
+from codedfl.security.figures import AREA, ERROR, Figure, stored_figures
 
 _DECISIVE = ("inner", "alpha", "delta")
 """Options that decide what parties see."""
@@ -61,12 +61,19 @@ def _with_figures(cell: Secrecy, figures: Iterable[Figure]) -> Secrecy:
     """Return a cell with the worst figure on it, and the worst of those that take a second run."""
     able = (cell.adversary, *_STRONGER_THAN.get(cell.adversary, ()))
     own = [figure for figure in figures if figure.adversary in able and figure.asset == cell.asset]
-    single = [figure for figure in own if SECOND_RUN not in figure.given]
     if cell.verdict == NOT_EXAMINED or not own:
         return cell
     words, verdict = cell.reason, cell.verdict
+    if cell.asset.startswith("membership"):  # errors are those of the sum that the attack on membership starts from
+        if started := [figure for figure in own if figure.unit == ERROR]:
+            words += f"; the sum of Gram matrices: {_figure_words(min(started, key=_exposure))}"
+        own = [figure for figure in own if figure.unit == AREA]
+    single = [figure for figure in own if SECOND_RUN not in figure.given]
     if single and verdict != PROVEN:
-        worst = min(single, key=_exposure)
+        # of equal verdicts, attacks of this adversary stand before those of weaker ones
+        worst = min(
+            single, key=lambda figure: (_exposure(figure)[0], figure.adversary != cell.adversary, _exposure(figure))
+        )
         words += f"; measured: {_figure_words(worst)}"
         verdict = FALLS if verdict == LEAKS and worst.verdict == FALLS else verdict
     if twice := [figure for figure in own if SECOND_RUN in figure.given]:
