@@ -215,6 +215,7 @@ def test_a_fleet_of_files_trains_the_model_of_virtual_time(tmp_path: Path) -> No
     clock = StillClock()
     carrier = InProcessCarrier(clock=clock)
     for number, site in enumerate(sites, start=1):
+        (tmp_path / site).mkdir()
         values: dict[str, Any] = {
             "name": site,
             "key": f"../{site}.key",
