@@ -83,6 +83,9 @@ def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) 
     assert "warning: server and devices on one machine: every seal and mask opens to who has both" in kit.err
     assert kit.out.rstrip("\n") == (folder / "kits/README.md").read_text().rstrip("\n")
     assert strict_json(codedfl("deploy", "status", "kits", "--json").out)["processes"][0]["pid"] is None
+    for device in ("device-1", "device-2"):  # owners take part in so small a cohort only if they say so
+        agreed = codedfl("site", "agree", f"kits/{device}", "kits/scenario.toml", "--least", "2")
+        assert (agreed.code, "at least 2 in a sum" in agreed.out) == (0, True), agreed.err
     try:
         started = strict_json(codedfl("deploy", "start", "kits", "--json").out)["processes"]
         assert all(psutil.pid_exists(one["pid"]) for one in started)
@@ -93,6 +96,10 @@ def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) 
         summary = strict_json(trained.out)
         run = runs.load(Path(summary["run"]))
         assert run.path.is_relative_to(folder / "kits/server")
+        assert summary["deployment"]["records"]["verified"] == 2
+        (own,) = (folder / "kits/device-1/records").glob("*/site-record.json")
+        checked = codedfl("site", "verify", str(own))
+        assert (checked.code, "ended: finished" in checked.out) == (0, True), checked.err
         assert run.scenario == load(str(folder / "kits/scenario.toml"))
         found = strict_json(codedfl("deploy", "status", "kits", "--json").out)["training"]
         assert (found["done"], found["total"]) == (4, 4)
