@@ -71,11 +71,14 @@ class TestDevices:
         assert seen == [7]
 
 
+GROUPS = ("data", "deploy", "site")
+
+
 class TestHelp:
     @pytest.mark.parametrize("name", COMMANDS)
     def test_the_list_says_what_the_command_says(self, name: str) -> None:
         module = importlib.import_module(f"codedfl.cli.{COMMANDS[name].module or name}")
-        found: Any = getattr(module, f"{name}_{'app' if name in ('data', 'deploy') else 'command'}")
+        found: Any = getattr(module, f"{name}_{'app' if name in GROUPS else 'command'}")
         text = found.info.help if isinstance(found, typer.Typer) else inspect.getdoc(found)
         assert text.splitlines()[0] == COMMANDS[name].summary
 
@@ -89,7 +92,7 @@ class TestHelp:
             assert f"  codedfl {example}\n" in shown
             assert example.split()[0] == name
             unknown = [word for word in example.split()[1:] if word.startswith("--") and word not in shown]
-            assert unknown == [] or name in ("data", "deploy"), "a group lists no options of its commands"
+            assert unknown == [] or name in GROUPS, "a group lists no options of its commands"
         assert "..." not in shown.replace("]...", ""), "something was cut"
 
 
