@@ -289,7 +289,8 @@ def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, 
 def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, float]:
     """Train or resume; return the state, and when the training would have begun without interruptions.
 
-    The state is saved so often that an interruption loses a fraction of a second, or one epoch.
+    The state is saved so often that an interruption loses a fraction of a second, or one epoch, and epochs that late
+    replies may still show to be wrong.
     """
     scenario, saved_at = backend.scenario, time.perf_counter()
     state, spent, restored = _resume(scenario, path, backend.objective)
