@@ -77,7 +77,7 @@ def open_envelope(key: bytes, envelope: bytes, address: bytes) -> bytes:
         return AESGCM(key).decrypt(envelope[:NONCE_BYTES], envelope[NONCE_BYTES:], address)
     except (InvalidTag, ValueError):
         raise CipherError(
-            "An envelope does not open: it was altered on its way, or is meant for another device or epoch."
+            "An envelope does not open: it was altered on its way, or is meant for another device, epoch or request."
         ) from None
 
 

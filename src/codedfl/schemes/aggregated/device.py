@@ -10,6 +10,7 @@ from codedfl.cipher.seals import Z_64, FixedPoint, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.masker import Masker
+from codedfl.schemes.aggregated.server import ENTRIES
 from codedfl.schemes.contract import Device, ReplySum
 from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Message, Work
@@ -18,7 +19,7 @@ FORM = "form"
 """Entry of a request with the number format: how many bits after the binary point devices round to."""
 SUM_BITS = 62
 """A sum is at most 2^62 steps in Z_2^64, plus one step of rounding per device."""
-_OWN = ("senders", "envelopes", FORM)
+_OWN = (*ENTRIES, FORM)
 _QUESTIONS = ("asked", "keys", "envelopes", "listed", "survivors")
 """Entries that identify the requests of the rounds of a sum, in order."""
 

@@ -24,7 +24,7 @@ from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.cohort import Cohort, numbers_in, octets_in
-from codedfl.schemes.aggregated.server import MASK, SIGNATURE_BYTES, add_masks, number_of
+from codedfl.schemes.aggregated.server import DIGEST_BYTES, MASK, SIGNATURE_BYTES, add_masks, number_of, request_digest
 from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Message, Work
 
@@ -129,6 +129,8 @@ class _Sum:
         self._identity = identity if cohort.signed else None
         self._claims = {index: held}
         self._t = 0
+        self._request = b""
+        """Digest of the inner scheme's request, as announced with the keys; where devices sign."""
         self._envelope_key, self._mask_key, self._seed = AgreementKey(), AgreementKey(), fresh_seed()
         self._keys: dict[int, Keys] = {}
         self._agreed: dict[int, bytes] = {}
@@ -159,6 +161,7 @@ class _Sum:
                 f"Device {self._index} was sent keys without its own among them, or a key twice: begin the sum again."
             )
         claims = self._verified(members, keys, request)
+        announced = b"" if self._identity is None else octets_in(request, "@request", (DIGEST_BYTES,)).tobytes()
         t = self._cohort.threshold_of(members)
         self._check_enough(members, "keys", t, claims)
         secrets = [self._mask_key.secret, self._seed]
@@ -169,10 +172,10 @@ class _Sum:
             if device != self._index:
                 agreed[device] = self._envelope_key.agree(keys[device][0].tobytes(), ENVELOPE)
                 work.add(AGREEMENT_OPERATIONS + contents.size)
-                address = self._address(self._index, device)
+                address = self._address(self._index, device, announced)
                 closed = close_envelope(agreed[device], contents.astype(_SHARE).tobytes(), address)
                 envelopes.append(_as_array(closed))
-        self._t, self._keys, self._claims, self._agreed = t, keys, claims, agreed
+        self._t, self._keys, self._claims, self._agreed, self._request = t, keys, claims, agreed, announced
         self._held = {self._index: shares[members.index(self._index)]}
         return {"envelopes": np.stack(envelopes)}
 
@@ -223,9 +226,15 @@ class _Sum:
         if not set(senders) <= set(self._agreed):
             raise CipherError(f"Device {self._index} was sent envelopes of devices that sent no keys: begin again.")
         self._check_enough([*senders, self._index], "envelopes", self._t, self._claims)
+        if self._identity is not None and request_digest(request).tobytes() != self._request:
+            raise CipherError(
+                f"Device {self._index} was sent another request than the one announced with the keys: all devices of a "
+                "sum reply to the same model in the same number format."
+            )
         found = {}
         for sender, envelope in zip(senders, envelopes, strict=True):
-            contents = open_envelope(self._agreed[sender], envelope.tobytes(), self._address(sender, self._index))
+            address = self._address(sender, self._index, self._request)
+            contents = open_envelope(self._agreed[sender], envelope.tobytes(), address)
             found[sender] = np.frombuffer(contents, _SHARE).astype(np.uint32).reshape(2, -1)
             work.add(found[sender].size)
         return found
@@ -296,8 +305,8 @@ class _Sum:
         flags[sorted(held)] = 1
         return flags
 
-    def _address(self, sender: int, recipient: int) -> bytes:
-        return b"".join(number.to_bytes(8, "big") for number in (self.epoch, sender, recipient))
+    def _address(self, sender: int, recipient: int, announced: bytes) -> bytes:
+        return b"".join(number.to_bytes(8, "big") for number in (self.epoch, sender, recipient)) + announced
 
 
 def _as_array(text: bytes) -> UInt8[np.ndarray, "bytes"]:

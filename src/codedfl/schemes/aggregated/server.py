@@ -12,15 +12,17 @@ round goes to the devices that replied in the previous one:
    keys of all others, never both for one device.
 
 Where devices sign (real sites with keys), the first reply carries a signature of the keys, which the second request
-passes on. If devices dropped out before their masked reply, the survivors sign the list of survivors in a round before
-the last, and the last request passes these signatures on. So a deviating server can neither invent devices nor tell two
-devices different lists (docs/secagg.md).
+passes on together with a digest of the inner request. Envelopes open only at devices that were told the same digest, so
+all devices of a sum reply to the same model. If devices dropped out before their masked reply, the survivors sign the
+list of survivors in a round before the last, and the last request passes these signatures on. So a deviating server can
+neither invent devices, nor tell two devices different lists, nor ask them different questions (docs/secagg.md).
 
 The shares of any t devices (t is the threshold) give all masks that remain in the sum of the masked replies. A device
 may drop out after any round. Before the third, the server computes its pairwise masks from its key and removes them;
 after the third, its reply is in the sum.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -39,6 +41,9 @@ from codedfl.schemes.sealing import summed
 MASK = "mask"
 """Purpose of the seeds of pairwise masks, in the key agreement."""
 SIGNATURE_BYTES = 64
+DIGEST_BYTES = 32
+ENTRIES = ("senders", "envelopes")
+"""Entries of a request for a masked reply that belong to the protocol, not to the inner scheme."""
 _KEYS, _SHARES, _MASKED, _SURVIVORS, _OPENING = range(5)
 _OCTET = np.dtype(np.uint8)
 
@@ -69,6 +74,21 @@ class Threshold:
 def number_of(device: int) -> int:
     """Return the number of a device's share; number 0 would be the secret itself."""
     return device + 1
+
+
+def request_digest(request: Message) -> UInt8[np.ndarray, "bytes"]:
+    """Return the digest of the inner scheme's request with its number format, which must be the same for all devices.
+
+    Replies to different requests do not add up to anything but the reply of one device: with a model of zeros for all
+    others, their sum would be that of a single device (Pasquini et al., "Eluding secure aggregation in federated
+    learning via model inconsistency", CCS 2022).
+    """
+    digest = hashlib.sha256()
+    for name, array in sorted(request.items()):
+        if name not in ENTRIES:
+            digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            digest.update(array.tobytes())
+    return np.frombuffer(digest.digest(), np.uint8)
 
 
 @final
@@ -184,7 +204,9 @@ class MaskedSum:
         for name, each in names.items():
             if each in replies[self._asked[0]]:
                 message[name] = np.stack([replies[device][each] for device in self._asked])
-        return dict.fromkeys(self._asked, message)
+        if not self._signed:
+            return dict.fromkeys(self._asked, message)
+        return {device: {**message, "@request": request_digest(self._requests[device])} for device in self._asked}
 
     def _pass_envelopes(self, replies: Mapping[int, Message]) -> dict[int, Message]:
         """Forward envelopes to their recipients; a sender orders its envelopes as all other devices that sent keys."""
