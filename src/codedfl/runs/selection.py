@@ -38,12 +38,18 @@ class Selection:
         return {"ridge": self.ridge, "folds": self.folds, "path": path}
 
 
+def fold_count(scenario: Scenario) -> int:
+    """Return into how many folds devices divide their rows."""
+    share = scenario.task.held_out
+    return scenario.task.folds if share is None else round(1 / share)
+
+
 def choose_ridge(
     scenario: Scenario, summer: Summer, prepared: Prepared | None, fit: Fit, progress: Progress
 ) -> Selection:
     """Train on all folds but one, in turn, and choose the weight that predicts the held-out rows best."""
-    share = scenario.task.held_out
-    folds, judged = (scenario.task.folds, scenario.task.folds) if share is None else (round(1 / share), 1)
+    folds = fold_count(scenario)
+    judged = folds if scenario.task.held_out is None else 1
     whole = prepared or Prepared(Preparation.identity(*summer.shape), None, None)
     errors = []
     for fold in range(judged):

@@ -37,7 +37,9 @@ class Pair:
         self.told = told
         assert self.asker.prepare(told, members=self.members).kind == "answer"
         public = {site: Member.from_hex(*shown) for site, shown in self.members.items()}
-        self.peer = Envelopes("device-2", fresh, self.shown, public, "s1", "r", None)
+        run = self.asker.host._run
+        assert run is not None
+        self.peer = Envelopes("device-2", fresh, self.shown, public, "s1", f"r {run.told}", None)
 
     @property
     def host(self) -> DeviceHost:

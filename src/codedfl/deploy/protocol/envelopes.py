@@ -193,13 +193,26 @@ def run_name(run: str, announced: Message) -> str:
 
     So sites to which the server announces different keys cannot read each other's parcels.
     """
-    if not announced:
-        return run
+    return f"{run} {_digest(announced)}" if announced else run
+
+
+def _digest(arrays: Message) -> str:
     digest = hashlib.sha256()
-    for name, array in sorted(announced.items()):
+    for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.str, array.shape]).encode())
         digest.update(array.tobytes())
-    return f"{run} {digest.hexdigest()}"
+    return digest.hexdigest()
+
+
+def told_digest(fields: Mapping[str, Any], arrays: Message) -> str:
+    """Return the digest of what the server told a site, without what differs between sites.
+
+    Sites sign it and bind parcels to it. If the server told them different things, such as bounds that make the
+    numbers of all others round to zero, their sums would show a single device.
+    """
+    shared = {name: value for name, value in fields.items() if name not in ("device", "index", "number")}
+    text = json.dumps(shared, sort_keys=True) + _digest(arrays)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def close_grants(site: str, member: Member, run: str, request: Mapping[str, Any], grants: bytes) -> bytes:

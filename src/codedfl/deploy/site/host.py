@@ -16,6 +16,7 @@ from typing import Any, final
 from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Host, Peers
+from codedfl.deploy.protocol.envelopes import told_digest
 from codedfl.deploy.protocol.sums import SumOrder, read_rows
 from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
@@ -23,7 +24,18 @@ from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
 from codedfl.deploy.site.record import CountingPeers, RunRecord
-from codedfl.deploy.site.requests import LEAVING, channel_turns_of, echo_of, event_of, part_of, run_of, told
+from codedfl.deploy.site.requests import (
+    LEAVING,
+    admit_order,
+    admit_preparation,
+    admit_rows,
+    channel_turns_of,
+    echo_of,
+    event_of,
+    part_of,
+    run_of,
+    told,
+)
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
 from codedfl.errors import (
     CodedflError,
@@ -158,16 +170,20 @@ class DeviceHost(Host):
             rows, features = local_data.raw
             shape = rows.x.shape[1], features.dimension, rows.y.shape[1]
             order = SumOrder.read(frame.fields["sums"], frame.arrays, *shape)
+            admit_order(self._site.name, scenario, order)
             if order.scales is None:
                 return Frame("answer", local_data.measured(order, scenario, device, self._site).to_fields())
             scenario, local_data = sum_scenario(scenario, order.number), local_data.added(order, device)
             self._site.agreement.admit_sums(self._site.name, terms, scenario.scheme)
         elif scenario.prepared or "preparation" in frame.fields:
             rows_of = read_rows(frame.fields.get("rows"))
+            admit_preparation(self._site.name, scenario)
+            admit_rows(self._site.name, scenario, rows_of)
             local_data = local_data.prepared(frame.fields.get("preparation", {}), rows_of, device)
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
-        run = Session(session, self._site, scenario, local_data, part_of(frame))
+        digest = told_digest(frame.fields, frame.arrays)
+        run = Session(session, self._site, scenario, local_data, part_of(frame), digest)
         with self._lock:
             if self._sessions[-1] != session:
                 raise Cancelled

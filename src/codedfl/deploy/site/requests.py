@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from codedfl.deploy.protocol import fields
+from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.wire import Frame
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import (
@@ -13,8 +14,13 @@ from codedfl.errors import (
     EngineError,
     KeyFileError,
     MissingExtraError,
+    RefusalError,
     RunDirectoryError,
 )
+from codedfl.runs.selection import fold_count
+from codedfl.scenario import Scenario
+from codedfl.task.folds import RowChoice
+from codedfl.task.preparing import COLUMNS, COUNTS, ERRORS, FEATURES
 
 _LONGEST = 64
 """Length of the longest session name."""
@@ -51,6 +57,33 @@ def part_of(frame: Frame) -> str:
     if isinstance(sums, dict):
         return f"sum-{sums.get('number')}"
     return "training" if rows is None else f"rows-{hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
+
+
+def admit_order(site: str, scenario: Scenario, order: SumOrder) -> None:
+    """Refuse sums that the agreed scenario does not need, or over other rows than those of its folds."""
+    chooses, scores = len(scenario.ridges) > 1, scenario.data.held_out > 0
+    needed = {
+        COLUMNS: scenario.prepared or chooses or scores,
+        FEATURES: scenario.prepared or chooses,
+        ERRORS: chooses,
+        COUNTS: scores,
+    }
+    if not needed[order.request.kind]:
+        raise RefusalError(f"{site} has agreed to a run without sums of {order.request.kind}; check the server")
+    admit_rows(site, scenario, order.request.rows)
+
+
+def admit_rows(site: str, scenario: Scenario, rows: RowChoice | None) -> None:
+    """Refuse other folds than the agreed ones: small ones would show single rows."""
+    agreed = fold_count(scenario), scenario.partition.seed
+    if rows is not None and (len(scenario.ridges) < 2 or (rows.folds, rows.seed) != agreed):
+        raise RefusalError(f"{site} has not agreed to a choice among {rows.folds} folds of its rows; check the server")
+
+
+def admit_preparation(site: str, scenario: Scenario) -> None:
+    """Refuse a preparation of columns where the agreed scenario has none."""
+    if not scenario.prepared and len(scenario.ridges) < 2:
+        raise RefusalError(f"{site} has agreed to columns as they are, and the server prepares them; check the server")
 
 
 def event_of(frame: Frame) -> TransferEvent | None:

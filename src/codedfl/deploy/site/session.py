@@ -23,6 +23,7 @@ from codedfl.deploy.protocol.envelopes import (
     SessionKey,
     open_grants,
     run_name,
+    told_digest,
     verify,
 )
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
@@ -169,9 +170,12 @@ class Session:
     """One session of a server with a site; it can be prepared once."""
 
     def __init__(
-        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, part: str = "training"
+        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, part: str = "training", told: str = ""
     ) -> None:
+        """``told`` is the digest of the request to describe the data."""
         self.name = name
+        self.told = told
+        """Digest of all that the server told, which sites must have been told alike."""
         self.part = part
         """Which part of the run it is for."""
         self.scenario = scenario
@@ -233,11 +237,12 @@ class Session:
         site, self._run = self._site, run_name(fields.text(description, "run"), announced)
         if announced:
             _log.info("%s takes part in run %s under the announced %s", site.name, self._run, ", ".join(announced))
+        self.told += told_digest({**description, "run": self._run}, {})
         identity: Identity | None = None
         if self.own is not None and self._key is not None:
-            members = _members(description)
-            identity = _identity(site, self._sites, members)
-            self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, self._run, site.pins)
+            members, named = _members(description), f"{self._run} {self.told}"
+            identity = _identity(site, self._sites, members, self.told.encode())
+            self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, named, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
         returns = public.devices if scheme.repeats_epochs else 0
@@ -355,9 +360,13 @@ def _members(description: Mapping[str, Any]) -> dict[str, Member]:
         raise EngineError("the announced keys of the sites cannot be read; check that versions agree") from None
 
 
-def _identity(site: Site, sites: Sequence[str], members: Mapping[str, Member]) -> Identity | None:
-    """Return the signatures of this site, and the keys of those others that it has pinned; of all if it pins none."""
-    if site.key is None:
+def _identity(site: Site, sites: Sequence[str], members: Mapping[str, Member], told: bytes) -> Identity | None:
+    """Return the signatures of this site, and the keys of those others that it has pinned; of all if it pins none.
+
+    Signatures of sites that the server ``told`` other things are not accepted.
+    """
+    key = site.key
+    if key is None:
         return None
     keys: dict[int, bytes] = {}
     for number, name in enumerate(sites):
@@ -366,6 +375,6 @@ def _identity(site: Site, sites: Sequence[str], members: Mapping[str, Member]) -
             keys[number] = members[name].public
 
     def verify_device(device: int, message: bytes, signature: bytes) -> bool:
-        return device in keys and verify(keys[device], message, signature)
+        return device in keys and verify(keys[device], message + told, signature)
 
-    return Identity(site.key.sign, verify_device, frozenset(keys))
+    return Identity(lambda message: key.sign(message + told), verify_device, frozenset(keys))
