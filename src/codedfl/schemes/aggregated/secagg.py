@@ -365,6 +365,12 @@ class SecAgg(Scheme[SecAggOptions]):
             differ = Cell(LEAKS, "sums of different devices in different epochs can be subtracted from each other")
             for name in ("server", "server and devices", "deviating server"):
                 views[name] = views[name]._replace(gradient=differ, gram=differ, own=differ)
+        elif self.survives_losses:
+            reason = (
+                "a server that calls a device lost has sums with and without it; a threshold of all devices excludes it"
+            )
+            lost = Cell(LEAKS, reason)
+            views["deviating server"] = views["deviating server"]._replace(gradient=lost, gram=lost, own=lost)
         if self.inner.sharing is None:
             return all_cells(views)
         # parcels, and what a server does with them, are those of the inner scheme
