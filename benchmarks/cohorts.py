@@ -20,7 +20,7 @@ from codedfl.deploy.flare.sites import edit_site, read_site
 from codedfl.deploy.protocol.envelopes import DeviceKey
 from codedfl.deploy.server.fleet import device_settings, make_fleet, submit
 from codedfl.deploy.server.membership import KEY, add, bar, device_key, pin, revoke, substitute
-from codedfl.deploy.site.agreement import agree
+from codedfl.deploy.site.agreement import LEAST, agree
 from codedfl.errors import CodedflError
 from codedfl.runs import execute, load
 from codedfl.scenario import Scenario
@@ -104,6 +104,24 @@ class Cohort:
         for name in self.kits.sites:
             pin(self.kits.device(name), prints if name == site else {site: prints[site]}, change=change)
         pin(self.kits.server, {site: prints[site]}, change=change)
+
+
+def other_terms(cohort: Cohort) -> list[str]:
+    """An owner has agreed to fewer epochs than the server asks for, then to no cohort as small; then to this one."""
+    scenario, said = cohort.scenario.with_devices(len(cohort.kits.sites)), []
+    fewer = scenario.with_settings({"training.epochs": 1})
+    for wanted, least in ((fewer, LEAST), (scenario, len(cohort.kits.sites) + 1)):
+        for site in cohort.kits.sites:
+            agree(cohort.kits.device(site), scenario, cohort.kits.sites)
+        agree(cohort.kits.device("device-2"), wanted, cohort.kits.sites, least)
+        try:
+            submit(cohort.kits, scenario, run=cohort.folder / "runs" / "refused", patience=PATIENCE, tries=1)
+        except CodedflError as error:
+            said.append(f"refused: {error}")
+    agree(cohort.kits.device("device-2"), scenario, cohort.kits.sites, LEAST)
+    if len(said) < 2:
+        raise RuntimeError("nobody was refused")
+    return said
 
 
 def other_key(cohort: Cohort) -> list[str]:
@@ -191,6 +209,7 @@ def revoked(cohort: Cohort) -> list[str]:
 
 
 ROWS: dict[str, Callable[[Cohort], list[str]]] = {
+    "device whose owner has agreed to other terms": other_terms,
     "device with another key than the server has pinned": other_key,
     "device with another key than the others have pinned": other_key_unpinned,
     "device with a revoked key": revoked_key,

@@ -51,6 +51,8 @@ class Fault:
     """Whether those with a network of their own are struck."""
     revive: bool = False
     """Whether what has died is started again meanwhile."""
+    alone: bool = False
+    """Whether a single device is struck, where it would be two."""
 
 
 def killed(lab: Lab, sites: Sequence[str], _: Training) -> None:
@@ -106,6 +108,7 @@ ROWS = [
     *((fault, scheme) for scheme in ("sealed-coded", "conventional") for fault in FAULTS),
     *((fault, "sealed") for fault in FAULTS if fault.name in ("device killed", "server killed")),
     (Fault("device killed, and started again", killed, revive=True), "conventional"),
+    (Fault("device lies in every reply", kind="lie", alone=True), "sealed-coded"),
 ]
 
 
@@ -169,7 +172,7 @@ def row(lab: Lab, fault: Fault, scenario: Scenario) -> tuple[list[str], bool]:
     lab.put_right()
     coded = scenario.scheme == "sealed-coded"
     struck = list(lab.inside) if fault.inside else ["device-1", "device-2"]
-    struck = ["server"] if fault.server else struck if coded else struck[:1]
+    struck = ["server"] if fault.server else struck if coded and not fault.alone else struck[:1]
     survives = coded or not fault.loses
     run, happened = lab.new_run(), []
     if fault.kind:
@@ -205,6 +208,8 @@ def _in_words(summary: dict[str, Any], jobs: int) -> str:
     words = f"ends after epoch {summary['epochs']}"
     words += f" without {', '.join(lost)}" if lost else ", nobody lost"
     words += f", {facts['refused']} answers refused" if facts["refused"] else ""
+    liars = [facts["sites"][one["device"]] for one in summary.get("liars") or ()]
+    words += f", {' and '.join(liars)} named as liar, {summary['spoilt_epochs']} epochs computed again" if liars else ""
     return words + (f", in job {jobs}" if jobs > 1 else "")
 
 
