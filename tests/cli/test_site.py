@@ -20,7 +20,7 @@ def ran(*words: str) -> int:
 
 
 def test_an_owner_agrees_to_one_scenario_and_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "site.toml").write_text(SITE, encoding="utf-8")
+    (tmp_path / "site.toml").write_text(f"# mine alone\n{SITE}", encoding="utf-8")
     assert ran("terms", "sealed-coded", "--devices", "3", "--json") == 0
     terms = strict_json(capsys.readouterr().out)
     assert terms["digest"] == terms_of(load("sealed-coded").with_devices(3)).digest
@@ -33,6 +33,9 @@ def test_an_owner_agrees_to_one_scenario_and_no_other(tmp_path: Path, capsys: py
     text = (tmp_path / "agreement.toml").read_text(encoding="utf-8")
     assert text.endswith(terms_of(load("paper-quick").with_devices(2)).text)
     assert other["terms"][0] in text
+    kept = (tmp_path / "site.toml").read_text(encoding="utf-8")
+    assert kept.startswith("# mine alone\n"), "an owner's comments stay"
+    assert other["terms"][0] in kept
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,11 @@ COMMANDS = {
         ),
     ),
     "security": _Command(
-        "Print the claimed level, the estimated cost of decoding, and the verdict; nothing is run.",
-        ("security", "security paper-92 --json"),
+        "Print what each adversary may learn under each scheme, and when to allow it; nothing is run.",
+        ("security", "security sealed-coded", "security paper-92 --json"),
     ),
     "attack": _Command(
-        "Run schemes, attack what they really sent, and score the attackers.",
+        "Run schemes, attack what they really sent, and score the attackers on the least hidden device.",
         ("attack paper-92", "attack paper-quick --set scheme=sealed --attack null"),
         "security",
     ),

@@ -110,11 +110,11 @@ def agree(kit: Path, scenario: Scenario, cohort: Sequence[str] | None = None, le
     Without ``cohort`` and ``least`` those of ``site.toml`` stay.
     """
     from codedfl.deploy.flare.kits import write_site
-    from codedfl.deploy.flare.sites import read_site
+    from codedfl.deploy.flare.sites import edit_site, read_site
 
     site = read_site(kit)
     del site["folder"]
-    site.pop("schemes", None)  # of earlier versions, which allowed any options
+    outdated = site.pop("schemes", None) is not None  # of earlier versions, which allowed any options
     before, terms = read_section(site.get("agreement", {}), Agreement, "agreement"), terms_of(scenario)
     made = Agreement(
         cohort=before.cohort if cohort is None else tuple(cohort),
@@ -126,7 +126,10 @@ def agree(kit: Path, scenario: Scenario, cohort: Sequence[str] | None = None, le
             f"the cohort ({', '.join(made.cohort) or 'nobody'}) must name the {scenario.fleet.size} devices of the "
             f"scenario, {site.get('name')} among them; name all of them, in order, with --cohort"
         )
-    write_site(kit, site | {"agreement": made.to_table()})
+    if outdated:
+        write_site(kit, site | {"agreement": made.to_table()})
+    else:  # the owner's comments stay
+        edit_site(kit, "agreement", made.to_table())
     write_terms(kit, terms)
     return made
 
