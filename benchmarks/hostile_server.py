@@ -142,7 +142,7 @@ def _learned(learned: Mapping[str, Any] | None, given: Problem) -> str:
     if learned["estimate"] is None:
         return str(what)
     estimate = np.array(learned["estimate"])
-    truth = shard.gram[:, : estimate.shape[1]]
+    truth = shard.x.sum(axis=0)[None] if what == "sums of columns" else shard.gram[:, : estimate.shape[1]]
     if learned["model"] is not None:
         truth = shard.gram @ np.array(learned["model"]) - shard.moments
     error = np.linalg.norm(estimate - truth) / np.linalg.norm(truth)

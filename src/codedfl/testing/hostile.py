@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from codedfl.deploy.protocol.carrier import Carrier, Delivered, Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey
+from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, Clock, SiteRequest
@@ -28,6 +29,7 @@ from codedfl.deploy.server.stages import StageExchange
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import CodedflError, EngineError, RefusalError
+from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, Work
 from codedfl.schemes.contract import Stage
@@ -114,14 +116,15 @@ class HostileServer:
         sites: Sequence[str] | None = None,
         run: str | None = None,
         change: Change | None = None,
+        added: SumOrder | None = None,
     ) -> "HostileSession":
-        """Describe and prepare sites for a scenario, with changed frames; raise if one refuses."""
+        """Describe and prepare sites for a scenario or sums of it, with changed frames; raise if one refuses."""
         self.carrier.change = change or (lambda site, frame: frame)
         wanted = self.scenarios[scenario] if isinstance(scenario, str) else scenario
         channel = Channel(self.carrier, sites or self.sites, patience=self._patience, clock=self._clock)
         channel.run = run or channel.run
         self._channels.append(channel)
-        return HostileSession(channel, wanted)
+        return HostileSession(channel, wanted, added)
 
     def invent(self, names: Sequence[str], cohort: Sequence[str], like: Mapping[str, Any]) -> None:
         """Invent devices with keys and data of their own: one row of zeros each."""
@@ -149,10 +152,11 @@ class HostileServer:
 class HostileSession:
     """A session in which all sites are prepared; requests of any kind can be sent in it."""
 
-    def __init__(self, channel: Channel, scenario: Scenario) -> None:
+    def __init__(self, channel: Channel, scenario: Scenario, added: SumOrder | None) -> None:
         self.channel = channel
-        terms = SessionTerms(None, fresh_keys=True, time_scale=1.0)
-        self.session = SiteSession(scenario, channel, Board(channel.sites), terms, load=scenario)
+        terms, board = SessionTerms(None, fresh_keys=True, time_scale=1.0), Board(channel.sites)
+        wanted = scenario if added is None else sum_scenario(scenario, added.number)
+        self.session = SiteSession(wanted, channel, board, terms, load=scenario, added=added)
         self.session.prepare()
         self.public, self.scheme = self.session.public, self.session.scheme
         self.server = self.scheme.server()

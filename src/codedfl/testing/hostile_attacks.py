@@ -16,9 +16,11 @@ from jaxtyping import Float
 from codedfl.cipher.masks.pairwise import AgreementKey
 from codedfl.data import Preparation
 from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey
+from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.wire import Frame
 from codedfl.schemes import Message, Work
 from codedfl.schemes.contract import Stage
+from codedfl.task.preparing import COLUMNS, SumRequest
 from codedfl.testing.hostile import Change, HostileServer, HostileSession, Learned
 
 Like = Mapping[str, Any]
@@ -383,3 +385,12 @@ def _sums(server: HostileServer, like: Like) -> None:
         return _with(frame, sums=order) if frame.kind == "describe" else frame
 
     server.begin("secagg", change=summing)
+
+
+@_attack("sums of columns of all five, then of four", 1, "chosen-ridge", "columns and folds over all 5 devices only")
+def _sums_of_four(server: HostileServer, like: Like) -> Learned:
+    scales, totals = np.full(3 * like["inputs"] + 2 * like["outputs"] + 1, 1e9), []
+    for number, devices in enumerate((5, 4)):
+        session = server.begin("chosen-ridge", added=SumOrder(SumRequest(COLUMNS), number, scales))
+        totals.append(session.epoch(1, np.zeros((2, len(scales))), only=range(devices))[0] * -scales)
+    return Learned("sums of columns", 4, (totals[0] - totals[1])[None, : like["inputs"]])

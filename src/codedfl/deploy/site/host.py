@@ -248,6 +248,8 @@ class DeviceHost(Host):
             began = time.perf_counter()
             run.admit(epoch, question, frame.arrays)
             members = device.opens(frame.arrays)
+            if members is not None:
+                run.admit_sum(members)
             if members is not None and self._record is not None:
                 self._record.sums.admit(self._site.name, run.part, epoch, members)
             message = device.reply(epoch, frame.arrays, work)

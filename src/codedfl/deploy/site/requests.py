@@ -22,6 +22,8 @@ from codedfl.scenario import Scenario
 from codedfl.task.folds import RowChoice
 from codedfl.task.preparing import COLUMNS, COUNTS, ERRORS, FEATURES
 
+TRAINING = "training"
+"""The part of a run that is neither a sum of columns nor a training on folds."""
 _LONGEST = 64
 """Length of the longest session name."""
 
@@ -56,7 +58,7 @@ def part_of(frame: Frame) -> str:
     sums, rows = frame.fields.get("sums"), frame.fields.get("rows")
     if isinstance(sums, dict):
         return f"sum-{sums.get('number')}"
-    return "training" if rows is None else f"rows-{hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
+    return TRAINING if rows is None else f"rows-{hashlib.sha256(repr(rows).encode()).hexdigest()[:16]}"
 
 
 def admit_order(site: str, scenario: Scenario, order: SumOrder) -> None:

@@ -34,6 +34,7 @@ from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEve
 from codedfl.deploy.site.locks import Cancelled, RequestQueue
 from codedfl.deploy.site.parcels import Inbox
 from codedfl.deploy.site.reception import Reception
+from codedfl.deploy.site.requests import TRAINING
 from codedfl.errors import DataError, EngineError, RefusalError, UsageError
 from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
@@ -170,7 +171,7 @@ class Session:
     """One session of a server with a site; it can be prepared once."""
 
     def __init__(
-        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, part: str = "training", told: str = ""
+        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, part: str = TRAINING, told: str = ""
     ) -> None:
         """``told`` is the digest of the request to describe the data."""
         self.name = name
@@ -269,6 +270,14 @@ class Session:
         self.rounds.admit(epoch, question)
         if "model" in request:
             check_model(request["model"], *self._model)
+
+    def admit_sum(self, members: Sequence[int]) -> None:
+        """Refuse to open sums of columns or folds over some devices: the difference to those over all shows others'."""
+        if self.part != TRAINING and len(set(members)) < len(self._sites):
+            everyone = f"sums of columns and folds over all {len(self._sites)} devices only"
+            raise RefusalError(
+                f"{self._site.name} opens {everyone}, not over {len(set(members))}; begin again with all"
+            )
 
     def admit_parties(self, sites: Iterable[str | None]) -> None:
         """Refuse to exchange parcels with this site itself, and with sites that are not in the cohort."""
