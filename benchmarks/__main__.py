@@ -8,7 +8,8 @@ from pathlib import Path
 import benchmarks
 from codedfl.storage import write_json
 
-SUPPORT = {"__main__", "cohorts", "lab", "lying_devices", "measure", "networks", "pictures", "reconstruction"}
+SUPPORT = {"__main__", "cohorts", "hostile_server", "lab", "lying_devices", "measure", "networks", "pictures"}
+SUPPORT |= {"reconstruction"}
 
 
 def main(names: list[str]) -> None:

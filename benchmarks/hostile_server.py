@@ -1,6 +1,6 @@
 """A deviating server on real processes: it tries what a review found, on sites that are not changed for it.
 
-    python -m benchmarks hostile_server
+    python -m benchmarks.hostile_server
 
 A server and five devices run as processes of this machine, with mutual TLS. Their owners have agreed to the terms of
 some scenarios. One job goes through all attacks of ``codedfl.testing.hostile_attacks``, then trains under these
