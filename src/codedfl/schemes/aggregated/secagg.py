@@ -214,8 +214,8 @@ def _measured(
     total = MaskedSum(1, {index: {} for index in range(devices)}, threshold, ring, awaited=devices, needed=devices)
     question: Round | None = total.begin()
     counted: list[Each] = []
-    replies: dict[int, Message] = {}
     while question is not None:
+        replies: dict[int, Message] = {}  # the sum keeps those of the third round
         for index, request in question.requests.items():
             work = Work()
             if "envelopes" in request:
