@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl.engines.contract import LATE_ROUNDS
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, check, create
@@ -119,7 +120,7 @@ def test_stopped_after_an_epoch_it_ends_with_the_same_bits(solver: str, scheme: 
         file.seek(0)
         with np.load(file, allow_pickle=False) as arrays:
             state = State.from_arrays(arrays)
-        assert state.epoch == stop
+        assert stop - LATE_ROUNDS <= state.epoch <= stop, "what late replies may show to be wrong is not stored"
         again = trained(given, chosen, state).to_arrays()
         assert again.keys() == whole.keys()
         for name, array in whole.items():

@@ -164,6 +164,8 @@ class Point:
     lengths: dict[str, int]
     fields: dict[str, Any]
     server: dict[str, Shaped[np.ndarray, "..."]]
+    stages: int
+    """How many stages had been carried out."""
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ class State:
         kept = ("model", "plain_gradient", "now", "complete", "solver")
         fields = {name: getattr(self, name) for name in kept}
         fields |= {name: [*getattr(self, name)] for name in _WAITING}
-        return Point(self.epoch, lengths, fields, dict(server))
+        return Point(self.epoch, lengths, fields, dict(server), len(self.history.stages))
 
     def go_back(self, point: Point) -> None:
         """Undo what was computed after a point; what is known of devices stays."""
@@ -234,9 +236,10 @@ class State:
         self.checked = {epoch for epoch in self.checked if epoch <= point.epoch}
 
     def _at(self, point: Point) -> "State":
-        """Return a copy that has gone back to a point."""
+        """Return the state as it was at a point, without the stages since then, which a resumed training repeats."""
         history = dataclasses.replace(
             self.history,
+            stages=self.history.stages[: point.stages],
             columns={name: [*values] for name, values in self.history.columns.items()},
             round_of_epoch=[*self.history.round_of_epoch],
         )
