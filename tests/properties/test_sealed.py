@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codedfl import schemes
-from codedfl.errors import LostDevicesError
+from codedfl.errors import CipherError, LostDevicesError
 from codedfl.schemes import Work
 from codedfl.task import Problem
 from codedfl.training import State
@@ -70,7 +70,7 @@ def test_every_history_of_sharing_is_exact_and_no_pad_is_used_twice(data: st.Dat
     assert len({transfer.grant["seed"].tobytes() for transfer in grants}) == len(grants)
     assert len({(transfer.sender, int(transfer.grant["export"])) for transfer in grants}) == len(grants)
     for transfer in moved:
-        with pytest.raises(RuntimeError, match="handed over"):
+        with pytest.raises(CipherError, match="handed over"):
             devices[transfer.sender].export(transfer.grant, Work())
 
 

@@ -7,7 +7,7 @@ from codedfl.studies.compare.rows import strongest
 
 def outcome(verdict: str, error: float | None, attack: str, assumption: str = "") -> dict[str, Any]:
     known = {"verdict": verdict, "relative_error": error, "attack": attack, "assumption": assumption}
-    return {**known, "view": "a view", "holder": "somebody", "auc": None, "seconds": 1.0}
+    return {**known, "view": "a view", "asset": "gram", "holder": "somebody", "auc": None, "seconds": 1.0}
 
 
 class TestStrongest:

@@ -58,7 +58,7 @@ def edit_site(folder: Path, table: str, values: Mapping[str, Any]) -> None:
         heads.append(len(lines) - 1)
     first = 0 if not table else [line.strip() for line in lines].index(f"[{table}]") + 1
     last = next((number for number in heads if number >= first), len(lines))
-    section = [line for line in lines[first:last] if line.partition("=")[0].strip() not in values]
+    section = _without(lines[first:last], values)
     while section and not section[-1].strip():
         section.pop()
     entered = [f"{name} = {json.dumps(value)}" for name, value in values.items()]  # such values are the same in TOML
@@ -71,6 +71,17 @@ def edit_site(folder: Path, table: str, values: Mapping[str, Any]) -> None:
     if not same:
         raise EngineError(f"cannot enter {', '.join(values)} in '{path}' without changing other lines; do it by hand")
     path.write_text(text, encoding="utf-8")  # keeps the file's mode
+
+
+def _without(lines: list[str], names: Mapping[str, Any]) -> list[str]:
+    """Return lines of a table without those of some keys, whose lists may go over several lines."""
+    kept, depth = [], 0
+    for line in lines:
+        if depth or line.partition("=")[0].strip() in names:
+            depth += line.count("[") - line.count("]")
+        else:
+            kept.append(line)
+    return kept
 
 
 def make_host(site: Mapping[str, Any], peers: Peers) -> Host:
