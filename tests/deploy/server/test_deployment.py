@@ -298,6 +298,12 @@ def test_another_cohort_trains_anew_and_does_not_get_the_run_of_the_first(
     first = serve(sites.carrier, table | {"sites": list(sites.sites)})
     assert serve(sites.carrier, table | {"sites": list(sites.sites)}) == first
     other = [*sites.sites[1:], sites.sites[0]]
+    pins = {site: key.fingerprint for site, key in sites.keys.items()}
+    for site, shard in zip(sites.sites, given().shards, strict=True):  # owners agree to the other cohort
+        local_data = LocalData(shard, "classification", ("a", "b", "c"))
+        load, agreed = (lambda scenario, local_data=local_data: local_data), any_terms(other)
+        own = Site(site, load, sites.keys[site], pins, agreed)
+        sites.carrier.attach(site, DeviceHost(own, sites.carrier.peers(site)))
     assert serve(sites.carrier, table | {"sites": other})["summary"]["deployment"]["sites"] == other
     with pytest.raises(RunDirectoryError, match="was trained on other sites") as error:
         serve(sites.carrier, table | {"sites": other, "run": first["run"]})
