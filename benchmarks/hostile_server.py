@@ -31,7 +31,7 @@ from codedfl.deploy.server.fleet import make_fleet
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
 from codedfl.task import Problem
-from codedfl.testing.hostile_attacks import ATTACKS, LEAKS, Attack
+from codedfl.testing.hostile_attacks import ATTACKS, LEAKS, Deviation
 
 ENTRY = "codedfl.testing.hostile:serve"
 DEVICES, EPOCHS = 5, 6
@@ -111,7 +111,7 @@ def _logs(kits: Kits) -> dict[str, str]:
     }
 
 
-def _row(attack: Attack, result: Mapping[str, Any], logs: Mapping[str, str], given: Problem) -> dict[str, Any]:
+def _row(attack: Deviation, result: Mapping[str, Any], logs: Mapping[str, str], given: Problem) -> dict[str, Any]:
     told = {site: reason.removesuffix("...") for site, reason in result["refused"].items()}
     logged = [_is_logged(site, reason, logs) for site, reason in told.items()]
     return {

@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Learned:
+class Obtained:
     """What an attack has got: an ``estimate`` of the Gram matrix or of the gradient (at ``model``) of a device."""
 
     what: str
@@ -134,7 +134,7 @@ class HostileServer:
             site = Site(name, lambda _: empty, DeviceKey(), None, any_terms(cohort))
             self.carrier.invented[name] = DeviceHost(site, _NoPeers())
 
-    def attempt(self, attack: "Callable[[HostileServer], Learned | None]") -> dict[str, Any]:
+    def attempt(self, attack: "Callable[[HostileServer], Obtained | None]") -> dict[str, Any]:
         """Carry out an attack; return the sentence of every site that refused, and what was learned."""
         self._channels, learned, ended = [], None, ""
         try:

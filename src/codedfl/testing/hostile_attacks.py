@@ -21,16 +21,16 @@ from codedfl.deploy.protocol.wire import Frame
 from codedfl.schemes import Message, Work
 from codedfl.schemes.contract import Stage
 from codedfl.task.preparing import COLUMNS, SumRequest
-from codedfl.testing.hostile import Change, HostileServer, HostileSession, Learned
+from codedfl.testing.hostile import Change, HostileServer, HostileSession, Obtained
 
 Like = Mapping[str, Any]
-Act = Callable[[HostileServer, Like], Learned | None]
+Act = Callable[[HostileServer, Like], Obtained | None]
 VICTIM = 0
 
 
 @final
 @dataclasses.dataclass(frozen=True)
-class Attack:
+class Deviation:
     """An attack, the number of the finding that it belongs to, and the scenario whose sites it asks."""
 
     name: str
@@ -41,15 +41,15 @@ class Attack:
     """Part of the sentence with which sites refuse it."""
 
 
-ATTACKS: list[Attack] = []
+ATTACKS: list[Deviation] = []
 """What sites refuse."""
-LEAKS: list[Attack] = []
+LEAKS: list[Deviation] = []
 """What sites cannot refuse, and the verdict table says so."""
 
 
 def _attack(name: str, finding: int, scenario: str, sentence: str) -> Callable[[Act], Act]:
     def listed(act: Act) -> Act:
-        ATTACKS.append(Attack(name, finding, scenario, act, sentence))
+        ATTACKS.append(Deviation(name, finding, scenario, act, sentence))
         return act
 
     return listed
@@ -70,28 +70,28 @@ def _with(frame: Frame, **fields: Any) -> Frame:
 
 
 @_attack("another cohort: the victim and invented devices with invented keys", 1, "one-shot", "another cohort")
-def _invented_cohort(server: HostileServer, like: Like) -> Learned:
+def _invented_cohort(server: HostileServer, like: Like) -> Obtained:
     names = [f"invented-{number}" for number in range(1, len(server.sites))]
     cohort = (server.sites[VICTIM], *names)
     server.invent(names, cohort, like)
     return _opened(server.begin("one-shot", sites=cohort), like)
 
 
-def _opened(session: HostileSession, like: Like) -> Learned:
+def _opened(session: HostileSession, like: Like) -> Obtained:
     session.epoch(1, _model(like))
     totals = session.server.totals()
-    return Learned("Gram matrix", VICTIM, None if totals is None else totals[0])
+    return Obtained("Gram matrix", VICTIM, None if totals is None else totals[0])
 
 
 @_attack("fewer devices than the least cohort", 1, "one-shot", "another cohort (2 devices, not 5)")
-def _few(server: HostileServer, like: Like) -> Learned:
+def _few(server: HostileServer, like: Like) -> Obtained:
     scenario = server.scenarios["one-shot"]
     fleet = [{"count": 2, "mac_rate": 25e6}]
     return _opened(server.begin(scenario.with_settings({"fleet.devices": fleet}), sites=server.sites[:2]), like)
 
 
 @_attack("the devices in another order", 1, "one-shot", "another cohort (device 4 is")
-def _order(server: HostileServer, like: Like) -> Learned:
+def _order(server: HostileServer, like: Like) -> Obtained:
     *first, one, other = server.sites
 
     def swapped(site: str, frame: Frame) -> Frame:
@@ -103,7 +103,7 @@ def _order(server: HostileServer, like: Like) -> Learned:
 
 
 @_attack("only the victim seals, then the identity as model", 1, "sealed-coded", "has no sealed piece of device")
-def _only_victim(server: HostileServer, like: Like) -> Learned:
+def _only_victim(server: HostileServer, like: Like) -> Obtained:
     session = server.begin("sealed-coded")
     pieces, *others = session.server.set_up()
     own = [transfer for transfer in pieces.transfers if transfer.sender == VICTIM]
@@ -111,50 +111,52 @@ def _only_victim(server: HostileServer, like: Like) -> Learned:
     for stage in (Stage(own), *others):
         session.carry(stage)
     zero = session.epoch(1, np.zeros_like(_unit(like)))
-    return Learned("columns of the Gram matrix", VICTIM, session.epoch(2, _unit(like)) - zero)
+    return Obtained("columns of the Gram matrix", VICTIM, session.epoch(2, _unit(like)) - zero)
 
 
 @_attack("a question without masks", 1, "secagg-sealed", "without masks")
-def _unmasked(server: HostileServer, like: Like) -> Learned | None:
+def _unmasked(server: HostileServer, like: Like) -> Obtained | None:
     session = server.begin("secagg-sealed")
     inner = session.scheme.wrapped[0].server()
     request = inner.ask(2, _unit(like)).requests[VICTIM]
     session.replies(2, {VICTIM: request})
-    return Learned("columns of the Gram matrix", VICTIM)
+    return Obtained("columns of the Gram matrix", VICTIM)
 
 
 @_attack("all five, then four in one epoch", 1, "secagg", "one sum per epoch")
-def _five_then_four(server: HostileServer, like: Like) -> Learned:
+def _five_then_four(server: HostileServer, like: Like) -> Obtained:
     session, model = server.begin("secagg"), _model(like)
     return _without_last(session, model, session.epoch(1, model))
 
 
-def _without_last(session: HostileSession, model: Float[np.ndarray, "d c"], total: Float[np.ndarray, "d c"]) -> Learned:
+def _without_last(
+    session: HostileSession, model: Float[np.ndarray, "d c"], total: Float[np.ndarray, "d c"]
+) -> Obtained:
     """Subtract the sum over all devices but the last from that over all."""
     *others, last = session.devices
-    return Learned("gradient", last, total - session.epoch(1, model, only=others), model)
+    return Obtained("gradient", last, total - session.epoch(1, model, only=others), model)
 
 
 @_attack("an epoch again without a device, in a new session of the run", 1, "secagg", "refuses one with 0,1,2,3")
-def _resumed(server: HostileServer, like: Like) -> Learned:
+def _resumed(server: HostileServer, like: Like) -> Obtained:
     model, run = _model(like), "a-resumed-run"
     total = server.begin("secagg", run=run).epoch(1, model)
     return _without_last(server.begin("secagg", run=run), model, total)
 
 
-def _next_epoch(server: HostileServer, like: Like, scenario: str) -> Learned:
+def _next_epoch(server: HostileServer, like: Like, scenario: str) -> Obtained:
     session, model = server.begin(scenario), _model(like)
     total, (*others, last) = session.epoch(1, model), session.devices
-    return Learned("gradient", last, total - session.epoch(2, model, only=others), model)
+    return Obtained("gradient", last, total - session.epoch(2, model, only=others), model)
 
 
 @_attack("a device called lost after an epoch, and the same model again", 1, "secagg-all", "the threshold of 5")
-def _lost_of_all(server: HostileServer, like: Like) -> Learned:
+def _lost_of_all(server: HostileServer, like: Like) -> Obtained:
     return _next_epoch(server, like, "secagg-all")
 
 
 LEAKS.append(
-    Attack(
+    Deviation(
         "a device called lost after an epoch, where the threshold allows for losses",
         *(10, "secagg", lambda server, like: _next_epoch(server, like, "secagg"), ""),
     )
@@ -169,12 +171,12 @@ def _decreasing(server: HostileServer, like: Like) -> None:
 
 
 @_attack("the threshold of two that the server dictates", 2, "secagg", "fewer than the threshold of 4")
-def _dictated(server: HostileServer, like: Like) -> Learned:
+def _dictated(server: HostileServer, like: Like) -> Obtained:
     def two(turn: int, device: int, request: Message) -> Message:
         return {"asked": np.array(2, np.int32)} if turn == 0 else request
 
     session, model = server.begin("secagg"), _model(like)
-    return Learned("gradient", VICTIM, session.epoch(1, model, only=[0, 1], change=two), model)
+    return Obtained("gradient", VICTIM, session.epoch(1, model, only=[0, 1], change=two), model)
 
 
 @_attack("keys of secure aggregation that the server invents", 2, "secagg", "not signed by its pinned key")
@@ -296,11 +298,11 @@ def _single_rows(server: HostileServer, like: Like) -> None:
 def _terms(name: str, finding: int, base: str, changes: Mapping[str, Any]) -> None:
     """List an attack that asks for other terms than the agreed ones."""
 
-    def act(server: HostileServer, like: Like) -> Learned:
+    def act(server: HostileServer, like: Like) -> Obtained:
         session, model = server.begin(server.scenarios[base].with_settings(dict(changes))), _model(like)
-        return Learned("gradient", VICTIM, session.replies(1, {VICTIM: {"model": model}})[VICTIM]["gradient"], model)
+        return Obtained("gradient", VICTIM, session.replies(1, {VICTIM: {"model": model}})[VICTIM]["gradient"], model)
 
-    ATTACKS.append(Attack(name, finding, base, act, "has not agreed to scheme"))
+    ATTACKS.append(Deviation(name, finding, base, act, "has not agreed to scheme"))
 
 
 _terms("another scheme", 3, "secagg", {"scheme": "conventional"})
@@ -310,28 +312,28 @@ _terms("another feature map", 3, "secagg", {"features.kind": "rbf", "features.di
 
 
 @_attack("models of zeros for all devices but one", 1, "secagg", "An envelope does not open")
-def _two_models(server: HostileServer, like: Like) -> Learned:
+def _two_models(server: HostileServer, like: Like) -> Obtained:
     def zeros(device: int, request: Message) -> Message:
         return request if device == VICTIM else {**request, "model": 0 * request["model"]}
 
     session = server.begin("secagg")
     nothing = session.epoch(1, 0 * _unit(like))
-    return Learned("columns of the Gram matrix", VICTIM, session.epoch(2, _unit(like), inner=zeros) - nothing)
+    return Obtained("columns of the Gram matrix", VICTIM, session.epoch(2, _unit(like), inner=zeros) - nothing)
 
 
 @_attack("a number format that rounds all replies but one to zero", 1, "secagg", "another request than the one")
-def _two_forms(server: HostileServer, like: Like) -> Learned:
+def _two_forms(server: HostileServer, like: Like) -> Obtained:
     session, model = server.begin("secagg"), _model(like)
 
     def coarse(turn: int, device: int, request: Message) -> Message:
         form = {"form": np.array(-40, np.int16)}
         return {**request, **form} if turn == 2 and device != VICTIM else request
 
-    return Learned("gradient", VICTIM, session.epoch(1, model, change=coarse), model)
+    return Obtained("gradient", VICTIM, session.epoch(1, model, change=coarse), model)
 
 
 @_attack("bounds that round all data but one device's to zero", 1, "one-shot", "not signed by its pinned key")
-def _two_bounds(server: HostileServer, like: Like) -> Learned:
+def _two_bounds(server: HostileServer, like: Like) -> Obtained:
     return _opened(server.begin("one-shot", change=_coarse(server)), like)
 
 
@@ -353,7 +355,7 @@ def _two_sealed_bounds(server: HostileServer, like: Like) -> None:
 
 
 @_attack("columns divided by 1e12 at all devices but one", 3, "secagg", "agreed to columns as they are")
-def _two_preparations(server: HostileServer, like: Like) -> Learned:
+def _two_preparations(server: HostileServer, like: Like) -> Obtained:
     same = Preparation.identity(like["inputs"], like["outputs"])
     tiny = dataclasses.replace(same, unit=1e12 * same.unit, target_unit=1e12 * same.target_unit)
 
@@ -363,7 +365,7 @@ def _two_preparations(server: HostileServer, like: Like) -> Learned:
         return _with(frame, preparation=(same if site == server.sites[VICTIM] else tiny).to_table())
 
     session, model = server.begin("secagg", change=shrunk), _model(like)
-    return Learned("gradient", VICTIM, session.epoch(1, model), model)
+    return Obtained("gradient", VICTIM, session.epoch(1, model), model)
 
 
 @_attack("one row of each device, in a fold that nobody agreed to", 3, "chosen-ridge", "choice among 300 folds")
@@ -388,9 +390,9 @@ def _sums(server: HostileServer, like: Like) -> None:
 
 
 @_attack("sums of columns of all five, then of four", 1, "chosen-ridge", "columns and folds over all 5 devices only")
-def _sums_of_four(server: HostileServer, like: Like) -> Learned:
+def _sums_of_four(server: HostileServer, like: Like) -> Obtained:
     scales, totals = np.full(3 * like["inputs"] + 2 * like["outputs"] + 1, 1e9), []
     for number, devices in enumerate((5, 4)):
         session = server.begin("chosen-ridge", added=SumOrder(SumRequest(COLUMNS), number, scales))
         totals.append(session.epoch(1, np.zeros((2, len(scales))), only=range(devices))[0] * -scales)
-    return Learned("sums of columns", 4, (totals[0] - totals[1])[None, : like["inputs"]])
+    return Obtained("sums of columns", 4, (totals[0] - totals[1])[None, : like["inputs"]])

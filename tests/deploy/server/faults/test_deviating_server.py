@@ -15,7 +15,7 @@ from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.scenario import Scenario
 from codedfl.testing.hostile import HostileServer
-from codedfl.testing.hostile_attacks import ATTACKS, LEAKS, VICTIM, Attack
+from codedfl.testing.hostile_attacks import ATTACKS, LEAKS, VICTIM, Deviation
 from codedfl.testing.in_process import InProcessCarrier, StillClock, any_terms
 from fleets import CLASSES, InProcessFleet, fleet
 from tiny import is_one_sentence, problem, scenario, trained
@@ -51,14 +51,14 @@ def sites() -> Iterator[InProcessFleet]:
         yield made
 
 
-def _attempted(sites: InProcessFleet, attack: Attack) -> dict[str, Any]:
+def _attempted(sites: InProcessFleet, attack: Deviation) -> dict[str, Any]:
     server = HostileServer(sites.carrier, sites.sites, SCENARIOS, sites.clock, 30.0)
     return server.attempt(lambda hostile: attack.act(hostile, LIKE))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_is_refused_in_a_sentence_that_both_sides_have(
-    attack: Attack, sites: InProcessFleet, caplog: pytest.LogCaptureFixture
+    attack: Deviation, sites: InProcessFleet, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = _attempted(sites, attack)
     assert found["learned"] is None
@@ -71,7 +71,7 @@ def test_an_attack_is_refused_in_a_sentence_that_both_sides_have(
 
 
 @pytest.mark.parametrize("attack", LEAKS, ids=lambda attack: attack.name)
-def test_what_sites_cannot_refuse_is_in_the_table(attack: Attack, sites: InProcessFleet) -> None:
+def test_what_sites_cannot_refuse_is_in_the_table(attack: Deviation, sites: InProcessFleet) -> None:
     """A device that the server calls lost cannot be told from a lost one; so sums differ by its gradient."""
     learned = _attempted(sites, attack)["learned"]
     shard, model = GIVEN.shards[learned["device"]], np.array(learned["model"])
