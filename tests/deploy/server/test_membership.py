@@ -128,8 +128,15 @@ def test_the_server_pins_all_and_a_device_all_but_itself(kits: Kits) -> None:
     refused(UsageError, "is not a start-up kit", kits.folder, pin, kits.folder, {"ben": PRINTS["ben"]})
 
 
+def test_a_list_of_several_lines_is_replaced_and_comments_stay(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text('# mine\nname = "a"\nrevoked = [\n  "x",  # gone\n]\n# last\n[data]\n')
+    edit_site(tmp_path, "", {"revoked": ["x", "y"]})
+    text = (tmp_path / "site.toml").read_text()
+    assert text.splitlines() == ["# mine", 'name = "a"', "# last", 'revoked = ["x", "y"]', "", "[data]"]
+
+
 @pytest.mark.parametrize(
-    "text", ['name = "a"\nrevoked = [\n  "x",\n]\n', 'peers.b = "x"\nname = "a"\n', 'name = "a"\npeers = {}\n']
+    "text", ['name = "a"\nrevoked = [\n  "]",\n"x"]\n', 'peers.b = "x"\nname = "a"\n', 'name = "a"\npeers = {}\n']
 )
 def test_a_file_that_cannot_be_edited_line_by_line_is_left_as_it_is(text: str, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(text)
