@@ -95,6 +95,10 @@ def test_a_job_that_brings_code_is_refused(kits: Kits, admin: Admin, tmp_path: P
 def test_a_stolen_certificate_admits_nobody_else_and_a_revoked_one_nobody(lab: Lab, tmp_path: Path) -> None:
     """Device-1's certificate under device-2's name, one's own under device-1's, an added site, and the same revoked."""
     log, own = lab.kits.server / "log.txt", lab.kits.server / "site.toml"
+    for _ in range(600):  # a fleet that has just begun
+        if log.exists() and log.read_text().count("joined") >= len(lab.kits.sites):
+            break
+        time.sleep(0.1)
     seen, before = log.stat().st_size, own.read_bytes()
     add(lab.kits.folder, "dora", {})
     dora, stealing, posing = lab.kits.device("dora"), tmp_path / "stealing", tmp_path / "posing"
