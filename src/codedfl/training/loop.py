@@ -62,30 +62,25 @@ def train(
     server = scheme.server()
     _set_up(server, engine, state)
     watch = Watch(server, engine, state)
-    while (spoilt := _attempt(problem, scenario, scheme, server, engine, state, watch, after_epoch)) is not None:
+
+    def go_on() -> None:
+        _go_on(problem, scenario, scheme, server, engine, state, watch, after_epoch)
+
+    while (spoilt := _attempt(go_on, watch)) is not None:
         if liars := watch.recover(spoilt):
             _after_epoch(state.epoch, scheme, server, engine, state, {}, liars)
             state.server = dict(server.state()) if state.epoch else {}
         state.now = engine.now
+    state.server = dict(server.state()) if state.epoch else {}
     return state
 
 
-def _attempt(
-    problem: Objective,
-    scenario: Scenario,
-    scheme: Scheme[Any],
-    server: Server,
-    engine: Engine,
-    state: State,
-    watch: Watch,
-    after_epoch: Callable[[State], None],
-) -> SpoiltEpoch | None:
-    """Train from ``state`` on; return an epoch with wrong replies, if one is found."""
+def _attempt(go_on: Callable[[], None], watch: Watch) -> SpoiltEpoch | None:
+    """Train to the end; return an epoch with wrong replies, if one is found."""
     try:
         try:
-            _go_on(problem, scenario, scheme, server, engine, state, watch, after_epoch)
+            go_on()
             watch.settle()
-            state.server = dict(server.state()) if state.epoch else {}
         except LostDevicesError:
             watch.collect(wait=True)  # what is saved should be checked
             raise
