@@ -18,7 +18,7 @@ from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.attempts import GRADIENT, UNION, Outcome
 from codedfl.security.audit import Statement, attack_scenario, statement
-from codedfl.security.figures import FULL, SMALL, Case, figures_of, store
+from codedfl.security.figures import FULL, SMALL, Case, figures_of, kept_in, store
 from codedfl.security.verdicts import secrecy_rank
 from codedfl.settings import did_you_mean
 from codedfl.task.shared import SharedProblem
@@ -112,6 +112,8 @@ def attack_command(
     cases = _cases(presets, scenario, changes, devices, epochs, everything=everything, full_size=full_size)
     if record is not None and (attacks or devices is not None):
         raise UsageError("--record keeps the figures of all attacks on all devices; leave out --attack and --devices")
+    if record is not None:
+        kept_in(record)  # attacks take minutes, so a wrong place is refused before them
     found: list[tuple[Statement, list[Outcome]]] = []
     with common.bars() as progress:
         shared = SharedProblem(progress)

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
-from codedfl.errors import DataError
+from codedfl.errors import DataError, UsageError
 from codedfl.scenario import Scenario, load
 from codedfl.security.attempts import SECOND_RUN, Outcome
 from codedfl.storage import write_text
@@ -167,9 +167,19 @@ def _read(text: str, name: str) -> tuple[Figure, ...]:
         raise DataError(f"{name} holds no figures of attacks ({error}); name another file") from None
 
 
+def kept_in(path: Path) -> tuple[Figure, ...]:
+    """Return the figures of a file that may be written; none if there is no such file in its folder yet."""
+    if not path.parent.is_dir():
+        raise UsageError(f"'{path.parent}' is no folder; make it, or name another file")
+    try:
+        return _read(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}' cannot be read as figures of attacks ({error}); name another file") from None
+
+
 def store(path: Path, figures: Sequence[Figure]) -> None:
     """Write figures to a file; those in it that came from the same commands are replaced, the others are kept."""
-    kept = _read(path.read_text(encoding="utf-8"), str(path)) if path.exists() else ()
+    kept = kept_in(path)
     made = {figure.command for figure in figures}
     entries = [*(figure for figure in kept if figure.command not in made), *figures]
     entries.sort(key=lambda figure: (figure.scheme, figure.command, figure.adversary, figure.asset, figure.unit))
