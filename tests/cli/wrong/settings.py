@@ -122,7 +122,9 @@ USAGE = {
     "figures of one attack": usage(
         "attack", "paper-quick", "--attack", "null", "--record", "out.json", says=("--record", "--attack")
     ),
-    "figures into no folder": usage("attack", "paper-quick", "--record", "none/out.json", says=("'none' is no folder",)),
+    "figures into no folder": usage(
+        "attack", "paper-quick", "--record", "none/out.json", says=("'none' is no folder",)
+    ),
     "an attack misspelt": usage("attack", "--attack", "left-kernal", says=("did you mean 'left-kernel'?",)),
     "an unknown setting": usage("settings", "training.epoch", says=("training.epoch", "'training.epochs'?")),
     "a setting with too much": usage("settings", "training", "links", says=("links",)),
