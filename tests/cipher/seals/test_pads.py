@@ -65,7 +65,7 @@ def test_counter_mode_is_that_of_nist() -> None:
     """SP 800-38A, F.5.5: CTR-AES256, first two blocks; the key stream is the output block."""
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
     counter = int("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", 16)
-    stream = pads_module._stream(key, counter).update(bytes(32))
+    stream = pads_module.key_stream(key, counter).update(bytes(32))
     assert stream.hex() == "0bdf7df1591716335e9a8b15c860c502" + "5a6e699d536119065433863c8f657b94"
 
 
@@ -135,7 +135,7 @@ def test_a_word_that_is_no_residue_is_drawn_again_from_its_own_counters(monkeypa
             return _Scripted([5, p, 2**32 - 1, p - 1][counter * 4 :])
         return _Scripted({1: [p, 2**32 - 1, 77], 2: [2**31 + 9]}[counter >> 64])
 
-    monkeypatch.setattr(pads_module, "_stream", scripted)
+    monkeypatch.setattr(pads_module, "key_stream", scripted)
     assert pad.residues(4).tolist() == [5, 77, 9, p - 1]
     assert {counter for key, counter in asked if key != pad._key} == {1 << 64, 2 << 64}
 

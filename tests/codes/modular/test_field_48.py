@@ -154,7 +154,7 @@ def test_words_that_are_no_residues_are_drawn_again_from_their_own_counters(monk
             return _Scripted([5 + 2**48, P, 2**64 - 1, P - 1][counter * 2 :])
         return _Scripted({1: [P, 2**48 - 1, 2**63 + 77], 2: [9]}[counter >> 64])
 
-    monkeypatch.setattr(pads_module, "_stream", scripted)
+    monkeypatch.setattr(pads_module, "key_stream", scripted)
     assert pad.residues(4).tolist() == [5, 77, 9, P - 1]
     assert {counter for key, counter in asked if key != pad._key} == {1 << 64, 2 << 64}
 

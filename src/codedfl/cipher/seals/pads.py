@@ -84,7 +84,7 @@ class Pad:
     def fill(self, out: UInt[np.ndarray, "count"]) -> None:
         """Write the first residues of the pad into ``out``."""
         self.ring.check(out)
-        stream, piece = _stream(self._key, 0), PIECE_BYTES // self.ring.dtype.itemsize
+        stream, piece = key_stream(self._key, 0), PIECE_BYTES // self.ring.dtype.itemsize
         for at in range(0, out.size, piece):
             self._fill_piece(stream, out[at : at + piece], at)
 
@@ -99,7 +99,7 @@ class Pad:
     def _redrawn(self, position: int) -> int:
         """Return the first residue from the second key, at counters that belong to this position alone."""
         second_key, mask = self._seed.derive(self._label + b"redraw"), (1 << self.ring.bits) - 1
-        stream = _stream(second_key, position << 64)
+        stream = key_stream(second_key, position << 64)
         while True:
             word = int.from_bytes(stream.update(bytes(self.ring.dtype.itemsize)), "little") & mask
             if word < self.ring.modulus:
@@ -120,7 +120,7 @@ class Pad:
         self._apply(self.ring.subtract, residues)
 
     def _apply(self, change: Callable[..., Any], residues: UInt[np.ndarray, "count"]) -> None:
-        stream, piece = _stream(self._key, 0), PIECE_BYTES // self.ring.dtype.itemsize
+        stream, piece = key_stream(self._key, 0), PIECE_BYTES // self.ring.dtype.itemsize
         buffer = np.empty(min(piece, residues.size), self.ring.dtype)
         for at in range(0, residues.size, piece):
             part = residues[at : at + piece]
@@ -131,7 +131,8 @@ class Pad:
         return f"Pad({self.ring}, {self.domain})"
 
 
-def _stream(key: bytes, counter: int) -> Any:
+def key_stream(key: bytes, counter: int) -> Any:
+    """Return AES-256 in counter mode from a counter on: its ``update`` of zeros is the key stream."""
     return Cipher(algorithms.AES(key), modes.CTR(counter.to_bytes(AES_BLOCK, "big"))).encryptor()
 
 

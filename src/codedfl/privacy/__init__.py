@@ -1,0 +1,1 @@
+"""Differential privacy: exact noise, sensitivities, accounting."""
