@@ -1,0 +1,303 @@
+"""What devices release under differential privacy: noisy Gram matrices and right-hand sides, and how much noise.
+
+One record (phi, y) changes the sum of Gram matrices by phi phi^T and the right-hand side by phi y^T. Noise of standard
+deviation s off the diagonal, sqrt(2) s on it and t in the right-hand side gives the release the ratio mu of sensitivity
+to noise, mu^2 = (|phi|^2 / (sqrt(2) s))^2 + (|phi| |y| / t)^2: a symmetric matrix counts by its Frobenius norm.
+
+Each device adds a share of noise, and only the shares of devices that neither collude nor are lost are counted. Shares
+are discrete Gaussians on the grid to which entries are rounded. Up to a distance of exp(-2 pi^2 r^2), such a share of
+variance v (in squared steps) is a continuous Gaussian of variance v - r^2 that is rounded at random (Peikert, "An
+efficient and parallel Gaussian sampler for lattices", CRYPTO 2010, theorem 3.1), so the law of continuous noise covers
+it; r = 4 makes the distance 1e-137.
+"""
+
+from dataclasses import dataclass
+from math import ceil, floor, isfinite, log, log2, log10, sqrt
+from typing import Literal, NamedTuple, Self, final
+
+from codedfl.errors import UsageError
+from codedfl.privacy.accounting import composed, epsilon_of, mu_of
+
+GRAM_SHARE = 0.5
+"""The part of mu^2 that is spent on the Gram matrix; the right-hand side gets the rest."""
+
+MOST_SIGMA = 1 << 24
+"""A share's noise in steps: large, so that rounding adds little to the sensitivity."""
+
+SMOOTHING = 4
+"""The r of the module's docstring, in steps."""
+
+EXACT = 2.0**52
+"""Entries of sums stay below as many steps, so that float64 holds them exactly."""
+
+UNLIKELY = 2.0**-60
+"""The probability that any entry of the noise exceeds its reach."""
+
+_UNIT_ROUNDOFF = 2.0**-53
+
+Unit = Literal["record", "device"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """The noise of a run and what it promises; make one by ``plan``."""
+
+    epsilon: float
+    """Achieved by all releases of the run together; at most what was asked for."""
+    delta: float
+    mu: float
+    """Ratio of sensitivity to noise, of all releases together."""
+    clip_features: float
+    clip_targets: float
+    features: int
+    outputs: int
+    devices: int
+    colluding: int
+    losses: int
+    rows: float
+    """As how many rows those of the largest device count."""
+    unit: Unit
+    releases: int
+    gram_bits: int
+    """Gram matrices are rounded to multiples of 2^-gram_bits."""
+    moments_bits: int
+    off_diagonal_steps: int
+    """Noise of one device, in steps of the grid."""
+    diagonal_steps: int
+    moments_steps: int
+    gram_sensitivity: float
+    """Frobenius norm of the largest change that one record (or device) makes, after rounding."""
+    moments_sensitivity: float
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        clip_features: float,
+        clip_targets: float,
+        features: int,
+        outputs: int,
+        devices: int,
+        largest_rows: int,
+        records: int,
+        colluding: int = 0,
+        losses: int = 0,
+        unit: Unit = "record",
+        most_rows: float | None = None,
+        releases: int = 1,
+    ) -> Self:
+        """Choose grids and noise.
+
+        Parameters
+        ----------
+        epsilon, delta
+            What all releases together must provide.
+        clip_features, clip_targets
+            Largest norms of a row's features and of its targets.
+        features, outputs
+            Size of the right-hand side.
+        devices, colluding, losses
+            How many devices there are, how many of them may pool what they know with the server, and how many others
+            may be lost with their noise.
+        largest_rows, records
+            Rows of the largest device, and of all devices together.
+        unit, most_rows
+            Whether one record is hidden, or all records of a device, which then count as at most ``most_rows`` rows.
+        releases
+            How many times the run releases sums, each time with fresh noise.
+
+        Raises
+        ------
+        UsageError
+            If a number is out of range or no noise fulfils the request.
+        """
+        _check_sizes(features, outputs, devices, largest_rows, records, releases)
+        _check_unit(unit, most_rows)
+        _check_budget(epsilon, delta, devices if unit == "device" else records, unit)
+        _check_devices(devices, colluding, losses)
+        _check_clips(clip_features, clip_targets)
+        honest = devices - colluding - losses
+        units, rows = (most_rows, most_rows) if unit == "device" and most_rows else (1.0, float(largest_rows))
+        # sums of products, of the data with the record and of those without it (Higham, "Accuracy and stability of
+        # numerical algorithms", 3.5), and norms that are compared with the clips in float64
+        changes = (units + 2 * _gamma(largest_rows) * rows) * (1 + _gamma(features + outputs + 8)) ** 2
+        ratio = mu_of(epsilon, delta) / sqrt(releases)
+        # twice the largest entries of sums: noise takes less than the other half
+        norm, product = clip_features**2, clip_features * clip_targets
+        gram = _calibrated(changes * norm, features, sqrt(2 * GRAM_SHARE) * ratio, honest, 2 * devices * rows * norm)
+        moments = _calibrated(
+            changes * product,
+            sqrt(features * outputs),
+            sqrt(1 - GRAM_SHARE) * ratio,
+            honest,
+            2 * devices * rows * product,
+        )
+        mu = sqrt(releases) * composed([gram.ratio(honest) / sqrt(2), moments.ratio(honest)])
+        return cls(
+            epsilon=epsilon_of(mu, delta),
+            delta=delta,
+            mu=mu,
+            clip_features=clip_features,
+            clip_targets=clip_targets,
+            features=features,
+            outputs=outputs,
+            devices=devices,
+            colluding=colluding,
+            losses=losses,
+            rows=rows,
+            unit=unit,
+            releases=releases,
+            gram_bits=gram.bits,
+            moments_bits=moments.bits,
+            off_diagonal_steps=gram.sigma,
+            diagonal_steps=ceil(sqrt(2) * gram.sigma),
+            moments_steps=moments.sigma,
+            gram_sensitivity=gram.sensitivity,
+            moments_sensitivity=moments.sensitivity,
+        )
+
+    @property
+    def honest(self) -> int:
+        """How many shares of noise are counted on."""
+        return self.devices - self.colluding - self.losses
+
+    @property
+    def gram_std(self) -> float:
+        """Standard deviation of the noise of all devices in an off-diagonal entry of the sum of Gram matrices."""
+        return sqrt(self.devices) * self.off_diagonal_steps * 2.0**-self.gram_bits
+
+    @property
+    def moments_std(self) -> float:
+        """Standard deviation of the noise of all devices in an entry of the sum of right-hand sides."""
+        return sqrt(self.devices) * self.moments_steps * 2.0**-self.moments_bits
+
+    @property
+    def least_gram_std(self) -> float:
+        """The part of ``gram_std`` that is counted on."""
+        return sqrt(self.honest / self.devices) * self.gram_std
+
+    @property
+    def least_moments_std(self) -> float:
+        """The part of ``moments_std`` that is counted on."""
+        return sqrt(self.honest / self.devices) * self.moments_std
+
+    def gram_reach(self, shares: int = 1) -> float:
+        """Bound every entry of the noise of so many devices in Gram matrices, but with probability 2^-60 in a run."""
+        return sqrt(shares) * self.diagonal_steps * 2.0**-self.gram_bits * self._deviations
+
+    def moments_reach(self, shares: int = 1) -> float:
+        """Bound every entry of the noise of so many devices in right-hand sides in the same way."""
+        return sqrt(shares) * self.moments_steps * 2.0**-self.moments_bits * self._deviations
+
+    @property
+    def _deviations(self) -> float:
+        """The z with 2 exp(-z^2 / 2) (numbers drawn) = 2^-60; sums of discrete Gaussians are sub-Gaussian."""
+        drawn = self.features * (self.features + self.outputs) * (self.devices + 1) * self.releases
+        return sqrt(2 * log(2 * drawn / UNLIKELY))
+
+    @property
+    def statement(self) -> str:
+        """What is promised, for which unit, against whom, and for how many runs."""
+        what = "one record" if self.unit == "record" else "all records of one device"
+        others = self.devices - self.colluding
+        the_others = f"the other {others} devices follow" if others > 1 else "the other device follows"
+        lost = f" and at most {self.losses} of them are lost" if self.losses else ""
+        times = f" of {self.releases} releases" if self.releases > 1 else ""
+        alone = "; a sum over one honest device is protected by its own noise only" if others == 1 else ""
+        return (
+            f"({_rounded_up(self.epsilon)}, {self.delta:g})-differentially private for {what} added or removed, "
+            f"against the server and up to {self.colluding} device{'s' * (self.colluding != 1)} that collude with it, "
+            f"if {the_others} the protocol{lost}; for this run{times} alone{alone}"
+        )
+
+
+class _Calibration(NamedTuple):
+    bits: int
+    sigma: int
+    sensitivity: float
+
+    def ratio(self, honest: int) -> float:
+        """Sensitivity over the standard deviation of the continuous noise that is counted on."""
+        return self.sensitivity * 2.0**self.bits / sqrt(honest * (self.sigma**2 - SMOOTHING**2))
+
+
+def _calibrated(change: float, entries: float, ratio: float, honest: int, largest: float) -> _Calibration:
+    """Choose the finest grid on which a share has at most ``MOST_SIGMA`` steps and float64 holds every sum.
+
+    An entry that changes by x changes by at most x and one step after rounding: norms by at most ``entries`` steps.
+    """
+    finest = floor(log2(min(MOST_SIGMA * ratio * sqrt(honest) / change, EXACT / largest)))
+    for bits in range(finest, finest - 64, -1):
+        sensitivity = change + entries * 2.0**-bits
+        sigma = ceil(sqrt((sensitivity * 2.0**bits / ratio) ** 2 / honest + SMOOTHING**2))
+        found = _Calibration(bits, sigma, sensitivity)
+        if found.ratio(honest) > ratio:  # the square root was rounded down
+            found = found._replace(sigma=sigma + 1)
+        if found.sigma <= MOST_SIGMA:
+            return found
+    raise UsageError(
+        f"rounding alone needs more noise than {MOST_SIGMA} steps at a ratio of {ratio:.2g} a release: "
+        "ask for a larger epsilon or for fewer features"
+    )
+
+
+def _gamma(roundings: int) -> float:
+    """Relative error of a chain of roundings in float64, in whatever order."""
+    return roundings * _UNIT_ROUNDOFF / (1 - roundings * _UNIT_ROUNDOFF)
+
+
+def _rounded_up(epsilon: float) -> str:
+    """Three digits, never less than the number."""
+    shown = f"{epsilon:#.3g}"
+    if float(shown) < epsilon:
+        shown = f"{float(shown) + 10.0 ** (floor(log10(epsilon)) - 2):#.3g}"
+    return shown.rstrip(".")
+
+
+def _check_sizes(features: int, outputs: int, devices: int, largest_rows: int, records: int, releases: int) -> None:
+    sizes = {"features": features, "outputs": outputs, "devices": devices}
+    sizes |= {"rows of the largest device": largest_rows, "records": records, "releases": releases}
+    for name, number in sizes.items():
+        if number < 1:
+            raise UsageError(f"privacy for {number} {name} is impossible: give at least 1")
+
+
+def _check_unit(unit: str, most_rows: float | None) -> None:
+    if unit not in ("record", "device"):
+        raise UsageError(f"privacy.unit '{unit}' is unknown: choose 'record' or 'device'")
+    if unit == "device" and most_rows is None:
+        raise UsageError("privacy.unit 'device' needs privacy.most_rows: as how many rows a device may count at most")
+    if most_rows is not None and not (isfinite(most_rows) and most_rows >= 1):
+        raise UsageError(f"privacy.most_rows is {most_rows}: a device must count as at least 1 row")
+
+
+def _check_budget(epsilon: float, delta: float, units: int, unit: str) -> None:
+    if not (isfinite(epsilon) and epsilon > 0):
+        raise UsageError(f"privacy.epsilon is {epsilon}: give a finite number above 0")
+    if not 0 < delta < 1:
+        raise UsageError(f"privacy.delta is {delta}: give a number above 0 and below 1")
+    if delta * units >= 1:
+        raise UsageError(
+            f"privacy.delta is {delta:g}, too large for {units} {unit}s: "
+            f"with 1/{units} or more, publishing one of them would pass for private"
+        )
+
+
+def _check_devices(devices: int, colluding: int, losses: int) -> None:
+    for name, number in {"colluding": colluding, "losses": losses}.items():
+        if number < 0:
+            raise UsageError(f"privacy.{name} is {number}: give a number of devices of at least 0")
+    if colluding + losses >= devices:
+        raise UsageError(
+            f"privacy.colluding {colluding} and privacy.losses {losses} leave none of {devices} devices to add noise: "
+            f"together they may be at most {devices - 1}"
+        )
+
+
+def _check_clips(clip_features: float, clip_targets: float) -> None:
+    for name, clip in {"clip_features": clip_features, "clip_targets": clip_targets}.items():
+        if not (isfinite(clip) and clip > 0):
+            raise UsageError(f"privacy.{name} is {clip}: give a finite number above 0")
