@@ -13,7 +13,7 @@ it; r = 4 makes the distance 1e-137.
 
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log, log2, log10, sqrt
-from typing import Literal, NamedTuple, Self, final
+from typing import Literal, NamedTuple, cast, final
 
 from codedfl.errors import UsageError
 from codedfl.privacy.accounting import composed, epsilon_of, mu_of
@@ -85,10 +85,10 @@ class Release:
         records: int,
         colluding: int = 0,
         losses: int = 0,
-        unit: Unit = "record",
+        unit: str = "record",
         most_rows: float | None = None,
         releases: int = 1,
-    ) -> Self:
+    ) -> "Release":
         """Choose grids and noise.
 
         Parameters
@@ -148,7 +148,7 @@ class Release:
             colluding=colluding,
             losses=losses,
             rows=rows,
-            unit=unit,
+            unit=cast(Unit, unit),
             releases=releases,
             gram_bits=gram.bits,
             moments_bits=moments.bits,

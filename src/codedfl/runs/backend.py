@@ -1,5 +1,6 @@
 """What a run is carried out on: objective, scheme, engine and timing, simulated or deployed."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
+from codedfl.cipher.randomness import fresh_seed
 from codedfl.data import Preparation
 from codedfl.engines import Engine, VirtualEngine
 from codedfl.errors import ScenarioError
@@ -19,7 +21,8 @@ from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import Selection, choose_ridge, fold_scenario
 from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord
 from codedfl.scenario import Scenario
-from codedfl.task import Problem, RawData, make_shard
+from codedfl.schemes.private import device_seed, noisy_shard
+from codedfl.task import Problem, RawData, Shard, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import Prepared, prepare
@@ -82,6 +85,8 @@ class SimulationBackend(RunBackend):
         self._earlier: list[SumRecord] = []
         """What was done before the training: how it is replayed, its record, and the seed of its delays."""
         self._selection: Selection | None = None
+        self._noise: bytes | None = None
+        """The key that the noise of all devices is derived from."""
         self.given = self.scenario = scenario
         several = len(scenario.ridges) > 1
         if isinstance(data, RawData):
@@ -144,11 +149,24 @@ class SimulationBackend(RunBackend):
             total += ends[:, -1]
         return total
 
+    def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
+        """Return the key of the noise, so that a resumed run releases nothing else."""
+        return {} if self._noise is None else {"noise": np.frombuffer(self._noise, np.uint8)}
+
+    def _shards(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Sequence[Shard]:
+        """Return what devices train on: noisy sums where they add noise."""
+        release, seed = self.scheme.public.release, self.scenario.privacy.seed
+        if release is None:
+            return self.problem.shards
+        known = None if seed is None else hashlib.sha256(f"codedfl known noise {seed}".encode()).digest()
+        self._noise = restored["noise"].tobytes() if "noise" in restored else fresh_seed(known)
+        return [noisy_shard(shard, release, device_seed(self._noise, i)) for i, shard in enumerate(self.problem.shards)]
+
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
-        """Return the virtual engine in the scenario's own timing draw; it has no state besides the time."""
+        """Return the virtual engine in the scenario's own timing draw; it has no state besides time and noise."""
         timing = self.scenario.timing
         return VirtualEngine(
-            [self.scheme.device(index, shard) for index, shard in enumerate(self.problem.shards)],
+            [self.scheme.device(index, shard) for index, shard in enumerate(self._shards(restored))],
             self._delays,
             seed=timing.seed,
             draw=timing.draw,

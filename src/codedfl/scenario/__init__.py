@@ -2,13 +2,14 @@
 
 from codedfl.scenario.loading import load, preset_names
 from codedfl.scenario.scenario import InexactOptions, Scenario, SchemeOptions, known_options, use_options
-from codedfl.scenario.sections import DeviceGroup, Fleet, Links, Training
+from codedfl.scenario.sections import DeviceGroup, Fleet, Links, Privacy, Training
 
 __all__ = [
     "DeviceGroup",
     "Fleet",
     "InexactOptions",
     "Links",
+    "Privacy",
     "Scenario",
     "SchemeOptions",
     "Training",

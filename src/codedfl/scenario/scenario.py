@@ -27,6 +27,7 @@ from codedfl.scenario.sections import (
     Fleet,
     Links,
     Partition,
+    Privacy,
     Task,
     Timing,
     Training,
@@ -101,6 +102,7 @@ class Scenario(Settings):
     features: Features = setting(default=Features())
     task: Task = setting(default=Task())
     training: Training = setting(default=Training())
+    privacy: Privacy = setting(default=Privacy())
     fleet: Fleet = setting()
     links: Links = setting(default=Links())
     timing: Timing = setting(default=Timing())
@@ -154,7 +156,12 @@ class Scenario(Settings):
     def precision(self) -> str:
         """The format of data, model and replies."""
         given = self.task.precision
-        return given if given != AUTO else "float32" if self.data.named else "float64"
+        return given if given != AUTO else "float32" if self.data.named and not self.private else "float64"
+
+    @property
+    def private(self) -> bool:
+        """Whether devices add noise."""
+        return self.privacy.epsilon is not None
 
     @property
     def ridges(self) -> tuple[float, ...]:
@@ -259,6 +266,8 @@ class Scenario(Settings):
         """
         table = self.to_table()
         del table["name"]
+        if not self.private:
+            del table["privacy"]
         counted = (self.scheme, *self.options().others)
         table["schemes"] = {name: self.options(name).to_table() for name in counted if name in _OPTIONS}
         if not self.data.named:

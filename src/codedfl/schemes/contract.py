@@ -14,7 +14,7 @@ from jaxtyping import Float
 from codedfl.cipher.seals import Ring
 from codedfl.errors import EngineError, ScenarioError
 from codedfl.network import RoundCosts
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
@@ -313,6 +313,10 @@ class Scheme(ABC, Generic[Options]):
     def solver(self) -> str | None:
         """The solver that the scheme requires; None if any solver works."""
         return None
+
+    def refuses_noise(self, privacy: Privacy) -> str | None:
+        """Return why noise for differential privacy would not protect here, as part of a sentence; None if it does."""
+        return "its server sees more than sums over all devices, where the noise of a single device hides little"
 
     @property
     def unfit_for_sites(self) -> str | None:

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from codedfl.errors import DataError
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
+from codedfl.schemes.private import release_of
 from codedfl.schemes.public import Public
 from codedfl.task import Shard
 from codedfl.task.preparing import Prepared
@@ -35,6 +36,9 @@ def describe(scenario: Scenario, shard: Shard, start: Float[np.ndarray, "d c"] |
     """Return what a device publishes about its shard, whose targets are residuals of the first model ``start``."""
     features, outputs = shard.x.shape[1], shard.y.shape[1]
     known = _fourier_bound(features) if scenario.features.kind == "rbf" else 0.0
+    if scenario.private:  # what devices publish must not depend on their data
+        longest, target = scenario.privacy.clip_features, scenario.privacy.clip_targets
+        return Facts(shard.samples, features, outputs, shard.x.dtype, min(known or longest, longest), target)
     largest = _bound("features", shard.x, known)
     # |x theta| is at most largest * ||theta||_1 for every output; a relative 2^-20 covers the rounding of x theta
     moved = 0.0 if start is None else largest * float(np.abs(start).sum(axis=0).max()) * (1 + 2**-20)
@@ -58,8 +62,9 @@ def agree(
                 "devices the same columns, classes and precision"
             )
     claims = tuple((each.largest_feature, each.largest_target) for each in facts)
+    samples = tuple(each.samples for each in facts)
     return Public(
-        tuple(each.samples for each in facts),
+        samples,
         *kinds[0],
         largest_feature=max(each.largest_feature for each in facts),
         largest_target=max(each.largest_target for each in facts),
@@ -69,6 +74,7 @@ def agree(
         claims=claims,
         bound_share=scenario.bound_share,
         names=tuple(names),
+        release=release_of(scenario, samples, *kinds[0][:2]),
         feature_energy=None if prepared is None else prepared.feature_energy,
         target_energy=None if prepared is None else prepared.target_energy,
     )

@@ -209,11 +209,13 @@ def nominal(scenario: Scenario) -> "Scheme[Any]":
 
 def check(scenario: Scenario) -> None:
     """Refuse options that do not fit the fleet, and a solver that the scheme does not support, before loading data."""
+    from codedfl.schemes.private import check_private
     from codedfl.solvers import SOLVERS
 
     scheme = nominal(scenario)
     for name in (scenario.scheme, *scenario.options().others):
         scenario.options(name).check_fleet(scenario.fleet.size)
+    check_private(scenario, scheme)
     lacking = _lacking(scheme, scenario.training.solver)
     if lacking is not None:
         served = [name for name in SOLVERS if _lacking(scheme, name) is None]

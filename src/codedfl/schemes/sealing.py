@@ -58,19 +58,21 @@ class Formats:
         above = 1 + largest * float(np.finfo(public.dtype).eps)
         entry *= above
         grams, sides = public.gram_bound * above * ENERGY_SLACK, public.moments_bound * above * ENERGY_SLACK
+        # what noise adds to the entries of one device, and to those of the sum
+        (share, shares), (side, sides_sum) = noise_reach(public)
         try:
             gram = FixedPoint.choose(
                 ring,
-                entry_bound=min(entry * public.largest_feature * largest, grams),
-                sum_bound=min(entry * public.largest_feature * total, grams),
+                entry_bound=min(entry * public.largest_feature * largest, grams) + share,
+                sum_bound=min(entry * public.largest_feature * total, grams) + shares,
                 summands=public.devices,
                 dimension=public.features if multiplied else 1,
                 model_steps=MODEL_STEPS[ring.bits] if multiplied else 1,
             )
             moments = FixedPoint.choose(
                 ring,
-                entry_bound=min(entry * target * largest, sides),
-                sum_bound=min(entry * target * total, sides),
+                entry_bound=min(entry * target * largest, sides) + side,
+                sum_bound=min(entry * target * total, sides) + sides_sum,
                 summands=public.devices,
                 dimension=1,
                 model_steps=1,
@@ -135,6 +137,15 @@ def choose_formats(
         if ring is rings[-1] or found.rounding(public).suffices(public):
             break
     return found
+
+
+def noise_reach(public: Public) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Bound the noise of one device and of all, in entries of Gram matrices and of right-hand sides."""
+    release, counts = public.release, (1, public.devices)
+    if release is None:
+        return (0.0, 0.0), (0.0, 0.0)
+    (gram, grams), (side, sides) = ([each(n) for n in counts] for each in (release.gram_reach, release.moments_reach))
+    return (gram, grams), (side, sides)
 
 
 def _cut(form: FixedPoint, data_bits: int | None) -> FixedPoint:

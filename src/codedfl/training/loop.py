@@ -300,7 +300,8 @@ def _score(state: State, problem: Objective, scheme: Scheme[Any]) -> None:
     gradients = np.stack(state.waiting_gradients) - plain
     differences = np.linalg.norm(gradients, axis=(1, 2))
     first = columns["gradient_norm"][0]  # of the first epoch: the scale that errors are relative to
-    errors = differences / first if scheme.exact and first > 0 else np.full(len(differences), np.nan)
+    comparable = scheme.exact and scheme.public.release is None  # noise is no error
+    errors = differences / first if comparable and first > 0 else np.full(len(differences), np.nan)
     columns["gradient_error"] += errors.tolist()
     bounds = _hold(scheme, np.stack(state.waiting_norms), gradients, state) * math.sqrt(problem.shape[0])
     columns["gradient_bound"] += (np.linalg.norm(bounds, axis=1) / first if first > 0 else bounds[:, 0]).tolist()
@@ -316,7 +317,7 @@ def _hold(
     Where replies were missing, a scheme that goes on without them has the gradient of the others.
     """
     rounding, public = scheme.rounding if scheme.exact else None, scheme.public
-    if rounding is None or not state.complete:
+    if rounding is None or not state.complete or public.release is not None:
         return np.full_like(norms, np.nan)
     samples = sum(public.samples)
     bounds = rounding.entries(norms, samples) + reference_rounding(public, state.epoch).entries(norms, samples)

@@ -40,6 +40,7 @@ from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
 from codedfl.schemes.identity import Identity
+from codedfl.schemes.private import noisy_shard, release_of
 from codedfl.task import Shard, make_shard
 from codedfl.task.folds import DeviceRows, RowChoice, held_out_rows
 from codedfl.task.preparing import COUNTS, SumRequest, bounds_of, sums_of
@@ -252,7 +253,10 @@ class Session:
         self.inbox.expect(scheme.parcels(index), public)
 
         def make_device() -> None:
-            device = scheme.device(index, self.local_data.shard)
+            shard = self.local_data.shard
+            if public.release is not None:
+                shard = noisy_shard(shard, public.release, None)
+            device = scheme.device(index, shard)
             if identity is not None:
                 device.identify(identity)
             self._device = device
@@ -338,6 +342,7 @@ class Session:
             nonces=self._nonces(description, index),
             signed=self.own is not None,
             announced=announced,
+            release=release_of(self.scenario, samples, *shape),
         )
 
     def _nonces(self, description: Mapping[str, Any], index: int) -> tuple[bytes, ...]:

@@ -13,19 +13,21 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.cipher.seals import Z_32, Z_64, packed_size, unpack_upper
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.device import MaskedDevice
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
     check_threshold,
+    private_threshold,
     secagg_leakage,
     sums_allowed,
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, Restored, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.private import once_only
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
@@ -163,7 +165,11 @@ class OneShot(Scheme[OneShotOptions]):
     @property
     def threshold(self) -> Threshold:
         """How many devices' shares open the sums."""
-        return Threshold(self.options.threshold)
+        return private_threshold(self.public, Threshold(self.options.threshold))
+
+    def refuses_noise(self, privacy: Privacy) -> str | None:
+        """Take noise: the server opens one sum."""
+        return once_only(privacy)
 
     @cached_property
     def formats(self) -> Formats:

@@ -23,6 +23,13 @@ def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
         )
 
 
+def private_threshold(public: Public, threshold: Threshold) -> Threshold:
+    """Return the threshold where devices add noise: sums open with all whose noise is counted on."""
+    if public.release is None:
+        return threshold
+    return Threshold(max(threshold.of(public.devices), public.devices - public.release.losses))
+
+
 def secagg_leakage(public: Public, threshold: Threshold, what: str) -> Leakage:
     """Return what each party sees if the server learns sums only."""
     t = threshold.of(public.devices)

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from codedfl.cipher.seals import Z_32, Z_64, FixedPoint, Ring
 from codedfl.errors import TrainingError
 from codedfl.network import RoundCosts
-from codedfl.scenario import SchemeOptions, known_options
+from codedfl.scenario import Privacy, SchemeOptions, known_options
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
 from codedfl.schemes.aggregated.masker import Masker
@@ -28,12 +28,14 @@ from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
     check_threshold,
+    private_threshold,
     secagg_leakage,
     sums_allowed,
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
+from codedfl.schemes.private import once_only
 from codedfl.schemes.rounding import RAISE, Rounding, refuse_outlier
 from codedfl.schemes.sealing import check_bounds
 from codedfl.schemes.secrecy import LEAKS, SUMS, Cell, Leakage, Secrecy, all_cells
@@ -258,8 +260,16 @@ class SecAgg(Scheme[SecAggOptions]):
 
     @property
     def threshold(self) -> Threshold:
-        """How many devices' shares open a sum."""
-        return Threshold(self.options.threshold)
+        """How many devices' shares open a sum; all of them where devices add noise."""
+        return private_threshold(self.public, Threshold(self.options.threshold))
+
+    def refuses_noise(self, privacy: Privacy) -> str | None:
+        """Take noise if every sum is over all devices."""
+        if not self.inner.exact:
+            return f"sums of '{self.inner.name}' are over changing data, and their differences show single devices"
+        if privacy.losses:
+            return "privacy.losses must be 0, because sums with and without a device show its share of the noise"
+        return once_only(privacy)
 
     @property
     def exact(self) -> bool:
@@ -347,7 +357,7 @@ class SecAgg(Scheme[SecAggOptions]):
             self._reply_sum,
             self.threshold,
             self.inner.server(),
-            averages=self.inner.averages,
+            averages=self.inner.averages and self.public.release is None,
             signed=self.public.signed,
             holdings=0 if self.inner.sharing is None else self.public.devices,
         )

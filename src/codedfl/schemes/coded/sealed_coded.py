@@ -24,12 +24,13 @@ from jaxtyping import Float, UInt
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
 from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import ScenarioError
-from codedfl.scenario import SchemeOptions
+from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, BlockLayout, SealedCodedDevice
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
 from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
 from codedfl.schemes.messages import Layout, Message, Work, layout
+from codedfl.schemes.private import once_only
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
@@ -206,6 +207,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     def secrecy(self) -> tuple[Secrecy, ...]:
         """The server reads sums over all devices, whatever it asks; with device a, band a of every Gram matrix."""
         return all_cells(summed_views(self.public.devices))
+
+    def refuses_noise(self, privacy: Privacy) -> str | None:
+        """Take noise: all replies are computed from the sum over all devices."""
+        if privacy.losses:
+            return "privacy.losses must be 0, because its set-up needs every device"
+        return once_only(privacy)
 
     def check(self) -> None:
         """Refuse a single device, a single feature, which cannot be divided, and data that the field cannot hold."""

@@ -104,7 +104,11 @@ def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
     largest, target = public.largest_feature, public.largest_target
     norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
     roundings = 2 * (max(public.samples) + public.features + 2) * float(np.finfo(public.dtype).eps)
-    return sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
+    bound = sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
+    if public.release is not None:  # each device's share of the bound, by its rows, must hold its share of the noise
+        noise = public.release.gram_reach() * norm + public.release.moments_reach()
+        bound += noise * (1 + roundings) * sum(public.samples) / min(public.samples)
+    return bound
 
 
 class PlainScheme(Scheme[Options]):

@@ -1,0 +1,117 @@
+"""Differential privacy of a run: which runs may add noise, what all parties know of it, and a device's noisy data.
+
+Devices add their noise once, to Gram matrix and right-hand side, before any scheme seals or masks them. So a scheme
+whose server sees sums over all devices only needs no change, and all that follows is computed from one release.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.cipher.seals import Seed
+from codedfl.errors import ScenarioError
+from codedfl.privacy.noise import noisy
+from codedfl.privacy.release import Release
+from codedfl.scenario import Privacy, Scenario
+from codedfl.task import Shard
+
+if TYPE_CHECKING:
+    from codedfl.schemes.contract import Scheme
+
+_BELOW = 1 - 2.0**-40
+"""Rows are scaled to a norm just below the clip, so that rounding does not lift them above it."""
+
+
+def check_private(scenario: Scenario, scheme: "Scheme[Any]") -> None:
+    """Refuse a scheme that noise does not fit, and whatever would be released beside the noisy sums."""
+    if not scenario.private:
+        return
+    if (reason := scheme.refuses_noise(scenario.privacy)) is not None:
+        raise ScenarioError(
+            f"privacy.epsilon = {scenario.privacy.epsilon:g} cannot be kept by scheme = '{scenario.scheme}': {reason}; "
+            "choose one-shot, sealed-coded or secagg, or leave privacy.epsilon out"
+        )
+    devices = scenario.fleet.size
+    if scenario.privacy.colluding + scenario.privacy.losses > devices - 1:
+        raise ScenarioError(
+            f"privacy.colluding = {scenario.privacy.colluding} and privacy.losses = {scenario.privacy.losses} leave "
+            f"none of the {devices} devices to add noise; lower them"
+        )
+    several = len(scenario.ridges) > 1
+    for wrong, key, advice in (
+        (scenario.precision == "float32", 'task.precision = "float32"', "leave it out: float32 rounds too much"),
+        (several, "task.ridge with several weights", "give one: choosing releases sums of errors without noise"),
+        (scenario.data.held_out > 0, "data.held_out", "set 0: counts on held-out rows are released without noise"),
+        (scenario.training.start is not None, "training.start", "leave it out: it moves targets beyond their clip"),
+        (
+            scenario.prepared,
+            "features.scale, features.intercept or features.missing",
+            'set features.scale = "none" and features.intercept = false: sums of columns are released without noise',
+        ),
+    ):
+        if wrong:
+            raise ScenarioError(f"privacy.epsilon does not go with {key}; {advice}")
+
+
+def once_only(privacy: Privacy) -> str | None:
+    """Refuse noise in each epoch."""
+    return None if privacy.release == "once" else "privacy.release = 'each-epoch' is for scheme = 'secagg'"
+
+
+def release_of(scenario: Scenario, samples: Sequence[int], features: int, outputs: int) -> Release | None:
+    """Return what a run releases, computed from what is public; None without noise."""
+    given = scenario.privacy
+    if given.epsilon is None:
+        return None
+    return Release.plan(
+        epsilon=given.epsilon,
+        delta=given.delta,
+        clip_features=given.clip_features,
+        clip_targets=given.clip_targets,
+        features=features,
+        outputs=outputs,
+        devices=len(samples),
+        colluding=given.colluding,
+        losses=given.losses,
+        largest_rows=max(samples),
+        records=sum(samples),
+        unit=given.unit,
+        most_rows=given.most_rows,
+    )
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class NoisyShard(Shard):
+    """Noisy Gram matrix and right-hand side of a device; its rows are zeros, so that no scheme can send them."""
+
+    @property
+    def compact(self) -> bool:
+        """Always: there is nothing else to compute with."""
+        return True
+
+
+def noisy_shard(shard: Shard, release: Release, seed: bytes | None) -> NoisyShard:
+    """Clip a device's rows, and add its share of the noise: from ``seed``, or from the operating system."""
+    x, y = _clipped(shard.x, release.clip_features), _clipped(shard.y, release.clip_targets)
+    weight = min(1.0, release.rows / len(x))  # below 1 only where all records of a device are hidden together
+    gram, moments = noisy(weight * (x.T @ x), weight * (x.T @ y), release, seed)
+    made = NoisyShard(*(np.broadcast_to(np.zeros(1), each.shape) for each in (x, y)))
+    vars(made).update(gram=gram, moments=moments)
+    return made
+
+
+def device_seed(key: bytes, device: int) -> bytes:
+    """Return the seed of one device's noise in a simulation, which makes the noise of all devices from one key."""
+    return Seed(key).derive(f"codedfl noise of device {device}".encode())
+
+
+def _clipped(rows: Float[np.ndarray, "n k"], longest: float) -> Float[np.ndarray, "n k"]:
+    """Return rows in float64, those that are longer scaled down to that length."""
+    wide = rows.astype(np.float64)
+    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
+    wide *= np.minimum(1.0, _BELOW * longest / np.maximum(norms, np.finfo(np.float64).tiny))[:, None]
+    return wide
