@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = "codedfl"
 CORE = (
-    *("codes", "cipher", "network", "solvers", "schemes", "engines", "task", "training", "runs"),
+    *("codes", "cipher", "privacy", "network", "solvers", "schemes", "engines", "task", "training", "runs"),
     *("security/audit.py", "security/scoring.py", "studies/epochs_to_target.py"),
 )
 """Rooms and files that are mutated unless files are named."""

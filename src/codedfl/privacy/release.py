@@ -203,13 +203,14 @@ class Release:
         """What is promised, for which unit, against whom, and for how many runs."""
         what = "one record" if self.unit == "record" else "all records of one device"
         others = self.devices - self.colluding
+        pooling = "1 device that colludes" if self.colluding == 1 else f"{self.colluding} devices that collude"
         the_others = f"the other {others} devices follow" if others > 1 else "the other device follows"
-        lost = f" and at most {self.losses} of them are lost" if self.losses else ""
+        lost = f" and no more than {self.losses} of them are lost" if self.losses else ""
         times = f" of {self.releases} releases" if self.releases > 1 else ""
         alone = "; a sum over one honest device is protected by its own noise only" if others == 1 else ""
         return (
             f"({_rounded_up(self.epsilon)}, {self.delta:g})-differentially private for {what} added or removed, "
-            f"against the server and up to {self.colluding} device{'s' * (self.colluding != 1)} that collude with it, "
+            f"against the server and up to {pooling} with it, "
             f"if {the_others} the protocol{lost}; for this run{times} alone{alone}"
         )
 

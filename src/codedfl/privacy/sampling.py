@@ -14,9 +14,7 @@ LARGEST_SIGMA = 1 << 26
 """2 sigma^2, a denominator of the sampler, must be small against 2^64, or many words are skipped."""
 
 
-def discrete_gaussian(
-    sigma: int, count: int, seed: bytes | None = None, *, piece_bytes: int = PIECE_BYTES
-) -> Int64[np.ndarray, "count"]:
+def discrete_gaussian(sigma: int, count: int, seed: bytes | None = None) -> Int64[np.ndarray, "count"]:
     """Draw independent integers x of probability proportional to exp(-x^2 / (2 sigma^2)).
 
     Parameters
@@ -27,8 +25,6 @@ def discrete_gaussian(
         How many to draw.
     seed
         32 bytes that nobody else may know; None takes them from the operating system.
-    piece_bytes
-        Bytes of key stream made at once; samples do not depend on it.
 
     Examples
     --------
@@ -42,7 +38,7 @@ def discrete_gaussian(
     if count < 0:
         raise UsageError(f"{count} numbers cannot be drawn: ask for 0 or more")
     stream = key_stream(Seed(seed).derive(b"codedfl discrete Gaussian 1 " + sigma.to_bytes(8, "big")), 0)
-    samples, zeros = np.empty(count, np.int64), bytes(piece_bytes)
+    samples, zeros = np.empty(count, np.int64), bytes(PIECE_BYTES)
     filled, left = 0, np.empty(0, np.uint64)
     while filled < count:
         fresh = np.frombuffer(stream.update(zeros), "<u8").astype(np.uint64, copy=False)
