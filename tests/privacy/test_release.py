@@ -136,7 +136,7 @@ def test_a_plan_keeps_the_budget_and_wastes_little(
     assert 0.999 * epsilon < release.epsilon <= epsilon
     assert release.epsilon == epsilon_of(release.mu, 10**power)
     h = release.honest
-    assert h == devices - colluding - losses
+    assert h == devices - colluding - (0 if any(release.spare_steps) else losses)
     C, T = clips
     # the law of the design, from standard deviations and clips alone
     mu = mu_of(epsilon, 10**power)
@@ -147,6 +147,28 @@ def test_a_plan_keeps_the_budget_and_wastes_little(
     for steps in (release.off_diagonal_steps, release.moments_steps):
         assert 1 << 20 <= steps <= 1 << 24
     assert 0 <= release.diagonal_steps - 2**0.5 * release.off_diagonal_steps < 1
+
+
+@given(devices=st.integers(2, 60), data=st.data())
+def test_whoever_is_lost_and_whoever_tells_its_spare_noise_enough_is_left(devices: int, data: st.DataObject) -> None:
+    """A server opens a sum with N - L devices; to the L others it may say that nobody was lost."""
+    colluding = data.draw(st.integers(0, devices - 1))
+    losses = data.draw(st.integers(0, devices - 1 - colluding))
+    release = plan(devices=devices, colluding=colluding, losses=losses, features=50)
+    others = devices - colluding
+    assert any(release.spare_steps) == (0 < 2 * losses < others)
+    if not losses:
+        return
+    own = release.off_diagonal_steps, release.diagonal_steps, release.moments_steps
+    for sigma, spare in zip(own, release.spare_steps, strict=True):
+        counted = release.honest * (sigma**2 - 16)
+        if not spare:
+            assert counted == (others - losses) * (sigma**2 - 16)
+            continue
+        assert others * (sigma**2 - 16) >= counted, "nobody is lost, and all spare noise is removed"
+        for lost in range(1, losses + 1):
+            left = (others - lost) * (sigma**2 - 16) + (others - lost - losses) * (spare**2 - 16)
+            assert left >= counted
 
 
 def test_noise_at_the_paper_size() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from codedfl import schemes
 from codedfl.cipher.randomness import fresh_seed
+from codedfl.privacy.noise import spare_noise
 from codedfl.runs import backend
 from codedfl.runs import directory as runs
 from codedfl.schemes.private import NoisyShard, noisy_shard
@@ -16,6 +17,7 @@ from codedfl.testing.small import conversed, placed, problem, scenario
 from rundirs import Stopped, results, small, stop_at
 
 PRIVATE = {"privacy.epsilon": 5.0, "privacy.delta": 1e-5, "training.targets": [], "timing.draws": 5}
+LOSSES = {"privacy.losses": 2, "privacy.epsilon": 1.0}
 SCHEMES = ("one-shot", "sealed-coded", "secagg")
 
 
@@ -126,3 +128,50 @@ def test_a_noisy_shard_is_one(tmp_path: Path) -> None:
     given = problem((30, 20, 10), dtype="float64")
     release = schemes.create(scenario(private("one-shot")), given).public.release
     assert isinstance(noisy_shard(given.shards[0], release, None), NoisyShard)
+
+
+class TestSpareNoise:
+    """Noise that devices add for others which may be lost, and tell the seed of if nobody was."""
+
+    def sums(self, answers=lambda device, question: True) -> tuple[np.ndarray, np.ndarray, list[NoisyShard]]:
+        given, wanted = (
+            problem((30, 20, 10, 25, 15, 20), dtype="float64"),
+            scenario(private("one-shot", **LOSSES)),
+        )
+        made = schemes.create(wanted, given)
+        release = made.public.release
+        assert release is not None
+        assert made.survives_losses == 2
+        shards = [noisy_shard(shard, release, bytes([i]) * 32) for i, shard in enumerate(given.shards)]
+        server, devices = placed(made, shards)
+        assert conversed(server, devices, 1, np.zeros(given.shape), answers) is not None
+        totals = server.totals()
+        assert totals is not None
+        alone = [spare_noise(release, shard.spare or b"")[0] for shard in shards]
+        return totals[0], np.array(alone), shards
+
+    def test_it_is_removed_if_nobody_is_lost(self) -> None:
+        opened, spare, shards = self.sums()
+        assert np.abs(spare).min(axis=0).max() > 0
+        np.testing.assert_allclose(opened, sum(each.gram for each in shards) - spare.sum(axis=0), rtol=1e-12, atol=1e-9)
+
+    def test_it_stays_if_a_device_is_lost(self) -> None:
+        opened, _, shards = self.sums(lambda device, question: device != 4)
+        scale = 120 / 105  # the sums of the others are scaled to all data points
+        left = scale * sum(each.gram for number, each in enumerate(shards) if number != 4)
+        np.testing.assert_allclose(opened, left, rtol=1e-12, atol=1e-9)
+
+    def test_that_of_a_device_which_leaves_before_it_tells_stays(self) -> None:
+        opened, spare, shards = self.sums(lambda device, question: device != 4 or question < 3)
+        told = spare.sum(axis=0) - spare[4]
+        np.testing.assert_allclose(opened, sum(each.gram for each in shards) - told, rtol=1e-12, atol=1e-9)
+
+    def test_more_losses_than_foreseen_open_nothing(self) -> None:
+        given, wanted = (
+            problem((30, 20, 10, 25, 15, 20), dtype="float64"),
+            scenario(private("one-shot", **LOSSES)),
+        )
+        made = schemes.create(wanted, given)
+        shards = [noisy_shard(shard, made.public.release, bytes(32)) for shard in given.shards]
+        server, devices = placed(made, shards)
+        assert conversed(server, devices, 1, np.zeros(given.shape), lambda device, question: device > 2) is None

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals.pads import Seed
 from codedfl.errors import DataError
 from codedfl.privacy.release import Release
@@ -36,17 +37,53 @@ def noisy(
     DataError
         If an entry is larger than clipped rows allow.
     """
-    C, T, d = release.clip_features, release.clip_targets, release.features
+    C, T = release.clip_features, release.clip_targets
     upper = np.triu(_in_steps(gram, release.gram_bits, release.rows * C**2))
     right = _in_steps(moments, release.moments_bits, release.rows * C * T)
-    secret = Seed(seed)
+    steps = release.off_diagonal_steps, release.diagonal_steps, release.moments_steps
+    secret = fresh_seed(seed)
+    _add_noise(steps, upper, right, secret, number)
+    if any(release.spare_steps):
+        _add_noise(release.spare_steps, upper, right, spare_seed(secret), number)
+    return _whole(upper, right, release)
+
+
+def spare_seed(seed: bytes) -> bytes:
+    """Return the seed of the noise for devices that may be lost, which tells nothing of the seed of all noise."""
+    return Seed(seed).derive(b"codedfl spare noise 1")
+
+
+def spare_noise(
+    release: Release, seed: bytes, number: int = 0
+) -> tuple[Float64[np.ndarray, "d d"], Float64[np.ndarray, "d c"]]:
+    """Return the noise of one device that a spare seed stands for, to be subtracted."""
+    upper, right = np.zeros((release.features,) * 2), np.zeros((release.features, release.outputs))
+    _add_noise(release.spare_steps, upper, right, seed, number)
+    return _whole(upper, right, release)
+
+
+def _add_noise(
+    steps: tuple[int, int, int],
+    upper: Float64[np.ndarray, "d d"],
+    right: Float64[np.ndarray, "d c"],
+    seed: bytes,
+    number: int,
+) -> None:
+    """Add noise in whole steps to an upper triangle and to a right-hand side, in place."""
+    secret, d = Seed(seed), len(upper)
 
     def drawn(place: str, sigma: int, count: int) -> Int64[np.ndarray, "count"]:
         return discrete_gaussian(sigma, count, secret.derive(f"codedfl noise 1 {place} {number}".encode()))
 
-    upper[np.triu_indices(d, 1)] += drawn("off-diagonal", release.off_diagonal_steps, d * (d - 1) // 2)
-    upper[np.diag_indices(d)] += drawn("diagonal", release.diagonal_steps, d)
-    right += drawn("right-hand side", release.moments_steps, moments.size).reshape(moments.shape)
+    upper[np.triu_indices(d, 1)] += drawn("off-diagonal", steps[0], d * (d - 1) // 2)
+    upper[np.diag_indices(d)] += drawn("diagonal", steps[1], d)
+    right += drawn("right-hand side", steps[2], right.size).reshape(right.shape)
+
+
+def _whole(
+    upper: Float64[np.ndarray, "d d"], right: Float64[np.ndarray, "d c"], release: Release
+) -> tuple[Float64[np.ndarray, "d d"], Float64[np.ndarray, "d c"]]:
+    """Return both in units of the data, the lower triangle filled."""
     return np.ldexp(upper + np.triu(upper, 1).T, -release.gram_bits), np.ldexp(right, -release.moments_bits)
 
 

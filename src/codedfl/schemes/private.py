@@ -5,15 +5,16 @@ whose server sees sums over all devices only needs no change, and all that follo
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Seed
 from codedfl.errors import ScenarioError
-from codedfl.privacy.noise import noisy
+from codedfl.privacy.noise import noisy, spare_seed
 from codedfl.privacy.release import Release
 from codedfl.scenario import Privacy, Scenario
 from codedfl.task import Shard
@@ -88,6 +89,9 @@ def release_of(scenario: Scenario, samples: Sequence[int], features: int, output
 class NoisyShard(Shard):
     """Noisy Gram matrix and right-hand side of a device; its rows are zeros, so that no scheme can send them."""
 
+    spare: bytes | None = field(default=None, repr=False)
+    """Seed of the noise for devices that may be lost; None: there is none."""
+
     @property
     def compact(self) -> bool:
         """Always: there is nothing else to compute with."""
@@ -98,8 +102,10 @@ def noisy_shard(shard: Shard, release: Release, seed: bytes | None) -> NoisyShar
     """Clip a device's rows, and add its share of the noise: from ``seed``, or from the operating system."""
     x, y = _clipped(shard.x, release.clip_features), _clipped(shard.y, release.clip_targets)
     weight = min(1.0, release.rows / len(x))  # below 1 only where all records of a device are hidden together
-    gram, moments = noisy(weight * (x.T @ x), weight * (x.T @ y), release, seed)
-    made = NoisyShard(*(np.broadcast_to(np.zeros(1), each.shape) for each in (x, y)))
+    secret = fresh_seed(seed)
+    gram, moments = noisy(weight * (x.T @ x), weight * (x.T @ y), release, secret)
+    spare = spare_seed(secret) if any(release.spare_steps) else None
+    made = NoisyShard(np.broadcast_to(np.zeros(1), x.shape), np.broadcast_to(np.zeros(1), y.shape), spare)
     vars(made).update(gram=gram, moments=moments)
     return made
 

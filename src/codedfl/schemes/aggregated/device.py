@@ -54,15 +54,23 @@ class MaskedDevice(Device):
     """
 
     def __init__(
-        self, index: int, inner: Device, reply_sum: ReplySum, share: float, cohort: Cohort, *, once: bool = False
+        self,
+        index: int,
+        inner: Device,
+        reply_sum: ReplySum,
+        share: float,
+        cohort: Cohort,
+        *,
+        once: bool = False,
+        spare: bytes | None = None,
     ) -> None:
-        """Take the device's share of all data points as ``share``."""
+        """Take the device's share of all data points as ``share``, and the seed of its spare noise."""
         self._index = index
         self._inner = inner
         self._reply_sum = reply_sum
         self._share = share
         self._cohort = cohort
-        self._masker = Masker(index, cohort, once=once)
+        self._masker = Masker(index, cohort, once=once, spare=spare)
 
     def identify(self, identity: Identity) -> None:
         """Sign keys and lists of survivors from now on."""

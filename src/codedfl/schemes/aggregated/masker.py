@@ -20,7 +20,7 @@ from codedfl.cipher.masks.pairwise import (
     open_envelope,
 )
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
-from codedfl.cipher.randomness import fresh_seed
+from codedfl.cipher.randomness import SEED_BYTES, fresh_seed
 from codedfl.cipher.seals import Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.cohort import Cohort, numbers_in, octets_in
@@ -39,12 +39,16 @@ Keys = UInt8[np.ndarray, "2 bytes"]
 
 @final
 class Masker:
-    """A device's replies in the protocol. With ``once`` it takes part in a single sum."""
+    """A device's replies in the protocol. With ``once`` it takes part in a single sum.
 
-    def __init__(self, index: int, cohort: Cohort, *, once: bool = False) -> None:
+    It tells the ``spare`` seed of its noise when a sum is opened from which nobody dropped out.
+    """
+
+    def __init__(self, index: int, cohort: Cohort, *, once: bool = False, spare: bytes | None = None) -> None:
         self._index = index
         self._cohort = cohort
         self._once = once
+        self._spare = spare
         self._identity: Identity | None = None
         self._sum: _Sum | None = None
         self._answered = ""
@@ -74,6 +78,9 @@ class Masker:
         else:
             name = OPENING
             reply = self._next(epoch, name).reveal(request)
+            if self._spare is not None:
+                told = self._spare if len(request["survivors"]) == self._cohort.devices else bytes(SEED_BYTES)
+                reply = {**reply, "spare": _as_array(told)}
         self._answered = name
         return reply
 

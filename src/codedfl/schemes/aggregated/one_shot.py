@@ -12,7 +12,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher.seals import Z_32, Z_64, packed_size, unpack_upper
+from codedfl.cipher.seals import Z_32, Z_64, pack_upper, packed_size, unpack_upper
+from codedfl.privacy.noise import spare_noise
 from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.device import MaskedDevice
@@ -27,7 +28,7 @@ from codedfl.schemes.aggregated.promises import (
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, Restored, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
-from codedfl.schemes.private import once_only
+from codedfl.schemes.private import NoisyShard, once_only
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
@@ -103,7 +104,15 @@ class OneShotServer(Server):
         proper = dict.fromkeys(requests, reply)
         signed = self._public.signed
         self._sum = MaskedSum(
-            epoch, requests, self._threshold, ring, awaited=everyone, needed=0, proper=proper, signed=signed
+            epoch,
+            requests,
+            self._threshold,
+            ring,
+            awaited=everyone,
+            needed=0,
+            proper=proper,
+            signed=signed,
+            spares=self._spares,
         )
         return self._sum.begin()
 
@@ -117,10 +126,35 @@ class OneShotServer(Server):
             opened, samples = self._sum.opened(replies, work), self._public.samples
             # if devices are lost, scale the sums to all data points
             scale = sum(samples) / sum(samples[device] for device in self._sum.survivors)
-            gram = scale * self._formats.gram.decode_sum(opened["gram"])
-            self._know({"gram": gram, "moments": scale * self._formats.moments.decode_sum(opened["moments"])})
+            gram = self._formats.gram.decode_sum(opened["gram"])
+            moments = self._formats.moments.decode_sum(opened["moments"])
+            if self._spares:
+                self._remove_spares(gram, moments, replies, work)
+            self._know({"gram": scale * gram, "moments": scale * moments})
         total = work.product(self._gram, self._model) - self._known["moments"]
         return np.asarray(total / sum(self._public.samples))
+
+    @property
+    def _spares(self) -> bool:
+        """Whether devices add noise for others that may be lost."""
+        return self._public.release is not None and any(self._public.release.spare_steps)
+
+    def _remove_spares(
+        self,
+        gram: Float[np.ndarray, "entries"],
+        moments: Float[np.ndarray, "d c"],
+        replies: Mapping[int, Message],
+        work: Work,
+    ) -> None:
+        """Subtract the spare noise of the devices that told its seed, in place."""
+        assert self._public.release is not None  # noqa: S101 - what spares are asked for
+        for device in sorted(replies):
+            told = replies[device].get("spare", np.zeros(0))
+            if told.any():
+                spare = spare_noise(self._public.release, told.tobytes())
+                gram -= pack_upper(spare[0])
+                moments -= spare[1]
+                work.add(gram.size + moments.size)
 
     def _know(self, known: Mapping[str, Float[np.ndarray, "..."]]) -> None:
         self._known, self._gram = dict(known), unpack_upper(known["gram"])
@@ -191,7 +225,10 @@ class OneShot(Scheme[OneShotOptions]):
         ring = self.formats.gram.ring
         share = self.public.samples[index] / sum(self.public.samples)
         cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses)
-        return MaskedDevice(index, GramDevice(shard, self.formats), lambda *_: ring, share, cohort, once=True)
+        spare = shard.spare if isinstance(shard, NoisyShard) else None
+        return MaskedDevice(
+            index, GramDevice(shard, self.formats), lambda *_: ring, share, cohort, once=True, spare=spare
+        )
 
     def server(self) -> Server:
         """Prepare the server."""

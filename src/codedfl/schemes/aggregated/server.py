@@ -32,6 +32,7 @@ from jaxtyping import UInt, UInt8, UInt32
 
 from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES, AgreementKey, add_mask
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
+from codedfl.cipher.randomness import SEED_BYTES
 from codedfl.cipher.seals import FIELD_31, Domain, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.contract import Round
@@ -97,6 +98,7 @@ class MaskedSum:
 
     ``requests`` are those of the inner scheme. The server awaits ``awaited`` masked replies until the ``deadline``;
     after that, or if devices are lost, ``needed`` suffice. Both are at least t. ``proper`` has the replies' layouts.
+    With ``spares``, devices tell seeds of their spare noise in the last round, which then awaits all of them.
     Keys and lists of survivors are ``signed``; with ``holdings``, devices that hand data over say whose of so many
     devices' data they hold.
     """
@@ -114,8 +116,10 @@ class MaskedSum:
         deadline: float | None = None,
         signed: bool = False,
         holdings: int = 0,
+        spares: bool = False,
     ) -> None:
         self._epoch = epoch
+        self._spares = spares
         self._signed = signed
         self._holdings = holdings
         self._proper = proper
@@ -154,6 +158,8 @@ class MaskedSum:
             keys = {**keys, "@holdings": (_OCTET, (self._holdings,))}
         envelopes: Layout = {"envelopes": (_OCTET, (others, ENVELOPE_BYTES + 2 * LIMBS * 4))}
         shares: Layout = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
+        if self._spares:
+            shares = {**shares, "spare": (_OCTET, (SEED_BYTES,))}
         return dict.fromkeys(self._asked, (keys, envelopes, {}, signature, shares)[self._stage])
 
     def begin(self) -> Round:
@@ -190,7 +196,8 @@ class MaskedSum:
         if self._stage == _MASKED:
             quorum = min(self._awaited, quorum)
         elif self._stage > _MASKED:
-            quorum, least = self._t if self._needed < len(self._requests) else quorum, self._t
+            any_will_do = self._needed < len(self._requests) and not self._spares
+            quorum, least = self._t if any_will_do else quorum, self._t
         deadline = self._deadline if self._stage == _MASKED else None
         return Round(self._epoch, requests, quorum=quorum, least=least, deadline=deadline, expected=self._expected())
 
