@@ -2,7 +2,7 @@
 
 from codedfl.solvers.closed_form import ClosedForm
 from codedfl.solvers.conjugate_gradients import ConjugateGradients
-from codedfl.solvers.contract import Conditions, Ridge, Solver
+from codedfl.solvers.contract import Conditions, Noise, Ridge, Solver, noise_ridge
 from codedfl.solvers.gradient_descent import GradientDescent
 from codedfl.solvers.nesterov import Nesterov
 from codedfl.solvers.ridge_path import RidgePath
@@ -15,9 +15,11 @@ __all__ = [
     "ConjugateGradients",
     "GradientDescent",
     "Nesterov",
+    "Noise",
     "Ridge",
     "RidgePath",
     "Solver",
+    "noise_ridge",
 ]
 
 SOLVERS: dict[str, type[Solver]] = {

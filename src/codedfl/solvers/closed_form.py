@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from codedfl.errors import TrainingError
 from codedfl.solvers.contract import Ridge, Solver
+from codedfl.solvers.shrinkage import shrunk_solutions
 
 _WELL_CONDITIONED = 1e-10
 """Reciprocal condition from which a Cholesky factor is used, unless rounding is coarser than that.
@@ -25,6 +26,8 @@ class ClosedForm(Solver):
     Where the solution is not unique, or the matrix so near to such a one that rounding decides, it is that of smallest
     norm, as of ``numpy.linalg.lstsq``: eigenvalues of the system up to epsilon * d * (the largest) count as zero. With
     a ridge term, epsilon is that of float64, else that of the numbers that devices compute with.
+
+    Sums with noise are solved by ``codedfl.solvers.shrinkage``.
     """
 
     name = "closed-form"
@@ -49,7 +52,11 @@ class ClosedForm(Solver):
                 'scale the features down or set task.precision = "float64"'
             )
         given = self._conditions
-        if given.ridges:
+        if given.noise is not None:
+            ridges = given.ridges or (given.ridge,)
+            models = shrunk_solutions(gram, moments, ridges, given.noise, labels=given.labels)
+            self._path, self._model = models[: len(given.ridges)], models[0]
+        elif given.ridges:
             self._path = solutions(gram, moments, given.ridges, given.epsilon)
             self._model = self._path[0]
         else:

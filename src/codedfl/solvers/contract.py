@@ -5,6 +5,7 @@ gradients of the data term at its queries, but no data: a scheme sends ``query()
 ``update``. Where features have weights of their own, lambda is a column of them, and lambda * Theta broadcasts.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,41 @@ from codedfl.errors import TrainingError
 
 Ridge: TypeAlias = float | Float[np.ndarray, "d 1"]
 """The weight lambda of the ridge term: a number, or one for each feature."""
+
+
+INDEFINITE = 1e-12
+"""Probability, at most, that a system with the weight of :func:`noise_ridge` has a negative eigenvalue."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Gaussian noise that devices added to the sums for differential privacy, in A/m and B/m."""
+
+    gram: float
+    """Standard deviation in entries of A/m off the diagonal; on it, sqrt(2) times that."""
+    moments: float
+    """Standard deviation in entries of B/m."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"the noise of {name} has a standard deviation of {value}; it must be positive")
+
+
+def edge(noise: float, d: int) -> float:
+    """Return 2 s sqrt(d), where the eigenvalues of symmetric Gaussian noise end as d grows (Wigner)."""
+    return 2 * noise * math.sqrt(d)
+
+
+def noise_ridge(noise: Noise, d: int) -> float:
+    """Return the smallest ridge weight with which A/m + E + lambda I is positive definite: 2 s (sqrt(d) + 5.26).
+
+    For any Gram matrix A and any d: the mean of the largest eigenvalue of -E is at most 2 s sqrt(d) (Sudakov and
+    Fernique), and as it changes by at most sqrt(2) s for a unit of the standard normal variables that E is made of, it
+    exceeds 2 s sqrt(d) + u with probability at most exp(-u^2 / (4 s^2)) (Borell, Tsirelson, Ibragimov and Sudakov),
+    which is 1e-12 here. For large d it is far smaller: fluctuations are of size s d^(-1/6) (Tracy and Widom).
+    """
+    return edge(noise.gram, d) + 2 * noise.gram * math.sqrt(-math.log(INDEFINITE))
 
 
 @dataclass(frozen=True)
@@ -33,6 +69,21 @@ class Conditions:
     """Relative spacing of the numbers that devices compute with."""
     ridges: tuple[Ridge, ...] = ()
     """All weights of a path, for solvers that solve for several; the first is ``ridge``."""
+    noise: Noise | None = None
+    """Noise in the sums, and so in all gradients."""
+    labels: bool = False
+    """Whether the largest output decides, as in a classification, rather than the values of all; counts with noise."""
+
+
+def _check_definite(conditions: Conditions, noise: Noise) -> None:
+    """Refuse ridge weights with which the noise may make the system indefinite: gradients then lead nowhere."""
+    smallest = min(float(np.min(ridge)) for ridge in (conditions.ridge, *conditions.ridges))
+    needed = noise_ridge(noise, conditions.shape[0])
+    if smallest < needed:
+        raise TrainingError(
+            f"the ridge weight is {smallest:g}, but noise in the Gram matrix makes the system indefinite unless it is "
+            f'at least {needed:g}; raise task.ridge, or choose a scheme that takes training.solver = "closed-form"'
+        )
 
 
 def check_finite(gradient: Float[np.ndarray, "d c"], epoch: int) -> None:
@@ -68,6 +119,8 @@ class Solver(ABC):
 
     @final
     def __init__(self, conditions: Conditions) -> None:
+        if conditions.noise is not None and not self.needs_sums:
+            _check_definite(conditions, conditions.noise)
         self._conditions = conditions
         self._model = np.zeros(conditions.shape)
         self._epoch = 0
