@@ -30,6 +30,7 @@ from codedfl.training.timing import band
 _REPORTED = (
     *("scheme", "epochs", "virtual_seconds", "bits_sent", "bits_per_device", "macs_per_device", "server_macs"),
     *("preparation", "selection", "scoring", "gradient_error", "survives_losses", "verdict", "leakage", "owners"),
+    *("epsilon", "delta", "privacy"),
     "wall_seconds",
 )
 """What ``report_`` takes from the summary of the run."""

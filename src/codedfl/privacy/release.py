@@ -14,8 +14,8 @@ it; r = 4 makes the distance 1e-137.
 """
 
 from dataclasses import dataclass
-from math import ceil, floor, hypot, isfinite, log, log2, log10, sqrt
-from typing import Literal, NamedTuple, cast, final
+from math import ceil, floor, hypot, inf, isfinite, log, log2, log10, sqrt
+from typing import Any, Literal, NamedTuple, cast, final
 
 from codedfl.errors import UsageError
 from codedfl.privacy.accounting import composed, epsilon_of, mu_of
@@ -34,6 +34,8 @@ EXACT = 2.0**52
 
 UNLIKELY = 2.0**-60
 """The probability that any entry of the noise exceeds its reach."""
+
+KNOWN_SEED = "noise from a known seed: protects nothing"
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -209,6 +211,27 @@ class Release:
         """The z with 2 exp(-z^2 / 2) (numbers drawn) = 2^-60; sums of discrete Gaussians are sub-Gaussian."""
         drawn = 2 * self.features * (self.features + self.outputs) * (self.devices + 1) * self.releases
         return sqrt(2 * log(2 * drawn / UNLIKELY))
+
+    def epsilon_against(self, colluding: int) -> float:
+        """Epsilon where so many devices collude; infinite where they may have all the noise."""
+        honest: float = self.devices - colluding - self.losses
+        if any(self.spare_steps):  # as for spare noise in _spares, with more devices that collude
+            others = self.devices - self.colluding
+            honest = (
+                self.devices - colluding - self.losses * max(0, colluding - self.colluding) / (others - 2 * self.losses)
+            )
+        return epsilon_of(self.mu * sqrt(self.honest / honest), self.delta) if honest > 0 else inf
+
+    def to_table(self, *, known_seed: bool = False) -> dict[str, Any]:
+        """Return plain values; ``known_seed`` says that the noise is not secret."""
+        given = ("epsilon", "delta", "mu", "unit", "releases", "devices", "colluding", "losses", "honest")
+        return {
+            **{name: getattr(self, name) for name in (*given, "clip_features", "clip_targets")},
+            "gram_noise_std": self.gram_std,
+            "right_hand_side_noise_std": self.moments_std,
+            "known_seed": known_seed,
+            "statement": f"{KNOWN_SEED}; if it were secret: {self.statement}" if known_seed else self.statement,
+        }
 
     @property
     def statement(self) -> str:

@@ -261,7 +261,7 @@ def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) 
     storage.write_whole(path / "timings.npy", lambda file: np.save(file, single, allow_pickle=False))
     storage.write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
     storage.write_arrays(path / "model.npz", {"theta": theta})
-    save_model(path / "model", scenario, identity, objective, theta)
+    save_model(path / "model", scenario, identity, objective, theta, summary["privacy"])
     for name, table in backend.tables(state).items():
         storage.write_parquet(path / name, table)
     storage.write_json(path / "summary.json", summary)

@@ -45,5 +45,7 @@ def run_in_memory(scenario: Scenario, data: RawData, progress: Progress = silent
     summary["wall_seconds"] = time.perf_counter() - began
     described = Description.of_data(data.loaded, None if problem.prepared is None else problem.prepared.preparation)
     theta, kind, samples = problem.whole(state.model), problem.kind, problem.samples
-    model = Model.create(chosen, "", theta, kind=kind, samples=samples, description=described)
+    model = Model.create(
+        chosen, "", theta, kind=kind, samples=samples, description=described, privacy=summary["privacy"]
+    )
     return MemoryRun(model, summary, timings)

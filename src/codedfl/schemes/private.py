@@ -4,7 +4,7 @@ Devices add their noise once, to Gram matrix and right-hand side, before any sch
 whose server sees sums over all devices only needs no change, and all that follows is computed from one release.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
@@ -82,6 +82,16 @@ def release_of(scenario: Scenario, samples: Sequence[int], features: int, output
         unit=given.unit,
         most_rows=given.most_rows,
     )
+
+
+def privacy_table(scenario: Scenario, release: Release | None) -> dict[str, Any] | None:
+    """Return what a run promises, for files and reports; None without noise."""
+    return None if release is None else release.to_table(known_seed=scenario.privacy.seed is not None)
+
+
+def budget_of(privacy: Mapping[str, Any] | None) -> dict[str, float | None]:
+    """Return epsilon and delta of a table of :func:`privacy_table`, null without noise."""
+    return {name: None if privacy is None else privacy[name] for name in ("epsilon", "delta")}
 
 
 @final

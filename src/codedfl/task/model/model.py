@@ -84,6 +84,7 @@ class Model:
         kind: str,
         samples: int,
         description: Description,
+        privacy: Mapping[str, Any] | None = None,
     ) -> "Model":
         """Make the model that a scenario has trained."""
         wanted = scenario.features
@@ -96,6 +97,7 @@ class Model:
             intercept=scenario.intercept,
             samples=samples,
             scheme=scenario.scheme,
+            privacy=privacy,
             scenario_id=scenario_id,
         )
 
@@ -230,9 +232,14 @@ def digest(theta: Float[np.ndarray, "d c"]) -> str:
 
 
 def save_model(
-    folder: Path, scenario: Scenario, scenario_id: str, objective: Objective, theta: Float[np.ndarray, "d c"]
+    folder: Path,
+    scenario: Scenario,
+    scenario_id: str,
+    objective: Objective,
+    theta: Float[np.ndarray, "d c"],
+    privacy: Mapping[str, Any] | None = None,
 ) -> None:
     """Save the model of a run; nothing where the server does not know the columns that the feature map begins with."""
     if objective.described is not None:
-        kind, samples, described = objective.kind, objective.samples, objective.described
-        Model.create(scenario, scenario_id, theta, kind=kind, samples=samples, description=described).save(folder)
+        facts: Any = {"kind": objective.kind, "samples": objective.samples, "description": objective.described}
+        Model.create(scenario, scenario_id, theta, **facts, privacy=privacy).save(folder)
