@@ -27,7 +27,7 @@ from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import Prepared, prepare
 from codedfl.task.shard import penalties
-from codedfl.training import State, create_solver, train
+from codedfl.training import State, create_solver, train, with_noise_ridge
 from codedfl.training.costs import LINKS
 from codedfl.training.timeline import timeline
 from codedfl.training.timing import Variant, epoch_ends
@@ -101,6 +101,7 @@ class SimulationBackend(RunBackend):
             problem = data
         self.objective = self.problem = problem
         self.scheme = schemes.create(self.scenario, problem)
+        self.scenario = with_noise_ridge(self.scenario, self.scheme.public)
 
     def _prepared(self, raw: RawData, progress: Progress) -> Problem:
         """Sum columns, and choose the weight of the ridge term, under the scheme of the run."""

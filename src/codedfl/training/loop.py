@@ -8,7 +8,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,30 +20,16 @@ from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Round, Scheme, Server, Stage
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.rounding import reference_rounding
-from codedfl.solvers import PATH_SOLVERS, SOLVERS, Conditions, GradientDescent, Solver
-from codedfl.task import learning_rate
+from codedfl.solvers import GradientDescent, Solver
 from codedfl.task.objective import Objective
 from codedfl.training.checking import SpoiltEpoch, Watch
 from codedfl.training.records import StageRecord, State
+from codedfl.training.solving import create_solver
 
 BLOCK = GradientDescent.block
 """Epochs of gradient descent that are scored together."""
 
 _DIVERGED = 1e3
-
-
-def create_solver(problem: Objective, scenario: Scenario, state: State) -> Solver:
-    """Make the solver of a training and bring it to where the state stands; it is told nothing of the data."""
-    training, epsilon = scenario.training, float(np.finfo(problem.dtype).eps)
-    rate = partial(learning_rate, training)
-    ridges = problem.weights(scenario.ridges) if len(scenario.ridges) > 1 else ()
-    conditions = Conditions(problem.shape, problem.ridge, rate, scenario.tolerance, epsilon, ridges)
-    # files may be of any condition, which a recurrence does not survive; named data sets keep the paper's numbers
-    kept = PATH_SOLVERS if ridges or not scenario.data.named else SOLVERS
-    solver = kept.get(training.solver, SOLVERS[training.solver])(conditions)
-    if state.epoch > 0:
-        solver.restore(state.solver)
-    return solver
 
 
 def train(
@@ -102,7 +87,7 @@ def _go_on(
     watch: Watch,
     after_epoch: Callable[[State], None],
 ) -> None:
-    solver = create_solver(problem, scenario, state)
+    solver = create_solver(problem, scenario, state, scheme.public.release)
     epochs, dtype = scenario.training.epochs, problem.dtype
     epoch, finished = state.epoch, solver.finished
     while epoch < epochs and not finished and not _reached(state, scenario):

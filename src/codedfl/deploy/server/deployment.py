@@ -46,7 +46,7 @@ from codedfl.task.loading import declared_categories
 from codedfl.task.metrics import Counts
 from codedfl.task.objective import PublicObjective, TestSet
 from codedfl.task.shard import penalties, prepared_features
-from codedfl.training import State
+from codedfl.training import State, with_noise_ridge
 from codedfl.training.checking import lie_words
 
 STATUS = "status.json"
@@ -180,6 +180,7 @@ class DeploymentBackend(RunBackend):
             [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in session.facts], np.float64
         )
         public, self.scheme = session.public, session.scheme
+        self.scenario = scenario = with_noise_ridge(scenario, public)
         self.saves_every_epoch = self.scheme.opens_sums  # sites open a sum again with the same devices only
         self._preparation = preparation = None if prepared is None else prepared.preparation
         task = session.descriptions[0].task
