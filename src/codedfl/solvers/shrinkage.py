@@ -12,10 +12,11 @@ v_i of A + E, the nearest to A has the eigenvalues v_i^T A v_i, which depend on 
 - Weight: an unbiased estimate of the loss, Stein, "Estimation of the mean of a multivariate normal distribution",
   Annals of Statistics, 1981.
 
-All of it is computed from what the release discloses, so it costs no privacy. The two constants below were fixed on
-Fashion-MNIST; nothing is chosen by scores on the data that a model is for.
+All of it is computed from what the release discloses, so it costs no privacy. The constants below were fixed on
+Fashion-MNIST and on small random systems; nothing is chosen by scores on the data that a model is for.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,6 +33,8 @@ Noise in scores seldom changes which is the largest, but a bias towards the mean
 """
 LEAST_SHARE = 0.1
 """Smallest weight as a share of the edge; bounds the model where the estimate of the loss itself is mostly noise."""
+STANDARD_ERRORS = 2.0
+"""How far above its estimate the loss is assumed to be."""
 _CLOSE = 1e-3
 """Eigenvalues nearer to each other than this, in units of the mean distance of eigenvalues of the noise, are equal."""
 
@@ -62,41 +65,50 @@ def shrunk_spectrum(gram: Float[np.ndarray, "d d"], noise: float) -> Spectrum:
     return Spectrum(values, vectors, shrunk, slopes)
 
 
-def estimated_loss(
-    spectrum: Spectrum, sizes: Float[np.ndarray, "d"], outputs: int, weight: float, noise: Noise
-) -> float:
+def estimated_loss(spectrum: Spectrum, rotated: Float[np.ndarray, "d c"], weight: float, noise: Noise) -> float:
     """Estimate tr(Theta^T A Theta) - 2 tr(Theta^T B) of the model with this weight, without bias.
 
-    ``sizes`` are the squared norms n_i of v_i^T (B + F). With factors g_i = 1 / (x_i + weight) of the shrunk
-    eigenvalues x_i and with slopes c_ij, the estimate is
+    ``rotated`` has the rows v_i^T (B + F), of squared norms n_i. With factors g_i = 1 / (x_i + weight) of the shrunk
+    eigenvalues x_i, and with slopes c_ij, the estimate is
 
         sum_i n_i (l_i g_i^2 - 2 g_i) + 2 s^2 sum_i n_i g_i^2 sum_j c_ij g_j + 2 t^2 (outputs) sum_i g_i,
 
     where the last two terms are the means of -tr(Theta^T E Theta) and 2 tr(Theta^T F) by Stein's lemma.
     """
-    factors = 1 / (spectrum.shrunk + weight)
+    factors, sizes = 1 / (spectrum.shrunk + weight), (rotated**2).sum(axis=1)
     measured = sizes @ (factors * (spectrum.values * factors - 2))
     from_gram = 2 * noise.gram**2 * (sizes * factors**2) @ (spectrum.slopes @ factors)
-    return float(measured + from_gram + 2 * noise.moments**2 * outputs * factors.sum())
+    return float(measured + from_gram + 2 * noise.moments**2 * rotated.shape[1] * factors.sum())
+
+
+def standard_error(spectrum: Spectrum, rotated: Float[np.ndarray, "d c"], weight: float, noise: Noise) -> float:
+    """Return the standard deviation of 2 tr(Theta^T F) - tr(Theta^T E Theta) for a model that is independent of it."""
+    model = rotated / (spectrum.shrunk + weight)[:, None]
+    from_gram = 2 * noise.gram**2 * np.sum((model.T @ model) ** 2)
+    return math.sqrt(from_gram + 4 * noise.moments**2 * np.sum(model**2))
 
 
 def noise_weight(
-    spectrum: Spectrum, moments: Float[np.ndarray, "d c"], ridge: float, noise: Noise, *, labels: bool
+    spectrum: Spectrum, rotated: Float[np.ndarray, "d c"], ridge: float, noise: Noise, *, labels: bool
 ) -> float:
-    """Return the weight to add to the ridge weight: that of least estimated loss, or a share of it for labels."""
+    """Return the weight to add to the ridge weight: that of the least bound on the loss, or a share of it for labels.
+
+    The bound is the estimate and two standard errors: with few features the estimate alone is so uncertain that its
+    minimum is often at a large model by chance.
+    """
     from scipy.optimize import minimize_scalar
 
-    sizes = ((spectrum.vectors.T @ moments) ** 2).sum(axis=1)
-    least = LEAST_SHARE * edge(noise.gram, len(sizes))
+    def bound(exponent: float) -> float:
+        weight = ridge + math.exp(exponent)
+        error = standard_error(spectrum, rotated, weight, noise)
+        return estimated_loss(spectrum, rotated, weight, noise) + STANDARD_ERRORS * error
 
-    def loss(exponent: float) -> float:
-        return estimated_loss(spectrum, sizes, moments.shape[1], ridge + float(np.exp(exponent)), noise)
-
-    # from no weight to a model of almost zero; the loss may have several minima, so the search is local to the best
-    grid = np.linspace(np.log(least), np.log(100 * (least + spectrum.shrunk[-1])), 50)
-    best = int(np.argmin([loss(exponent) for exponent in grid]))
+    # up to a model of almost zero; there may be several minima, so the search is local to the best of a grid
+    least = LEAST_SHARE * edge(noise.gram, len(rotated))
+    grid = np.linspace(math.log(least), math.log(100 * (least + spectrum.shrunk[-1])), 40)
+    best = int(np.argmin([bound(exponent) for exponent in grid]))
     near = grid[max(best - 1, 0)], grid[min(best + 1, len(grid) - 1)]
-    found = float(np.exp(minimize_scalar(loss, bounds=near, method="bounded").x))
+    found = math.exp(minimize_scalar(bound, bounds=near, method="bounded").x)
     return max(least, LABEL_SHARE * found if labels else found)
 
 
@@ -116,11 +128,11 @@ def shrunk_solutions(
     from scipy.linalg import solve
 
     spectrum, models = shrunk_spectrum(gram, noise.gram), np.empty((len(ridges), *moments.shape))
-    vectors = spectrum.vectors
+    vectors, rotated = spectrum.vectors, spectrum.vectors.T @ moments
     for model, ridge in zip(models, ridges, strict=True):
-        values = spectrum.shrunk + noise_weight(spectrum, moments, float(np.mean(ridge)), noise, labels=labels)
+        values = spectrum.shrunk + noise_weight(spectrum, rotated, float(np.mean(ridge)), noise, labels=labels)
         if np.ndim(ridge) == 0:
-            model[:] = vectors @ ((vectors.T @ moments) / (values + ridge)[:, None])
+            model[:] = vectors @ (rotated / (values + ridge)[:, None])
         else:
             system = (vectors * values) @ vectors.T + ridge * np.eye(len(values))
             model[:] = solve(system, moments, assume_a="pos")
