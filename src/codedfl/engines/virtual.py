@@ -33,6 +33,8 @@ def move(devices: Sequence[Device], transfer: Transfer, receive: Receive) -> Tra
         parcel_bits=message_bits(parcel),
         absorb_macs=absorbing.macs,
         relayed=transfer.relayed,
+        export_beforehand=exporting.beforehand,
+        absorb_beforehand=absorbing.beforehand,
     )
 
 

@@ -48,7 +48,8 @@ class RoundCosts:
 class TransferCosts:
     """Costs of one transfer: the server's grant, the sender's work, the parcel, the recipient's work.
 
-    Recipient -1 is the server. A ``relayed`` parcel goes up to the server and down to the recipient.
+    Recipient -1 is the server. A ``relayed`` parcel goes up to the server and down to the recipient. What the sender
+    and the recipient computed ``beforehand`` takes no time of the stage.
 
     >>> TransferCosts(0, 1, grant_bits=8, export_macs=0, parcel_bits=100, absorb_macs=0, relayed=True).bits()
     {'down': 108, 'up': 100, 'd2d': 0}
@@ -61,6 +62,18 @@ class TransferCosts:
     parcel_bits: int
     absorb_macs: int
     relayed: bool = False
+    export_beforehand: int = 0
+    absorb_beforehand: int = 0
+
+    @property
+    def sender_macs(self) -> int:
+        """All multiplications of the sender."""
+        return self.export_macs + self.export_beforehand
+
+    @property
+    def recipient_macs(self) -> int:
+        """All multiplications of the recipient."""
+        return self.absorb_macs + self.absorb_beforehand
 
     @property
     def uploaded(self) -> bool:

@@ -37,7 +37,7 @@ def payloads(messages: Iterable[Message]) -> list[int]:
 
 @dataclass
 class Work:
-    """Counts multiply-accumulate operations.
+    """Counts multiply-accumulate operations; ``beforehand`` are those done in advance, which take no time of a run.
 
     >>> work = Work()
     >>> product = work.product(np.ones((2, 3)), np.ones((3, 4)))
@@ -47,6 +47,7 @@ class Work:
     """
 
     macs: int = 0
+    beforehand: int = 0
 
     def product(
         self, left: Float[np.ndarray, "rows inner"], right: Float[np.ndarray, "inner columns"]

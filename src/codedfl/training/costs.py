@@ -57,11 +57,11 @@ def add_transfers(spent: Spent, transfers: Sequence[TransferCosts]) -> None:
         spent["down"][costs.sender] += costs.grant_bits
         spent["up"][costs.sender] += sent["up"]
         spent["d2d"][costs.sender] += sent["d2d"]
-        spent["macs"][costs.sender] += costs.export_macs
+        spent["macs"][costs.sender] += costs.sender_macs
         if costs.relayed:
             spent["down"][costs.recipient] += costs.parcel_bits
         if not costs.uploaded:
-            spent["macs"][costs.recipient] += costs.absorb_macs
+            spent["macs"][costs.recipient] += costs.recipient_macs
 
 
 def mean_and_largest(each: Int[np.ndarray, "n"]) -> dict[str, float]:

@@ -127,9 +127,10 @@ class History:
             history._number(_unpacked(arrays[f"round_{number}"], arrays[f"waiting_{number}"]))
         history.round_of_epoch, history.further = arrays["round_of_epoch"].tolist(), further
         history.stages = [StageRecord(epoch, [], bool(retires)) for epoch, retires in arrays["stages"].tolist()]
-        for number, sender, recipient, *amounts, relayed in arrays["transfers"].tolist():
-            grant, export, parcel, absorb = amounts
-            found = TransferCosts(sender, recipient, grant, export, parcel, absorb, bool(relayed))
+        names = [each.name for each in dataclasses.fields(TransferCosts)]
+        for number, *amounts in arrays["transfers"].tolist():
+            known = dict(zip(names, amounts, strict=False))  # earlier checkpoints lack the last ones
+            found = TransferCosts(**known | {"relayed": bool(known["relayed"])})
             history.stages[number].costs.append(found)
         return history
 
@@ -141,7 +142,7 @@ def _stage_totals(stages: Sequence[Sequence[TransferCosts]]) -> dict[str, int]:
         for costs in stage:
             for link, bits in costs.bits().items():
                 totals[f"{link}_bits"] += bits
-            totals["device_macs"] += costs.export_macs + costs.absorb_macs
+            totals["device_macs"] += costs.sender_macs + costs.recipient_macs
     return totals
 
 

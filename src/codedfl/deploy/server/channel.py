@@ -335,7 +335,7 @@ def _has_costs(frame: Frame, request: SiteRequest) -> bool:
         return False
     if request.kind == "reply":
         return is_count(frame.fields.get("macs")) and is_real(frame.fields.get("offline_seconds", 0))
-    for name in {"export": ("macs", "bits"), "absorb": ("macs",)}.get(request.kind, ()):
+    for name in {"export": ("macs", "beforehand", "bits"), "absorb": ("macs", "beforehand")}.get(request.kind, ()):
         values, parcels = frame.fields.get(name), len(request.fields["parcels"])
         if not isinstance(values, list) or len(values) != parcels or not all(map(is_count, values)):
             return False

@@ -55,8 +55,8 @@ class StageExchange:
             self._parcels.append([index, site, transfer.relayed, turn])
             turns[transfer.recipient] += 1
         self._channel_turns = _channel_turns(stage, channel.sites) if one_at_a_time and event is not None else {}
-        self._exported: dict[int, tuple[int, int]] = {}
-        self._absorbed: dict[int, int] = {}
+        self._exported: dict[int, tuple[int, int, int]] = {}
+        self._absorbed: dict[int, tuple[int, int]] = {}
         self._uploads: dict[int, dict[str, Any]] = {}
         self._parties = sorted({*turns, *(transfer.sender for transfer in stage.transfers)} - {SERVER})
 
@@ -107,7 +107,7 @@ class StageExchange:
                 self._uploads |= unpack_messages(reply.frame.arrays, uploads)
             except EngineError as error:
                 failed[device] = str(error)
-            counts = zip(reply.frame.fields["macs"], reply.frame.fields["bits"], strict=True)
+            counts = zip(*(reply.frame.fields[name] for name in ("macs", "beforehand", "bits")), strict=True)
             self._exported |= dict(zip(work[device], counts, strict=True))
         if failed:  # a recipient that is silent is lost, else the sender
             self._forget()
@@ -127,7 +127,8 @@ class StageExchange:
             requests[device] = SiteRequest("absorb", {**self._fields, "parcels": parcels})
         answers = self._channel.ask_all(requests)
         for device, reply in answers.items():
-            self._absorbed |= dict(zip(work[device], reply.frame.fields["macs"], strict=True))
+            counts = zip(*(reply.frame.fields[name] for name in ("macs", "beforehand")), strict=True)
+            self._absorbed |= dict(zip(work[device], counts, strict=True))
         gone = [device for device in work if device not in answers]
         if gone and answers:
             names = ", ".join(self._channel.sites[device] for device in gone)
@@ -140,15 +141,18 @@ class StageExchange:
 
     def _costs(self, number: int) -> TransferCosts:
         """Return the costs of a transfer as its parties report them."""
-        transfer, (export_macs, bits) = self._transfers[number], self._exported[number]
+        transfer, (export_macs, export_beforehand, bits) = self._transfers[number], self._exported[number]
+        absorb_macs, absorb_beforehand = self._absorbed.get(number, (0, 0))
         return TransferCosts(
             transfer.sender,
             transfer.recipient,
             grant_bits=message_bits(transfer.grant),
             export_macs=export_macs,
             parcel_bits=bits,
-            absorb_macs=self._absorbed.get(number, 0),
+            absorb_macs=absorb_macs,
             relayed=transfer.relayed,
+            export_beforehand=export_beforehand,
+            absorb_beforehand=absorb_beforehand,
         )
 
 

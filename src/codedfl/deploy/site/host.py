@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, final
 
@@ -284,17 +284,15 @@ class DeviceHost(Host):
         envelopes = run.envelopes if recipients - {None} else None
         parcels: dict[int, Any] = {}
         owners: dict[int, tuple[int, ...]] = {}
-        macs: list[int] = []
+        works = [Work() for _ in wanted]
         with run.queue.slot(number, cancellable=False):
             began = time.perf_counter()
-            for parcel, _, _, _ in wanted:
-                work = Work()
+            for (parcel, _, _, _), work in zip(wanted, works, strict=True):
                 owners[parcel] = tuple(sorted(device.owners(grants[parcel])))
                 parcels[parcel] = device.export(grants[parcel], work)
-                macs.append(work.macs)
             if delays is not None:
                 bits = sum(message_bits(grant) for grant in grants.values())
-                seconds = delays.prepare(bits, sum(macs)) - (time.perf_counter() - began)
+                seconds = delays.prepare(bits, sum(work.macs for work in works)) - (time.perf_counter() - began)
                 run.queue.sleep(seconds, number, cancellable=False)
             working = time.perf_counter() - began
         for parcel, site, relayed, turn in wanted:
@@ -313,10 +311,11 @@ class DeviceHost(Host):
                 for peer, message in messages:
                     if (reason := deliver(self._peers, envelopes, peer, message)) is not None:
                         return Frame("error", {"reason": f"it could not send to {peer}: {reason}", "unreached": peer})
-        self._count(parcels_made=len(wanted), multiplications=sum(macs))
+        self._count(parcels_made=len(wanted), multiplications=sum(work.macs + work.beforehand for work in works))
         bits_sent = [message_bits(parcels[parcel]) for parcel, _, _, _ in wanted]
         uploads = {parcel: parcels[parcel] for parcel, site, _, _ in wanted if site is None}
-        return Frame("answer", {"macs": macs, "bits": bits_sent, "working_seconds": working}, pack_messages(uploads))
+        told = {**_counted(works), "bits": bits_sent, "working_seconds": working}
+        return Frame("answer", told, pack_messages(uploads))
 
     def _receive(self, run: Session, parcel: Parcel) -> None:
         """Wait for the emulated transmission of a parcel."""
@@ -336,21 +335,19 @@ class DeviceHost(Host):
         stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
         wanted = fields.rows(frame.fields, "parcels", [(int,), (str,)])
         run.admit_parties(site for _, site in wanted)
-        delays = run.transfer_delays(event_of(frame))
-        macs: list[int] = []
+        delays, works = run.transfer_delays(event_of(frame)), [Work() for _ in wanted]
         with run.queue.slot(number, cancellable=False):
             parcels = run.inbox.take(stage, wanted)
             began = time.perf_counter()
-            for (_, site), parcel in zip(wanted, parcels, strict=True):
-                work = Work()
+            for (_, site), parcel, work in zip(wanted, parcels, works, strict=True):
                 run.device.absorb_from(run.number_of(site), parcel.contents, work, frozenset(parcel.owners))
-                macs.append(work.macs)
             if delays is not None:  # absorbing starts with this site's last parcel
-                seconds = run.reception.over(stage) + delays.absorb(sum(macs)) - time.monotonic()
+                absorbing = delays.absorb(sum(work.macs for work in works))
+                seconds = run.reception.over(stage) + absorbing - time.monotonic()
                 run.queue.sleep(seconds, number, cancellable=False)
             working = time.perf_counter() - began
-        self._count(parcels_absorbed=len(wanted), multiplications=sum(macs))
-        return Frame("answer", {"macs": macs, "working_seconds": working})
+        self._count(parcels_absorbed=len(wanted), multiplications=sum(work.macs + work.beforehand for work in works))
+        return Frame("answer", {**_counted(works), "working_seconds": working})
 
     def _forget(self, run: Session, frame: Frame) -> Frame:
         """Drop the parcels of an abandoned stage, or end the session."""
@@ -369,3 +366,8 @@ class DeviceHost(Host):
     def _count(self, **done: int) -> None:
         if self._record is not None:
             self._record.computed(**done)
+
+
+def _counted(works: Sequence[Work]) -> dict[str, list[int]]:
+    """Return the multiplications for each parcel, and those done in advance."""
+    return {"macs": [work.macs for work in works], "beforehand": [work.beforehand for work in works]}

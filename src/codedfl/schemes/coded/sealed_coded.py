@@ -3,10 +3,13 @@
 Set-up. Every device u seals its Gram matrix and right-hand side, A_u + R_u, with a pad that only it and the server can
 compute. All later steps use sealed residues only, so any device may receive them, also repeatedly:
 
-1. every device sends piece a of its sealed matrix to device a, which adds up the pieces (a reduce-scatter of one
+1. every device sends every other one a public key, for masks that it adds to its sealed matrix and that cancel in the
+   sum over all devices (``codedfl.schemes.coded.pairwise_masks``), so a server that pools with up to N - 2 devices
+   learns the sum over the others only;
+2. every device sends piece a of its sealed matrix to device a, which adds up the pieces (a reduce-scatter of one
    triangle: ``codedfl.schemes.coded.placement``);
-2. devices exchange blocks, so that device a has all of band a of S = sum_u (A_u + R_u);
-3. device a sends its rows of coded block w, sum_k g_wk S[:, block k], to worker w, for every worker.
+3. devices exchange blocks, so that device a has all of band a of S = sum_u (A_u + R_u);
+4. device a sends its rows of coded block w, sum_k g_wk S[:, block k], to worker w, for every worker.
 
 Epoch. Each worker replies theta^T times its coded block. Any K replies give theta^T S by the (N, K) MDS code, and the
 server subtracts theta^T sum R. It sees sums over all devices only. Up to W - K workers may be lost, and all devices
@@ -25,7 +28,7 @@ from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
 from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Privacy, SchemeOptions
-from codedfl.schemes.coded.sealed_coded_device import BLOCK, PART, PIECE, REPAIR, BlockLayout, SealedCodedDevice
+from codedfl.schemes.coded.sealed_coded_device import BLOCK, KEY, PART, PIECE, REPAIR, BlockLayout, SealedCodedDevice
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
 from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
@@ -40,6 +43,12 @@ from codedfl.settings import setting
 from codedfl.task import Shard
 
 SEALED_CODED_RINGS = (FIELD_31, FIELD_48, FIELD_61)
+MOST_MASKED = 256
+"""Devices up to which every two of them agree on a mask."""
+_MASKED_REASON = (
+    "Pieces look uniform as long as AES-256 in counter mode is a pseudo-random function, and with X25519 also to a "
+    "server that pools with up to N - 2 devices; links to it must be encrypted."
+)
 
 
 class SealedCodedOptions(SchemeOptions):
@@ -60,11 +69,21 @@ class SealedCodedOptions(SchemeOptions):
     expected_epochs: int = setting(
         default=100, low=1, help="Number of epochs that the time of the set-up is weighed against."
     )
+    masks: bool = setting(
+        default=True,
+        help="Whether masks that cancel in the sum hide single devices from a server that pools with others; "
+        f"for at most {MOST_MASKED} devices.",
+    )
 
     def check_fleet(self, devices: int) -> None:
         """Refuse a single device, W above the number of devices, and K above W."""
         if devices < 2:
             raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
+        if self.masks and devices > MOST_MASKED:
+            raise ScenarioError(
+                f"schemes.sealed-coded.masks = true takes a key for every two devices, for at most {MOST_MASKED} "
+                f"devices and not {devices}; if the server colludes with no device, set it to false"
+            )
         check_at_most(devices, "schemes.sealed-coded.workers", self.workers)
         workers = devices if self.workers is None else self.workers
         if self.threshold is not None and self.threshold > workers:
@@ -88,12 +107,13 @@ class SealedCodedServer(PaddedServer):
         self._replacement: int | None = None
 
     def set_up(self) -> Sequence[Stage]:
-        """Return three stages: add up sealed pieces, exchange blocks, distribute parts of coded blocks."""
+        """Return the stages: exchange mask keys, add up pieces, exchange blocks, distribute parts of coded blocks."""
         grants = [fresh_grant(0) for _ in range(self._public.devices)]
         self.add_pads(grants)
         bands = self._layout.bands
         n = self._public.devices
         turns = [(a, (a + turn) % n) for turn in range(1, n) for a in range(n)]
+        keys = [Stage([_transfer(a, b, KEY) for a, b in turns])] if self._layout.masked else []
         pieces = []
         for sender, target in turns:
             if target < bands.bands:
@@ -102,7 +122,7 @@ class SealedCodedServer(PaddedServer):
         blocks = [_transfer(a, b, BLOCK) for a, b in turns if a < bands.bands and b in bands.held_by(a)]
         chosen = set(self._first_workers.chosen)
         parts = [_transfer(a, w, PART) for a, w in turns if a < bands.bands and w in chosen]
-        return [Stage(pieces), Stage(blocks), Stage(parts)]
+        return [*keys, Stage(pieces), Stage(blocks), Stage(parts)]
 
     def add_pads(self, grants: Sequence[Message]) -> None:
         """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
@@ -198,15 +218,25 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     options_type = SealedCodedOptions
     exact = True
     verdict = SUMS
-    verdict_reason = SEALED_REASON
-    allowed_if = (
-        "the server may learn the sum of all Gram matrices, and so who is in the data of all devices together, and "
-        "colludes with no device"
-    )
+
+    @property
+    def verdict_reason(self) -> str:
+        """What the seals and masks rest on."""
+        return _MASKED_REASON if self.options.masks else SEALED_REASON
+
+    @property
+    def allowed_if(self) -> str:
+        """The server learns the sum, and without masks a device that helps it opens a band of all matrices."""
+        pooled = self.options.masks and self.public.devices > 2
+        alone = "at least two devices collude with nobody" if pooled else "the server colludes with no device"
+        return (
+            "the server may learn the sum of all Gram matrices, and so who is in the data of all devices together, and "
+            + alone
+        )
 
     def secrecy(self) -> tuple[Secrecy, ...]:
-        """The server reads sums over all devices, whatever it asks; with device a, band a of every Gram matrix."""
-        return all_cells(summed_views(self.public.devices))
+        """The server reads sums over all devices, whatever it asks; without masks, with device a also band a of all."""
+        return all_cells(summed_views(self.public.devices, masked=self.options.masks))
 
     def refuses_noise(self, privacy: Privacy) -> str | None:
         """Take noise: all replies are computed from the sum over all devices."""
@@ -249,7 +279,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def layout(self) -> BlockLayout:
         """The public sizes of bands and blocks."""
-        return BlockLayout(self.public, self.workers.threshold, self.formats.field)
+        return BlockLayout(self.public, self.workers.threshold, self.formats.field, masked=self.options.masks)
 
     def parcels(self, index: int) -> Sequence[Layout]:
         """Return the layouts of all kinds of parcels."""

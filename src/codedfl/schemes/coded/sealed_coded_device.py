@@ -1,7 +1,8 @@
 """The device of the sealed and coded scheme: what it seals, adds up, passes on and replies, and what it refuses.
 
-It passes nothing on that is about fewer devices than all: no block, part or reply before it has exactly one sealed
-piece of every other device, and no product before its coded block is complete.
+It seals nothing before it has a mask key of every other device (``codedfl.schemes.coded.pairwise_masks``). It passes
+nothing on that is about fewer devices than all: no block, part or reply before it has exactly one sealed piece of every
+other device, and no product before its coded block is complete.
 """
 
 from collections.abc import Set
@@ -10,9 +11,11 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt
 
+from codedfl.cipher.masks.pairwise import KEY_BYTES
 from codedfl.cipher.seals import PadLedger, PrimeField, seal, unpack_upper
 from codedfl.codes.mds import MdsCode
 from codedfl.errors import CipherError
+from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
 from codedfl.schemes.coded.placement import Bands
 from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Layout, Message, Work
@@ -23,15 +26,19 @@ from codedfl.task import Shard
 
 Residues = UInt[np.ndarray, "..."]
 
-PIECE, BLOCK, PART, REPAIR = range(4)
-"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block."""
+PIECE, BLOCK, PART, REPAIR, KEY = range(5)
+"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block, a mask key."""
 
 
 @final
 class BlockLayout:
-    """Public sizes: bands of rows, K column blocks of equal width (the last is padded with zeros), and the code."""
+    """Public sizes: bands of rows, K column blocks of equal width (the last is padded with zeros), and the code.
 
-    def __init__(self, public: Public, threshold: int, field: PrimeField) -> None:
+    ``masked`` says whether devices put masks under their seals.
+    """
+
+    def __init__(self, public: Public, threshold: int, field: PrimeField, *, masked: bool) -> None:
+        self.masked = masked
         self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
         self.code = MdsCode(public.devices, threshold, field.modulus)
         self.width = -(-public.features // threshold)
@@ -43,6 +50,8 @@ class BlockLayout:
         kind: Layout = {"kind": (np.dtype(np.int8), ())}
         named: Layout = {**kind, "band": (np.dtype(np.int32), ())}
         found: list[Layout] = [{**kind, "coded": wire(bands.rows, self.width)}]
+        if self.masked:
+            found.append({**kind, "key": (np.dtype(np.uint8), (KEY_BYTES,))})
         found += [{**named, "part": wire(height, self.width)} for height in heights]
         if index < bands.bands:
             found.append({**kind, "piece": wire(bands.size(index))})
@@ -71,6 +80,8 @@ class SealedCodedDevice(Device):
         self._layout = layout
         self._shard: Shard | None = shard
         self._ledger = PadLedger()
+        self._masks = PairwiseMasks(index, public) if layout.masked else None
+        """Forgotten when the data is sealed."""
         self._pieces: dict[int, UInt[np.ndarray, "size"]] = {}
         self._missing = set(range(public.devices)) if index < layout.bands.bands else set()
         """Devices of which no piece is in its sum."""
@@ -99,6 +110,10 @@ class SealedCodedDevice(Device):
             raise self._refusal("sends no data without a grant that names the kind of parcel and its target")
         kind, target, send = int(grant["kind"]), int(grant["target"]), self._field.to_wire
         own = {"band": np.array(self._index, np.int32)}
+        if kind == KEY:
+            if self._masks is None:
+                raise self._refusal("has no mask key to send")
+            return {"kind": grant["kind"], "key": self._masks.export(work)}
         if kind == PIECE:
             return {"kind": grant["kind"], "piece": send(self._piece(target, grant, work))}
         if kind == BLOCK:
@@ -115,7 +130,7 @@ class SealedCodedDevice(Device):
         """Receive a parcel of any kind; its sender is the device whose piece, band or coded block it is."""
         if "kind" not in parcel or sender not in range(self._devices):
             raise self._refusal(f"cannot tell what device {sender} has sent")
-        place = (self._add_piece, self._add_block, self._add_part, self._add_multiple)
+        place = (self._add_piece, self._add_block, self._add_part, self._add_multiple, self._add_key)
         kind = int(parcel["kind"])
         if kind not in range(len(place)):
             raise self._refusal(f"knows no parcels of kind {kind}")
@@ -158,6 +173,11 @@ class SealedCodedDevice(Device):
         self._coded = self._added(self._coded, self._taken(sender, parcel, "coded", shape), work)
         self._helpers.add(sender)
 
+    def _add_key(self, sender: int, parcel: Message, work: Work) -> None:
+        if self._masks is None:
+            raise self._refusal(f"expects no mask key of device {sender}")
+        self._masks.absorb(sender, parcel, work)
+
     def _taken(self, sender: int, parcel: Message, name: str, shape: tuple[int, ...]) -> Residues:
         return taken(self._field, parcel, name, shape, f"A parcel of device {sender}")
 
@@ -177,15 +197,20 @@ class SealedCodedDevice(Device):
         """Seal all pieces once, and add its own piece to its sum."""
         if self._shard is None:
             raise self._refusal("has sealed its data before")
+        masks = self._masks
+        if masks is not None and (missing := masks.missing):
+            raise self._refusal(f"seals nothing before it has the mask key of device {min(missing)}")
         bands, shard = self._layout.bands, self._shard
         pads = [pad_of(self._field, self._index, grant, number, self._nonce) for number in range(bands.bands)]
         gram = unpack_upper(self._formats.gram.encode_symmetric(shard.gram))
         moments = self._formats.moments.encode(-shard.moments)
-        self._shard = None
+        self._shard, self._masks = None, None
         for number, pad in enumerate(pads):
             piece = bands.piece(number, gram, moments)
             work.add(piece.size)
             self._pieces[number] = seal(piece, pad, self._ledger)
+            if masks is not None:
+                masks.add_to(piece, number, self._field, work)
         if self._index in self._pieces:
             self._sum = self._added(self._sum, self._pieces.pop(self._index), Work())
             self._missing.remove(self._index)
