@@ -62,8 +62,7 @@ class Case:
     @classmethod
     def of(cls, scenario: Scenario, settings: Mapping[str, Any], epochs: int | None = None) -> "Case":
         """Describe a scenario that was made from the preset of its name by these settings."""
-        shown = {name: f"{value:g}" if isinstance(value, float) else value for name, value in settings.items()}
-        changes = [f"--set {name}={value}" for name, value in shown.items()]
+        changes = [f"--set {name}={_shown(value)}" for name, value in settings.items()]
         words = ["codedfl attack", scenario.name, *changes, *([] if epochs is None else [f"--epochs {epochs}"])]
         options = {name: value for name, value in settings.items() if name.startswith("schemes.")}
         return cls(scenario, options, " ".join(words), epochs)
@@ -76,6 +75,14 @@ class Case:
         return cls.of(usual.with_settings(settings), settings, epochs)
 
 
+def _shown(value: Any) -> str:
+    """Return a setting as it is given on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+_WITHOUT_MASKS = {"schemes.sealed-coded.masks": False}
 _WITHOUT_HAND_OVERS = {"schemes.sealed.delta": 1e9}
 _SCHEMES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("conventional", {}),
@@ -89,6 +96,7 @@ _SCHEMES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("sealed", _WITHOUT_HAND_OVERS),
     ("he", {}),
     ("sealed-coded", {}),
+    ("sealed-coded", _WITHOUT_MASKS),
     ("coded-padded", {}),
     ("coded-padded", {"schemes.coded-padded.alpha": 2}),
     ("coded-padded", {"schemes.coded-padded.alpha": 19}),
@@ -108,6 +116,7 @@ FULL: tuple[_Case, ...] = (
     ("paper", "conventional", {}, None),
     ("sealed", "sealed", _WITHOUT_HAND_OVERS, None),
     ("sealed-coded", "sealed-coded", {}, None),
+    ("sealed-coded", "sealed-coded", _WITHOUT_MASKS, None),
     ("paper", "coded-padded", {"schemes.coded-padded.alpha": 2}, None),
     ("paper", "coded-padded", {"schemes.coded-padded.alpha": 19}, None),
     ("paper", "one-shot", {}, None),

@@ -22,7 +22,7 @@ from codedfl.schemes.secrecy import (
 from codedfl.security.attempts import SECOND_RUN
 from codedfl.security.figures import AREA, ERROR, Figure, stored_figures
 
-_DECISIVE = ("inner", "alpha", "delta")
+_DECISIVE = ("inner", "alpha", "delta", "masks")
 """Options that decide what parties see."""
 _STRONGER_THAN = {
     "devices": ("device",),

@@ -129,8 +129,8 @@ class History:
         history.stages = [StageRecord(epoch, [], bool(retires)) for epoch, retires in arrays["stages"].tolist()]
         names = [each.name for each in dataclasses.fields(TransferCosts)]
         for number, *amounts in arrays["transfers"].tolist():
-            known = dict(zip(names, amounts, strict=False))  # earlier checkpoints lack the last ones
-            found = TransferCosts(**known | {"relayed": bool(known["relayed"])})
+            fields = dict(zip(names, amounts, strict=False))  # earlier checkpoints lack the last ones
+            found = TransferCosts(**fields | {"relayed": bool(fields["relayed"])})
             history.stages[number].costs.append(found)
         return history
 

@@ -1,13 +1,15 @@
 """Views of ``coded-padded`` and ``sealed-coded``: padded parcels, and the sums that the server decodes."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
-from jaxtyping import Float, UInt
+from jaxtyping import Float, Int, UInt
 
 from codedfl.cipher.seals.triangles import unpack_upper
 from codedfl.schemes.coded.coded_padded import EVERYTHING, CodedPadded, split
+from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
 from codedfl.schemes.coded.sealed_coded import SealedCoded
 from codedfl.schemes.coded.sealed_coded_device import PIECE
 from codedfl.schemes.messages import Message, Work
@@ -22,6 +24,7 @@ from codedfl.security.views.residues import (
     sealed_exposures,
     sealed_pair,
     steps,
+    total_of,
 )
 from codedfl.task import Shard
 
@@ -60,11 +63,12 @@ def sealed_coded_exposures(scheme: SealedCoded, transcript: Transcript, shards: 
     form = scheme.formats.gram
     words = [_pieces(scheme, transcript, device) for device in range(len(shards))]
     found = [e for device, each in enumerate(words) for e in sealed_exposures(form, each, device, shards[device].gram)]
+    sums = _sums(scheme, transcript)
     return [
         *found,
         sealed_pair(form, (words[0], shards[0].gram), (words[1], shards[1].gram)),
-        everyone(_sums(scheme, transcript), shards),
-        *_pooled(scheme, transcript, shards),
+        everyone(sums, shards),
+        *_pooled(scheme, transcript, sums, shards),
     ]
 
 
@@ -109,37 +113,65 @@ def _best_guess(scheme: CodedPadded, models: Float[np.ndarray, "epochs d c"], sh
     return Exposure(RepliesView(models, np.asarray(guess @ models)), device, shards[device].gram)
 
 
-def _pooled(scheme: SealedCoded, transcript: Transcript, shards: Sequence[Shard]) -> Iterable[Exposure]:
-    """Yield the rows of every other device's Gram matrix that one device, or half of them, read with the server.
+def _pooled(
+    scheme: SealedCoded, transcript: Transcript, sums: SummedRepliesView, shards: Sequence[Shard]
+) -> Iterable[Exposure]:
+    """Yield what the server reads with one device, or half of them: rows of the others' matrices, or their sum."""
+    form = scheme.formats.gram
+    for helpers in ([0], list(range(len(shards) // 2))):
+        words = f"{len(helpers)} of {len(shards)} devices help the server"
+        others = [device for device in range(len(shards)) if device not in helpers]
+        if scheme.options.masks:  # pieces tell no more than their sum: tests/security/views/test_pooled.py
+            known = np.sum([rounded(form, shards[device].gram) for device in helpers], axis=0)
+            view = SummedRepliesView(sums.models, sums.replies - np.asarray(known @ sums.models))
+            seen = f"{words}: the sum over the others"
+            parts = {device: shards[device].gram for device in others}
+            yield Exposure(view, None, total_of(parts), assumption=seen, parts=parts, adversary="server and devices")
+            continue
+        rows = pooled_rows(scheme, helpers)
+        for device in others:
+            clear = pooled_view(scheme, transcript, device, helpers)
+            seen, gram = (
+                f"{words}: {len(rows)} rows and columns of each matrix",
+                shards[device].gram[np.ix_(rows, rows)],
+            )
+            yield Exposure(clear, device, gram, assumption=seen, adversary="server and devices", columns=rows)
+
+
+def pooled_rows(scheme: SealedCoded, helpers: Sequence[int]) -> Int[np.ndarray, "rows"]:
+    """Return the rows of the bands that devices add up."""
+    numbers = np.arange(scheme.public.features)
+    return np.concatenate([numbers[scheme.layout.bands.band(each)] for each in helpers])
+
+
+def pooled_view(
+    scheme: SealedCoded,
+    transcript: Transcript,
+    sender: int,
+    helpers: Sequence[int],
+    masks: Mapping[int, PairwiseMasks] = MappingProxyType({}),
+) -> ParcelView:
+    """Return the rows and columns of a device's Gram matrix that devices read with the server, if no masks are left.
 
     Device a gets piece a of everybody's sealed data, and the server has the seeds of the seals: it opens the block of
-    band a on the diagonal, and the blocks of its rows with the bands that belong to the piece.
+    band a on the diagonal, and the blocks of its rows with the bands that belong to the piece. Helpers that tell their
+    ``masks`` take off those that they share with the sender.
     """
-    bands, grants, form = scheme.layout.bands, _grants(transcript), scheme.formats.gram
-
-    def opened(sender: int, helpers: Sequence[int]) -> Float[np.ndarray, "d d"]:
-        clear = np.zeros((scheme.public.features,) * 2)
-        for entry in transcript.parcels:
-            number = int(entry.grant["target"])
-            if entry.sender == sender and int(entry.parcel["kind"]) == PIECE and number in helpers:
-                piece = scheme.formats.ring.from_wire(entry.parcel["piece"])
-                pad = pad_of(scheme.formats.ring, sender, grants[sender], number).residues(piece.size)
-                blocks, _ = bands.unpack(number, scheme.formats.ring.subtract(piece, pad))
-                for other, block in blocks.items():
-                    clear[bands.band(number), bands.band(other)] = as_seen(form.ring, block)
-                    clear[bands.band(other), bands.band(number)] = as_seen(form.ring, block).T
-        return clear
-
-    for helpers in ([0], list(range(len(shards) // 2))):
-        rows = np.concatenate([np.arange(scheme.public.features)[bands.band(number)] for number in helpers])
-        for device in [device for device in range(len(shards)) if device not in helpers]:
-            clear = opened(device, helpers)[np.ix_(rows, rows)]
-            view = ParcelView(steps(len(rows), form.data_step), clear, 0, 0)
-            words = (
-                f"{len(helpers)} of {len(shards)} devices help the server: {len(rows)} rows and columns of each matrix"
-            )
-            gram = shards[device].gram[np.ix_(rows, rows)]
-            yield Exposure(view, device, gram, assumption=words, adversary="server and devices", columns=rows)
+    bands, form, ring = scheme.layout.bands, scheme.formats.gram, scheme.formats.ring
+    grant, clear = _grants(transcript)[sender], np.zeros((scheme.public.features,) * 2)
+    for entry in transcript.parcels:
+        number = int(entry.grant["target"])
+        if entry.sender == sender and int(entry.parcel["kind"]) == PIECE and number in helpers:
+            piece = ring.from_wire(entry.parcel["piece"]).copy()
+            pad_of(ring, sender, grant, number).take_from(piece)
+            for known in masks.values():
+                known.add_one(sender, piece, number, ring)
+            blocks, _ = bands.unpack(number, piece)
+            for other, block in blocks.items():
+                clear[bands.band(number), bands.band(other)] = as_seen(form.ring, block)
+                clear[bands.band(other), bands.band(number)] = as_seen(form.ring, block).T
+    rows = pooled_rows(scheme, helpers)
+    return ParcelView(steps(len(rows), form.data_step), clear[np.ix_(rows, rows)], 0, 0)
 
 
 def _pieces(scheme: SealedCoded, transcript: Transcript, device: int) -> Float[np.ndarray, "d d"]:
