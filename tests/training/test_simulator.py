@@ -45,6 +45,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         {"schemes.code-based.detect_from": 1, "training.first_epoch_offline": False},
     ),
     "stages": ("sealed-coded", {}),
+    "stages with all work in time": ("sealed-coded", {"training.first_epoch_offline": False}),
     "relayed parcels": ("coded-padded", {"schemes.coded-padded.sharing": "relay"}),
     "parcels from device to device": ("coded-padded", {"schemes.coded-padded.sharing": "direct"}),
     "a single round": ("one-shot", {"training.solver": "closed-form"}),

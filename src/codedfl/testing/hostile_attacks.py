@@ -85,9 +85,8 @@ def _opened(session: HostileSession, like: Like) -> Obtained:
 
 @_attack("fewer devices than the least cohort", 1, "one-shot", "another cohort (2 devices, not 5)")
 def _few(server: HostileServer, like: Like) -> Obtained:
-    scenario = server.scenarios["one-shot"]
-    fleet = [{"count": 2, "mac_rate": 25e6}]
-    return _opened(server.begin(scenario.with_settings({"fleet.devices": fleet}), sites=server.sites[:2]), like)
+    changed = server.scenarios["one-shot"].with_settings({"fleet.devices": [{"count": 2, "mac_rate": 25e6}]})
+    return _opened(server.begin(changed, sites=server.sites[:2]), like)
 
 
 @_attack("the devices in another order", 1, "one-shot", "another cohort (device 4 is")
@@ -105,10 +104,10 @@ def _order(server: HostileServer, like: Like) -> Obtained:
 @_attack("only the victim seals, then the identity as model", 1, "sealed-coded", "has no sealed piece of device")
 def _only_victim(server: HostileServer, like: Like) -> Obtained:
     session = server.begin("sealed-coded")
-    pieces, *others = session.server.set_up()
+    keys, pieces, *others = session.server.set_up()
     own = [transfer for transfer in pieces.transfers if transfer.sender == VICTIM]
     session.server.add_pads([own[0].grant])  # type: ignore[attr-defined]
-    for stage in (Stage(own), *others):
+    for stage in (keys, Stage(own), *others):
         session.carry(stage)
     zero = session.epoch(1, np.zeros_like(_unit(like)))
     return Obtained("columns of the Gram matrix", VICTIM, session.epoch(2, _unit(like)) - zero)
@@ -117,8 +116,7 @@ def _only_victim(server: HostileServer, like: Like) -> Obtained:
 @_attack("a question without masks", 1, "secagg-sealed", "without masks")
 def _unmasked(server: HostileServer, like: Like) -> Obtained | None:
     session = server.begin("secagg-sealed")
-    inner = session.scheme.wrapped[0].server()
-    request = inner.ask(2, _unit(like)).requests[VICTIM]
+    request = session.scheme.wrapped[0].server().ask(2, _unit(like)).requests[VICTIM]
     session.replies(2, {VICTIM: request})
     return Obtained("columns of the Gram matrix", VICTIM)
 
@@ -247,11 +245,16 @@ def _residues(server: HostileServer, like: Like) -> None:
     session.epoch(2, _model(like), change=lambda turn, device, request: {"model": request["model"] * 0 + large})
 
 
-def _set_up(server: HostileServer, change: Change | None = None) -> HostileSession:
+def _set_up(server: HostileServer, change: Change | None = None, first: int = 0) -> HostileSession:
     session = server.begin("sealed-coded", change=change)
-    for stage in session.server.set_up():
+    for stage in session.server.set_up()[first:]:
         session.carry(stage)
     return session
+
+
+@_attack("sealed data without masks", 1, "sealed-coded", "before it has the mask key of device")
+def _without_masks(server: HostileServer, like: Like) -> None:
+    _set_up(server, first=1)
 
 
 @_attack("a reply that the site has no part in", 1, "sealed-coded", "is no worker")
@@ -285,8 +288,7 @@ def _unsealed(server: HostileServer, like: Like) -> None:
 
 @_attack("more epochs than agreed", 1, "secagg", "refuses epoch")
 def _more_epochs(server: HostileServer, like: Like) -> None:
-    epochs = server.scenarios["secagg"].training.epochs
-    server.begin("secagg").epoch(epochs + 1, _model(like))
+    server.begin("secagg").epoch(server.scenarios["secagg"].training.epochs + 1, _model(like))
 
 
 @_attack("minibatch with as many parts as rows", 3, "secagg", "has not agreed to scheme 'minibatch'")

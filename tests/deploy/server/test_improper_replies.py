@@ -156,7 +156,7 @@ def test_a_site_cannot_answer_for_another(make: Callable[..., Fleet]) -> None:
 
 
 WORKED = {"macs": 1, "working_seconds": 0.5}
-PLACED = {"macs": [1], "bits": [8], "working_seconds": 0.5}
+PLACED = {"macs": [1], "beforehand": [0], "bits": [8], "working_seconds": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,15 @@ def test_every_shape_is_exact(
 
 @pytest.mark.parametrize(("ring", "bits"), [("GF(2^31-1)", 32), ("GF(2^48-59)", 48), ("GF(2^61-1)", 64)])
 def test_the_set_up_sends_each_word_of_a_triangle_once(ring: str, bits: int) -> None:
-    """Stage 1: N (N - 1) pieces, the own one stays, of d (d + 1)/2 + d c words together; then blocks and parts."""
+    """Keys; N (N - 1) pieces, the own one stays, of d (d + 1)/2 + d c words together; then blocks and parts."""
     given = problem([4] * 6, features=12, outputs=2)
     chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 4, "threshold": 3, "ring": ring}})
-    stages = [stage.costs for stage in trained(given, chosen).history.stages]
+    keys, *stages = (stage.costs for stage in trained(given, chosen).history.stages)
     assert [len(stage) for stage in stages] == [6 * 5, 6 * 5 // 2, 4 * 5]
+    assert sorted((cost.sender, cost.recipient) for cost in keys) == [
+        (a, b) for a in range(6) for b in range(6) if a != b
+    ]
+    assert {cost.parcel_bits for cost in keys} == {8 + 256}, "the kind of parcel, and a point of X25519"
     names = 8  # bits that say the kind of a parcel; 32 more say the band it belongs to
     words = [(sum(cost.parcel_bits for cost in stages[0]) - 30 * names) // bits]
     words += [(sum(cost.parcel_bits for cost in stage) - len(stage) * (names + 32)) // bits for stage in stages[1:]]
@@ -56,20 +60,35 @@ def test_the_set_up_sends_each_word_of_a_triangle_once(ring: str, bits: int) -> 
     assert words[2] == 4 * 5 * 2 * 4, "two rows of four columns from each of five others to each of four workers"
 
 
-def test_what_every_stage_multiplies() -> None:
+@pytest.mark.parametrize("offline", [True, False])
+def test_what_every_stage_multiplies(offline: bool) -> None:
     """Six bands of two rows; K = 5 coded columns of width 3, so that zeros fill the last: no work, as they are known.
 
-    Stage 1: an owner pads d (d + 1)/2 + d c words once, an adder adds each piece. Stage 2 copies. Stage 3: every entry
-    of a band, two rows of d, takes one multiplication a worker; a worker computes its own band's part itself.
+    Keys: one X25519 for the own key and one for each other, of 255 (5 + 4 + 1) + 265 products of 8 x 8 words. Masks:
+    five for every word. Both are done in advance where the first epoch is. Pieces: an owner pads d (d + 1)/2 + d c
+    words once, an adder adds each piece. Blocks are copied. Parts: every entry of a band, two rows of d, takes one
+    multiplication a worker; a worker computes its own band's part itself.
     """
     d, c = 12, 2
     given = problem([4] * 6, features=d, outputs=c)
-    chosen = wanted("sealed-coded", {"schemes.sealed-coded": {"workers": 5, "threshold": 5}})
+    options = {"schemes.sealed-coded": {"workers": 5, "threshold": 5}}
+    chosen = wanted("sealed-coded", {**options, "training.first_epoch_offline": offline})
     scheme: Any = schemes.create(chosen, given)
-    first, second, third = (stage.costs for stage in trained(given, chosen).history.stages)
-    for sender in range(6):
-        sealed = [cost.export_macs for cost in first if cost.sender == sender]
-        assert sorted(sealed) == [0, 0, 0, 0, d * (d + 1) // 2 + d * c]
+    state, agreement, words = trained(given, chosen), 2815 * 64, d * (d + 1) // 2 + d * c
+    keys, first, second, third = (stage.costs for stage in state.history.stages)
+    in_time = 0 if offline else 1
+    for device in range(6):
+        made = [(cost.export_macs, cost.export_beforehand) for cost in keys if cost.sender == device]
+        assert sorted(made) == [(0, 0)] * 4 + [(in_time * agreement, (1 - in_time) * agreement)]
+        sealed = [(cost.export_macs, cost.export_beforehand) for cost in first if cost.sender == device]
+        assert sorted(sealed) == [(0, 0)] * 4 + [(words * (1 + 5 * in_time), 5 * words * (1 - in_time))]
+    assert {(cost.absorb_macs, cost.absorb_beforehand) for cost in keys} == {
+        (in_time * agreement, (1 - in_time) * agreement)
+    }
+    assert {cost.absorb_beforehand for cost in (*first, *second, *third)} == {0}
+    unmasked = trained(given, chosen.with_settings({"schemes.sealed-coded.masks": False})).history
+    more = state.history.columns["device_macs"][0] - unmasked.columns["device_macs"][0]
+    assert more == 6 * (6 * agreement + 5 * words), "counted, whenever it is done"
     assert all(cost.absorb_macs == (cost.parcel_bits - 8) // 64 for cost in first), "float64: words of 64 bits"
     assert {(cost.export_macs, cost.absorb_macs) for cost in second} == {(0, 0)}
     assert {cost.export_macs for cost in third} == {2 * d}
