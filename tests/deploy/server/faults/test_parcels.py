@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codedfl.cipher.seals import Ring
 from codedfl.deploy.protocol.wire import decode
 from codedfl.errors import LostDevicesError
+from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
 from contracts.test_engines import given
 from deploy.server.faults.trouble import arrange, chosen, model
 from fleets import InProcessFleet, fleet
@@ -117,4 +119,38 @@ def test_parcels_that_are_brought_again_later_are_refused(
             run = sites.deploy(chosen("sealed-coded"), tmp_path / "run")
     assert set(refused) == {"refused"}
     assert len(refused) > 3 * 30
+    assert np.array_equal(model(run), undisturbed["sealed-coded"])
+
+
+def test_a_set_up_after_a_lost_one_has_fresh_masks_and_the_same_model(
+    tmp_path: Path, undisturbed: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device dies when others have sent sealed pieces; the same sites then begin again, in another session."""
+    expanded: list[tuple[int, bytes, int]] = []
+    add = PairwiseMasks.add_one
+
+    def noted(self: PairwiseMasks, other: int, piece: np.ndarray, band: int, ring: Ring) -> None:
+        expanded.append((self._index, self._seeds[other], band))
+        add(self, other, piece, band, ring)
+
+    monkeypatch.setattr(PairwiseMasks, "add_one", noted)
+    with fleet(given()) as sites:
+        keys = len(sites.sites) * (len(sites.sites) - 1)
+
+        def die(number: int, sender: str, recipient: str, payload: bytes) -> bytes | None:
+            if number == keys + 5:
+                sites.faults.unreachable.add("device-2")
+            return payload
+
+        parcels(sites, die)
+        with pytest.raises(LostDevicesError, match="before the set-up was over"):
+            sites.deploy(chosen("sealed-coded"), tmp_path / "run")
+        before = list(expanded)
+        sites.faults.unreachable.clear()
+        parcels(sites, lambda number, sender, recipient, payload: payload)
+        run = sites.deploy(chosen("sealed-coded"), tmp_path / "run")
+    again = expanded[len(before) :]
+    assert before
+    assert len(again) == len(set(again)) >= keys
+    assert not {seed for _, seed, _ in before} & {seed for _, seed, _ in again}
     assert np.array_equal(model(run), undisturbed["sealed-coded"])
