@@ -16,10 +16,10 @@ from codedfl import schemes
 from codedfl.engines.virtual import move
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario, load
+from codedfl.security.attempts import Range
 from codedfl.security.scoring import relative_error
 from codedfl.security.tap import tap
 from codedfl.security.transcript import Exposure, Transcript
-from codedfl.security.attempts import Range
 from codedfl.security.views.coded import pooled_rows, pooled_view
 from codedfl.studies.plan import predict, probe
 from codedfl.task import Problem
@@ -73,7 +73,13 @@ def _times(solver: str, changes: dict[str, Any], problem: Problem) -> dict[str, 
     macs = {masks: sum(state.history.columns["device_macs"]) for masks, state in states.items()}
     show(f"{solver}: multiplications of all devices, ratio", macs[True] / macs[False])
     seconds = {f"{when}, masks {'on' if masks else 'off'}": value for (when, masks), value in means.items()}
-    return {"epoch": epoch, "equal": same, "seconds": seconds, "wall": [walls[True], walls[False]], "macs": [*macs.values()]}
+    return {
+        "epoch": epoch,
+        "equal": same,
+        "seconds": seconds,
+        "wall": [walls[True], walls[False]],
+        "macs": [*macs.values()],
+    }
 
 
 def _set_up(problem: Problem, *, masks: bool) -> dict[str, Any]:

@@ -38,7 +38,8 @@ class _TappedDevice(Device):
     def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
         self._inside.absorb_from(sender, parcel, work, owners)
         origin = next(entry for entry in reversed(self._transcript.parcels) if entry.parcel is parcel)
-        if set(parcel) != {"moments"}:  # replies to models are not computed from right-hand sides
+        # replies to models are not computed from right-hand sides, and keys are no data
+        if set(parcel) != {"moments"} and "key" not in parcel:
             self._contents |= origin.contents
             self._received += (origin,)
 

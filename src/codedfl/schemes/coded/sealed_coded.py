@@ -306,9 +306,10 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     def leakage(self) -> Leakage:
         """Return what each party sees."""
+        pooled = "; if up to N - 2 devices collude with it, the sum over the others" if self.options.masks else ""
         return Leakage(
             server="sums over all devices: of right-hand sides, and of products of the models with the data; nothing "
-            "about a single device",
+            f"about a single device{pooled}",
             devices=SEALED_DEVICES,
             eavesdropper=SEALED_EAVESDROPPER,
         )
