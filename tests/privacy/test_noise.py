@@ -5,7 +5,7 @@ import pytest
 from benchmarks.noise import chi_square, full_size, places
 
 from codedfl.cipher import randomness
-from codedfl.errors import DataError
+from codedfl.errors import DataError, UsageError
 from codedfl.privacy.noise import noisy
 from codedfl.privacy.release import Release
 
@@ -95,6 +95,15 @@ def test_one_feature_has_no_entry_off_the_diagonal() -> None:
     gram, moments = noisy(*sums(release), release, SEED)
     assert gram.shape == (1, 1)
     assert moments.shape == (1, 2)
+
+
+@pytest.mark.parametrize("number", [-1, 2])
+def test_no_more_is_released_than_planned(number: int) -> None:
+    release = small(releases=2)
+    with pytest.raises(
+        UsageError, match=f"^release {number + 1} is not covered: the privacy budget"
+    ):
+        noisy(*sums(release), release, SEED, number)
 
 
 @pytest.mark.parametrize("value", [81.0, -81.0, np.nan, np.inf])

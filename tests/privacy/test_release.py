@@ -266,6 +266,8 @@ def test_a_printed_epsilon_is_never_less_than_the_number(epsilon: float) -> None
         ({"clip_features": 0.0}, "privacy.clip_features is 0.0: give a finite number above 0"),
         ({"clip_targets": float("inf")}, "privacy.clip_targets is inf: give a finite number above 0"),
         ({"unit": "device"}, "privacy.unit 'device' needs privacy.most_rows: as how many rows"),
+        ({"most_rows": 5}, "privacy.most_rows is 5, but privacy.unit is 'record': leave one of them out"),
+        ({"unit": "owner"}, "privacy.unit 'owner' is unknown: choose 'record' or 'device'"),
         ({"unit": "device", "most_rows": 0.5}, "privacy.most_rows is 0.5: a device must count as at least 1 row"),
         ({"features": 0}, "privacy for 0 features is impossible: give at least 1"),
         ({"largest_rows": 0}, "privacy for 0 rows of the largest device is impossible: give at least 1"),

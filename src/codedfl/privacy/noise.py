@@ -5,7 +5,7 @@ from jaxtyping import Float64, Int64
 
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals.pads import Seed
-from codedfl.errors import DataError
+from codedfl.errors import DataError, UsageError
 from codedfl.privacy.release import Release
 from codedfl.privacy.sampling import discrete_gaussian
 
@@ -36,7 +36,11 @@ def noisy(
     ------
     DataError
         If an entry is larger than clipped rows allow.
+    UsageError
+        If the budget covers fewer releases.
     """
+    if not 0 <= number < release.releases:
+        raise UsageError(f"release {number + 1} is not covered: the privacy budget was planned for {release.releases}")
     C, T = release.clip_features, release.clip_targets
     upper = np.triu(_in_steps(gram, release.gram_bits, release.rows * C**2))
     right = _in_steps(moments, release.moments_bits, release.rows * C * T)

@@ -321,6 +321,8 @@ def _check_sizes(features: int, outputs: int, devices: int, largest_rows: int, r
 def _check_unit(unit: str, most_rows: float | None) -> None:
     if unit not in ("record", "device"):
         raise UsageError(f"privacy.unit '{unit}' is unknown: choose 'record' or 'device'")
+    if unit == "record" and most_rows is not None:
+        raise UsageError(f"privacy.most_rows is {most_rows}, but privacy.unit is 'record': leave one of them out")
     if unit == "device" and most_rows is None:
         raise UsageError("privacy.unit 'device' needs privacy.most_rows: as how many rows a device may count at most")
     if most_rows is not None and not (isfinite(most_rows) and most_rows >= 1):
