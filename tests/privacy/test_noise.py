@@ -100,9 +100,7 @@ def test_one_feature_has_no_entry_off_the_diagonal() -> None:
 @pytest.mark.parametrize("number", [-1, 2])
 def test_no_more_is_released_than_planned(number: int) -> None:
     release = small(releases=2)
-    with pytest.raises(
-        UsageError, match=f"^release {number + 1} is not covered: the privacy budget"
-    ):
+    with pytest.raises(UsageError, match=f"^release {number + 1} is not covered: the privacy budget"):
         noisy(*sums(release), release, SEED, number)
 
 
