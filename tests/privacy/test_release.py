@@ -12,6 +12,7 @@ from codedfl.errors import UsageError
 from codedfl.privacy import release as release_module
 from codedfl.privacy.accounting import delta_of, epsilon_of, mu_of
 from codedfl.privacy.release import GRAM_SHARE, Release
+from codedfl.privacy.sampling import LARGEST_SIGMA
 
 PAPER: dict[str, Any] = {
     "epsilon": 1.0,
@@ -156,7 +157,7 @@ def test_whoever_is_lost_and_whoever_tells_its_spare_noise_enough_is_left(device
     losses = data.draw(st.integers(0, devices - 1 - colluding))
     release = plan(devices=devices, colluding=colluding, losses=losses, features=50)
     others = devices - colluding
-    assert any(release.spare_steps) == (0 < 2 * losses < others)
+    assert any(release.spare_steps) == (0 < losses < 8 * (others - 2 * losses))
     if not losses:
         return
     own = release.off_diagonal_steps, release.diagonal_steps, release.moments_steps
@@ -180,6 +181,13 @@ def test_noise_at_the_paper_size() -> None:
     moments_change = 1 + 20_000**0.5 * 2.0**-release.moments_bits
     assert release.least_moments_std == pytest.approx(moments_change / moments_mu, rel=1e-6)
     assert gram_change < 1.001
+
+
+@given(epsilon=st.floats(0.1, 20), devices=st.integers(2, 200), data=st.data())
+def test_all_noise_can_be_drawn(epsilon: float, devices: int, data: st.DataObject) -> None:
+    release = plan(epsilon=epsilon, features=50, devices=devices, losses=data.draw(st.integers(0, devices - 1)))
+    steps = release.off_diagonal_steps, release.diagonal_steps, release.moments_steps
+    assert max(*steps, *release.spare_steps) <= LARGEST_SIGMA
 
 
 def test_sums_stay_exact_in_float64() -> None:

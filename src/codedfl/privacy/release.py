@@ -281,8 +281,11 @@ def _calibrated(change: float, entries: float, ratio: float, honest: int, larges
 
 
 def _removes_spares(others: int, losses: int) -> bool:
-    """Tell whether devices add noise for those that may be lost apart from their own, so that it can be removed."""
-    return 0 < 2 * losses < others
+    """Tell whether devices add noise for those that may be lost apart from their own, so that it can be removed.
+
+    Not where it has eight times the variance of their own or more: the sampler does not reach that far.
+    """
+    return 0 < losses < 8 * (others - 2 * losses)
 
 
 def _spares(sigmas: tuple[int, int, int], others: int, losses: int) -> tuple[int, int, int]:
