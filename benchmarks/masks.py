@@ -47,10 +47,12 @@ def main() -> dict[str, Any]:
 
 
 def _times(solver: str, changes: dict[str, Any], problem: Problem) -> dict[str, Any]:
-    states, walls, means = {}, {}, {}
+    states, walls, computing, means = {}, {}, {}, {}
     for masks in (True, False):
         wanted = chosen(masks=masks, **changes)
+        began = time.process_time()
         states[masks], walls[masks] = trained(wanted, problem)
+        computing[masks] = time.process_time() - began
         history = states[masks].history
         epoch = first_epoch(history.columns["accuracy"], TARGET)
         if epoch is None:
@@ -68,8 +70,9 @@ def _times(solver: str, changes: dict[str, Any], problem: Problem) -> dict[str, 
         show(f"{solver}, keys and masks {when}: seconds with masks", means[when, True])
         show(f"{solver}, keys and masks {when}: seconds without", means[when, False])
         show(f"{solver}, keys and masks {when}: ratio", means[when, True] / means[when, False], limit)
-    show(f"{solver}: wall seconds with masks", walls[True])
-    show(f"{solver}: wall seconds without", walls[False])
+    for name, each in {"wall": walls, "CPU": computing}.items():
+        show(f"{solver}: {name} seconds with masks", each[True])
+        show(f"{solver}: {name} seconds without", each[False])
     macs = {masks: sum(state.history.columns["device_macs"]) for masks, state in states.items()}
     show(f"{solver}: multiplications of all devices, ratio", macs[True] / macs[False])
     seconds = {f"{when}, masks {'on' if masks else 'off'}": value for (when, masks), value in means.items()}
@@ -78,6 +81,7 @@ def _times(solver: str, changes: dict[str, Any], problem: Problem) -> dict[str, 
         "equal": same,
         "seconds": seconds,
         "wall": [walls[True], walls[False]],
+        "cpu": [computing[True], computing[False]],
         "macs": [*macs.values()],
     }
 
@@ -87,14 +91,14 @@ def _set_up(problem: Problem, *, masks: bool) -> dict[str, Any]:
     scheme: Any = schemes.create(chosen(masks=masks), problem)
     made: list[Any] = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
     held = {index: device._masks for index, device in enumerate(made) if masks}
-    transcript, server, began = Transcript(), scheme.server(), time.perf_counter()
+    transcript, server, began = Transcript(), scheme.server(), time.process_time()
     tapped = tap(made, transcript)
     for stage in server.set_up():
         for transfer in stage.transfers:
             move(tapped, transfer, server.receive)
     word = "on" if masks else "off"
-    result: dict[str, Any] = {"seconds": time.perf_counter() - began}
-    show(f"masks {word}: wall seconds of the set-up", result["seconds"])
+    result: dict[str, Any] = {"seconds": time.process_time() - began}
+    show(f"masks {word}: CPU seconds of the set-up", result["seconds"])
     place, last = Range("", problem, 0), len(made) - 1
     for name, helpers in {"one device": [0], "all devices but two": list(range(last - 1))}.items():
         rows, pool = pooled_rows(scheme, helpers), {device: held[device] for device in helpers if masks}
