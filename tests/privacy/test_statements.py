@@ -11,14 +11,14 @@ from codedfl.privacy.release import KNOWN_SEED, Release
 
 def release(**changes: Any) -> Release:
     given = {"epsilon": 1.0, "delta": 1e-5, "clip_features": 1.0, "clip_targets": 2.0, "features": 30, "outputs": 4}
-    sizes = {"devices": 10, "largest_rows": 50, "records": 400, "colluding": 3, "losses": 1}
+    sizes = {"devices": 10, "largest_rows": 50, "records": 400, "colluding": 4, "losses": 0}
     return Release.plan(**{**given, **sizes, **changes})
 
 
 def test_the_table_names_the_budget_and_whom_it_counts_on() -> None:
     made = release()
     table = made.to_table()
-    assert (table["delta"], table["unit"], table["colluding"], table["losses"]) == (1e-5, "record", 3, 1)
+    assert (table["delta"], table["unit"], table["colluding"], table["losses"]) == (1e-5, "record", 4, 0)
     assert (table["devices"], table["honest"], table["releases"], table["known_seed"]) == (10, 6, 1, False)
     assert (table["clip_features"], table["clip_targets"]) == (1.0, 2.0)
     assert 0.999 < table["epsilon"] <= 1.0
@@ -33,18 +33,18 @@ def test_the_table_has_the_noise_that_the_budget_needs() -> None:
 
 
 def test_noise_from_a_known_seed_is_called_worthless() -> None:
-    table = release().to_table(known_seed=True)
+    table = release(known_seed=True).to_table()
     assert table["known_seed"] is True
     assert table["statement"].startswith(KNOWN_SEED)
 
 
-@pytest.mark.parametrize("colluding", [0, 3, 8])
+@pytest.mark.parametrize("colluding", [0, 4, 9])
 def test_every_device_that_colludes_takes_its_noise_away(colluding: int) -> None:
-    # 6 shares were counted on; 10 - 1 - colluding are left
+    # 6 shares were counted on; 10 - colluding are left
     made = release()
-    expected = epsilon_of(made.mu * sqrt(6 / (9 - colluding)), 1e-5)
+    expected = epsilon_of(made.mu * sqrt(6 / (10 - colluding)), 1e-5)
     assert made.epsilon_against(colluding) == pytest.approx(expected, rel=1e-12)
 
 
 def test_nothing_is_promised_where_all_noise_may_be_known() -> None:
-    assert release().epsilon_against(9) == inf
+    assert release().epsilon_against(10) == inf

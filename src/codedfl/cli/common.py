@@ -205,3 +205,20 @@ def bars() -> Iterator[Report]:
             shown.update(tasks[stage], completed=done, total=total)
 
         yield report
+
+
+def epsilon_text(privacy: Mapping[str, Any] | None) -> str:
+    """Write the epsilon of a run for people; none without noise."""
+    if privacy is None:
+        return "-"
+    return f"{privacy['epsilon']:.3g}{' (known seed)' if privacy['known_seed'] else ''}"
+
+
+def print_privacy(promises: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:
+    """Print what noise promises; schemes that promise the same stand together."""
+    alike: dict[str, list[str]] = {}
+    for name, privacy in promises:
+        if privacy is not None:
+            alike.setdefault(privacy["statement"], []).append(name)
+    for statement, names in alike.items():
+        console.print(f"noise of {', '.join(names)}: {statement}", soft_wrap=True)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE
-from rich.table import Table
+from rich.table import Column, Table
 
 from codedfl.cli import common
 from codedfl.errors import UsageError
@@ -74,6 +74,7 @@ def compare_command(
         ran = [row for row in rows if row["refused"] is None]
         for table in (_comparison(ran), _costs(ran), _leaks(ran)):
             common.console.print(table)
+        common.print_privacy((row["scheme"], row["privacy"]) for row in ran)
     for row in rows:
         if row["refused"] is not None:
             where = f" on {row['fleet']}" if everything else ""
@@ -84,13 +85,16 @@ def compare_command(
 def _comparison(rows: Sequence[dict[str, Any]]) -> Table:
     table = Table(title="virtual time to accuracy (95% band over timing draws)", box=SIMPLE)
     targets = list(rows[0]["time_to_accuracy"])
-    for name in ("scheme", "epochs", "final", *(f"to {target}" for target in targets), "speed-up"):
+    noisy = any(row["epsilon"] is not None for row in rows)
+    more = ["epsilon"] if noisy else []
+    for name in ("scheme", "epochs", "final", *more, *(f"to {target}" for target in targets), "speed-up"):
         wraps = name.startswith("to ")
         table.add_column(name, justify="left" if name == "scheme" else "right", no_wrap=not wraps, overflow="fold")
     for row in rows:
         times = [with_band(row["time_to_accuracy"][t], row["time_to_accuracy_band"][t]) for t in targets]
         speedup = "-" if row["speedup"] is None else f"{row['speedup']:.2f}x"
-        table.add_row(row["scheme"], f"{row['epochs']:,}", score_text(row), *times, speedup)
+        shown = [common.epsilon_text(row["privacy"])] if noisy else []
+        table.add_row(row["scheme"], f"{row['epochs']:,}", score_text(row), *shown, *times, speedup)
     return table
 
 
@@ -124,7 +128,8 @@ def _leaks(rows: Sequence[dict[str, Any]]) -> Table:
     alike: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         alike.setdefault(tuple(row["leakage"].values()), []).append(row["scheme"])
-    table = Table("scheme", "server", "devices", "eavesdropper", title="who sees what")
+    parties = (Column(name, overflow="fold") for name in ("server", "devices", "eavesdropper"))
+    table = Table("scheme", *parties, title="who sees what")
     for words, names in alike.items():
         table.add_row("\n".join(names), *words)
     return table

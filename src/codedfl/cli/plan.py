@@ -1,8 +1,8 @@
 """``codedfl plan``: what each scheme would take on a fleet, before any training, and which one to take."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE
@@ -54,6 +54,7 @@ def plan_command(
     common.console.print(_times(made))
     common.console.print(_costs(made))
     _print_leaks(made.offers)
+    common.print_privacy((offer.scheme.name, privacy_of(offer)) for offer in made.offers)
     _print_sources(made.offers)
     _print_choice(made)
 
@@ -86,14 +87,23 @@ def _times(made: Plan) -> Table:
 
 def _costs(made: Plan) -> Table:
     table = Table(title="megabytes of a device with the quickest solver: mean, largest; and secrecy", box=SIMPLE)
-    for name in ("scheme", "sends up", "sends d2d", "receives", "survives\nlosses", "secrecy"):
+    noisy = any(privacy_of(offer) for offer in made.offers)
+    more = ["epsilon"] if noisy else []
+    for name in ("scheme", "sends up", "sends d2d", "receives", "survives\nlosses", *more, "secrecy"):
         table.add_column(name, justify="left" if name in ("scheme", "secrecy") else "right", no_wrap=name != "secrecy")
     for offer in made.offers:
         if offer.best is not None:
             links = [offer.best.bits[link] for link in ("up", "d2d", "down")]
             sizes = ["\n".join(f"{bits[name] / 8e6:.3g}" for name in ("mean", "largest")) for bits in links]
-            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), offer.scheme.verdict)
+            shown = [common.epsilon_text(privacy_of(offer))] if noisy else []
+            table.add_row(offer.scheme.name, *sizes, str(offer.survives_losses), *shown, offer.scheme.verdict)
     return table
+
+
+def privacy_of(offer: Offer) -> Mapping[str, Any] | None:
+    """Return what noise promises under a scheme; None without noise."""
+    release = offer.scheme.public.release
+    return None if release is None else release.to_table()
 
 
 def _print_leaks(offers: Sequence[Offer]) -> None:

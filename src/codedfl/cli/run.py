@@ -58,6 +58,8 @@ def run_table(summary: dict[str, Any]) -> Table:
     if summary["gradient_error"] is not None:
         table.add_row("gradient error against plaintext", f"{summary['gradient_error']:.1e}")
     table.add_row("secrecy", summary["verdict"])
+    if summary.get("privacy"):
+        table.add_row("noise", summary["privacy"]["statement"])
     table.add_row("the server sees", summary["leakage"]["server"])
     table.add_row("wall time", seconds_text(summary["wall_seconds"]))
     return table

@@ -188,6 +188,7 @@ def _print_overview(entries: Sequence[Statement]) -> None:
         common.console.print(table)
     for entry in entries:
         common.console.print(f"{entry.scheme}: allow it if {entry.allowed_if}.", soft_wrap=True)
+        _print_refusal(entry)
     common.console.print(
         "every verdict with its reason: codedfl security SCHEME; the figures again: codedfl attack SCENARIO",
         soft_wrap=True,
@@ -203,6 +204,12 @@ def _print_secrecy(entry: Statement) -> None:
     for adversary, words in reasons(entry.secrecy):
         common.console.print(f"  {adversary}, {words}", soft_wrap=True)
     common.console.print(f"Allow it if {entry.allowed_if}.", soft_wrap=True)
+    _print_refusal(entry)
+
+
+def _print_refusal(entry: Statement) -> None:
+    if entry.refused is not None:
+        common.console.print(f"{entry.scheme} is shown without noise: {entry.refused}", soft_wrap=True)
 
 
 def _print_statement(entry: Statement) -> None:

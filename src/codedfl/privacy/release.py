@@ -75,6 +75,8 @@ class Release:
     gram_sensitivity: float
     """Frobenius norm of the largest change that one record (or device) makes, after rounding."""
     moments_sensitivity: float
+    known_seed: bool = False
+    """Whether others know the seed of the noise, as in simulations that can be repeated."""
 
     @classmethod
     def plan(
@@ -94,6 +96,7 @@ class Release:
         unit: str = "record",
         most_rows: float | None = None,
         releases: int = 1,
+        known_seed: bool = False,
     ) -> "Release":
         """Choose grids and noise.
 
@@ -114,6 +117,8 @@ class Release:
             Whether one record is hidden, or all records of a device, which then count as at most ``most_rows`` rows.
         releases
             How many times the run releases sums, each time with fresh noise.
+        known_seed
+            Whether others know the seed of the noise.
 
         Raises
         ------
@@ -166,6 +171,7 @@ class Release:
             spare_steps=_spares(sigmas, honest, losses) if spares else (0, 0, 0),
             gram_sensitivity=gram.sensitivity,
             moments_sensitivity=moments.sensitivity,
+            known_seed=known_seed,
         )
 
     @property
@@ -222,30 +228,37 @@ class Release:
             )
         return epsilon_of(self.mu * sqrt(self.honest / honest), self.delta) if honest > 0 else inf
 
-    def to_table(self, *, known_seed: bool = False) -> dict[str, Any]:
-        """Return plain values; ``known_seed`` says that the noise is not secret."""
+    def to_table(self) -> dict[str, Any]:
+        """Return plain values."""
         given = ("epsilon", "delta", "mu", "unit", "releases", "devices", "colluding", "losses", "honest")
         return {
             **{name: getattr(self, name) for name in (*given, "clip_features", "clip_targets")},
             "gram_noise_std": self.gram_std,
             "right_hand_side_noise_std": self.moments_std,
-            "known_seed": known_seed,
-            "statement": f"{KNOWN_SEED}; if it were secret: {self.statement}" if known_seed else self.statement,
+            "known_seed": self.known_seed,
+            "statement": self.statement,
         }
+
+    def promise(self, colluding: int) -> str:
+        """What the noise promises where so many devices collude, without saying against whom."""
+        what = "one record" if self.unit == "record" else "all records of one device"
+        epsilon = self.epsilon_against(colluding)
+        if isfinite(epsilon):
+            return f"({_rounded_up(epsilon)}, {self.delta:g})-differentially private for {what} added or removed"
+        return "no bound: all devices that add noise may be among them"
 
     @property
     def statement(self) -> str:
         """What is promised, for which unit, against whom, and for how many runs."""
-        what = "one record" if self.unit == "record" else "all records of one device"
         others = self.devices - self.colluding
         pooling = "1 device that colludes" if self.colluding == 1 else f"{self.colluding} devices that collude"
         the_others = f"the other {others} devices follow" if others > 1 else "the other device follows"
         lost = f" and no more than {self.losses} of them are lost" if self.losses else ""
         times = f" of {self.releases} releases" if self.releases > 1 else ""
         alone = "; a sum over one honest device is protected by its own noise only" if others == 1 else ""
+        words = f"{KNOWN_SEED}; if it were secret: " if self.known_seed else ""
         return (
-            f"({_rounded_up(self.epsilon)}, {self.delta:g})-differentially private for {what} added or removed, "
-            f"against the server and up to {pooling} with it, "
+            f"{words}{self.promise(self.colluding)}, against the server and up to {pooling} with it, "
             f"if {the_others} the protocol{lost}; for this run{times} alone{alone}"
         )
 

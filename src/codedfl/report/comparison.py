@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codedfl.privacy.release import KNOWN_SEED
 from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, new_figure, save_if_possible, time_and_band
 from codedfl.report.pages import seconds_text, table_markdown
@@ -84,7 +85,17 @@ def _fleet(rows: Sequence[Row], targets: Sequence[str], metric: str) -> str:
     header = ["scheme", "solver", "how", "epochs", *(f"time to {target}" for target in targets), "speed-up"]
     header += ["up MB", "down MB", "d2d MB", "multiplications", f"{score} iid / sorted", "survives"]
     header += ["secrecy: the server sees", "strongest attack"]
-    return table_markdown(header, [_line(row, targets) for row in rows])
+    lines = [_line(row, targets) for row in rows]
+    if any(row["epsilon"] is not None for row in rows):
+        header.append("epsilon, delta")
+        lines = [[*line, _budget(row)] for line, row in zip(lines, rows, strict=True)]
+    return table_markdown(header, lines)
+
+
+def _budget(row: Row) -> str:
+    if row["epsilon"] is None:
+        return "no noise"
+    return f"{row['epsilon']:.3g}, {row['delta']:g}" + (f" ({KNOWN_SEED})" if row["privacy"]["known_seed"] else "")
 
 
 def _line(row: Row, targets: Sequence[str]) -> list[str]:

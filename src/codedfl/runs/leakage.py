@@ -3,6 +3,7 @@
 from typing import Any
 
 from codedfl import schemes
+from codedfl.privacy.release import KNOWN_SEED
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes.secrecy import CLEAR
@@ -14,6 +15,10 @@ def leakage_table(scenario: Scenario, scheme: schemes.Scheme[Any]) -> dict[str, 
     Sums of an unencrypted scheme are seen by the server device by device (``codedfl.runs.sums.sum_scenario``).
     """
     found = scheme.leakage().to_table()
+    if (release := scheme.public.release) is not None:
+        found["server"] += f"; all of it with noise: {release.statement}"
+        alone = KNOWN_SEED if release.known_seed else release.promise(1)
+        found["devices"] += f"; all of it with noise, of which each knows its own: {alone}"
     several, held_out = len(scenario.ridges) > 1, scenario.data.held_out > 0
     if not (scenario.prepared or several or held_out):
         return found

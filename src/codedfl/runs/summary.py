@@ -10,7 +10,7 @@ from jaxtyping import Float
 from codedfl.runs.backend import RunBackend
 from codedfl.runs.leakage import leakage_table
 from codedfl.runs.scoring import HELD_OUT, TEST_SET, Scoring
-from codedfl.schemes.private import budget_of, privacy_table
+from codedfl.schemes.private import privacy_entries
 from codedfl.task.objective import Objective
 from codedfl.training import COLUMNS, State
 from codedfl.training.checking import lie_words
@@ -92,7 +92,6 @@ def summarise(backend: RunBackend, state: State, runs: list[Timed], scoring: Sco
     columns = state.history.columns
     means, bands = times_to_targets(scenario.training.targets, runs)
     spent = spent_in(state.history, scenario.fleet.size)
-    privacy = privacy_table(scenario, scheme.public.release)
     return {
         "scenario": scenario.name,
         "scheme": scenario.scheme,
@@ -115,8 +114,7 @@ def summarise(backend: RunBackend, state: State, runs: list[Timed], scoring: Sco
         "survives_losses": scheme.survives_losses,
         "verdict": scheme.verdict,
         "leakage": leakage_table(backend.given, scheme),
-        **budget_of(privacy),
-        "privacy": privacy,
+        **privacy_entries(scheme.public.release),
         **backend.facts(state),
     }
 

@@ -4,8 +4,8 @@ Devices add their noise once, to Gram matrix and right-hand side, before any sch
 whose server sees sums over all devices only needs no change, and all that follows is computed from one release.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -15,8 +15,9 @@ from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Seed
 from codedfl.errors import ScenarioError
 from codedfl.privacy.noise import noisy, spare_seed
-from codedfl.privacy.release import Release
+from codedfl.privacy.release import KNOWN_SEED, Release
 from codedfl.scenario import Privacy, Scenario
+from codedfl.schemes.secrecy import BOUNDED, FALLS, LEAKS, NO_NOISE, NOT_EXAMINED, NOT_PROTECTED, Secrecy
 from codedfl.task import Shard
 
 if TYPE_CHECKING:
@@ -41,6 +42,11 @@ def check_private(scenario: Scenario, scheme: "Scheme[Any]") -> None:
             f"privacy.colluding = {scenario.privacy.colluding} and privacy.losses = {scenario.privacy.losses} leave "
             f"none of the {devices} devices to add noise; lower them"
         )
+    if scenario.privacy.colluding and (reason := _opened_by_colluding(scheme)) is not None:
+        raise ScenarioError(
+            f"privacy.colluding = {scenario.privacy.colluding} cannot be kept by scheme = '{scenario.scheme}': "
+            f"{reason}; choose one-shot, or set privacy.colluding = 0"
+        )
     several = len(scenario.ridges) > 1
     for wrong, key, advice in (
         (scenario.precision == "float32", 'task.precision = "float32"', "leave it out: float32 rounds too much"),
@@ -55,6 +61,16 @@ def check_private(scenario: Scenario, scheme: "Scheme[Any]") -> None:
     ):
         if wrong:
             raise ScenarioError(f"privacy.epsilon does not go with {key}; {advice}")
+
+
+def _opened_by_colluding(scheme: "Scheme[Any]") -> str | None:
+    """Return how a server that colludes reads single devices, whose own noise is less than the sum needs; None if not.
+
+    Noise is sized for sums over all devices that do not collude.
+    """
+    cells = {(cell.adversary, cell.asset): cell for cell in scheme.secrecy()}
+    pooled = cells["server and devices", "gram"]
+    return pooled.reason if pooled.verdict in (FALLS, NOT_PROTECTED) else None
 
 
 def once_only(privacy: Privacy) -> str | None:
@@ -81,17 +97,50 @@ def release_of(scenario: Scenario, samples: Sequence[int], features: int, output
         records=sum(samples),
         unit=given.unit,
         most_rows=given.most_rows,
+        known_seed=given.seed is not None,
     )
 
 
-def privacy_table(scenario: Scenario, release: Release | None) -> dict[str, Any] | None:
-    """Return what a run promises, for files and reports; None without noise."""
-    return None if release is None else release.to_table(known_seed=scenario.privacy.seed is not None)
+def privacy_entries(release: Release | None) -> dict[str, Any]:
+    """Return what a run promises, for files and reports: epsilon, delta and all else; null without noise."""
+    if release is None:
+        return dict.fromkeys(("epsilon", "delta", "privacy"))
+    return {"epsilon": release.epsilon, "delta": release.delta, "privacy": release.to_table()}
 
 
-def budget_of(privacy: Mapping[str, Any] | None) -> dict[str, float | None]:
-    """Return epsilon and delta of a table of :func:`privacy_table`, null without noise."""
-    return {name: None if privacy is None else privacy[name] for name in ("epsilon", "delta")}
+def with_release(scenario: Scenario, scheme: "Scheme[Any]") -> "Scheme[Any]":
+    """Return a scheme that was made before data are loaded with the noise that its scenario asks for."""
+    check_private(scenario, scheme)
+    public = scheme.public
+    release = release_of(scenario, public.samples, public.features, public.outputs)
+    return scheme.with_public(replace(public, release=release))
+
+
+def stated_secrecy(scheme: "Scheme[Any]") -> tuple[Secrecy, ...]:
+    """Return what each adversary may learn of each asset, where devices add noise as well."""
+    release = scheme.public.release
+    return scheme.secrecy() if release is None else tuple(_under_noise(cell, release) for cell in scheme.secrecy())
+
+
+def _under_noise(cell: Secrecy, release: Release) -> Secrecy:
+    """Bound what sums tell. Noise is planned for sums over all devices, so what is worse than them stays as it is."""
+    if cell.verdict not in (LEAKS, NOT_EXAMINED):
+        return cell
+    reason = cell.reason.removesuffix(NO_NOISE)
+    if release.known_seed:
+        return replace(cell, reason=f"{reason}; {KNOWN_SEED}")
+    if release.unit == "record" and not cell.asset.startswith("membership"):
+        return replace(cell, reason=f"{reason}; with noise, which hides single records, not all of a device")
+    pooled = {"device": 1, "deviating device": 1, "devices": release.devices - 1}.get(cell.adversary, 0)
+    if cell.adversary == "server and devices":
+        if release.colluding == 0:
+            return replace(cell, reason=f"{reason}; privacy.colluding = 0: noise is not planned for it")
+        pooled = release.colluding
+        reason += f"; with at most {pooled} devices"
+    bound = f"{reason}; with noise: {release.promise(pooled)}, for this run alone"
+    if pooled <= max(1, release.colluding):  # a device that colludes with nobody still knows its own noise
+        return replace(cell, verdict=BOUNDED, reason=bound)
+    return replace(cell, reason=f"{bound}; they know their own noise, and privacy.colluding = {release.colluding}")
 
 
 @final

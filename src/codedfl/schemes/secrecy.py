@@ -28,6 +28,7 @@ NOT_PROTECTED, NOT_EXAMINED = "not protected", "not examined"
 WORST_FIRST = (FALLS, NOT_PROTECTED, LEAKS, NOT_EXAMINED, BOUNDED, PROVEN)
 
 SUMS, COMBINATIONS, REPLIES = "server sees sums", "server sees combinations", "server sees replies"
+NO_NOISE = ", and no noise is added"
 CLEAR, COSTS_ONLY, BROKEN = "not encrypted", "models costs only", "broken"
 ENCRYPTED = (SUMS, COMBINATIONS, REPLIES)
 """Summaries of a scheme's secrecy whose parcels are proven to hide data."""
@@ -133,7 +134,7 @@ def from_models(devices: int, others: Learned | None = None) -> dict[str, Learne
 def released() -> dict[str, Learned]:
     """Return the view of the released model."""
     unclear = Cell(NOT_EXAMINED, "the model is one function of sums over all devices")
-    member = Cell(LEAKS, "a model fits the records that it was trained on better than others, and no noise is added")
+    member = Cell(LEAKS, f"a model fits the records that it was trained on better than others{NO_NOISE}")
     return {"model reader": Learned(unclear, unclear, member, member)}
 
 

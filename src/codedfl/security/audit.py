@@ -5,7 +5,7 @@ Attacks see views only (``codedfl.security.views.kinds``); the truth comes from 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,11 +16,12 @@ from jaxtyping import Float
 from codedfl import schemes
 from codedfl.codes.bounds import least_overlap
 from codedfl.engines import VirtualEngine
-from codedfl.errors import UsageError
+from codedfl.errors import ScenarioError, UsageError
 from codedfl.network import DelayModel
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Device
+from codedfl.schemes.private import with_release
 from codedfl.schemes.secrecy import Secrecy
 from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
@@ -37,7 +38,7 @@ from codedfl.security.estimates.suite import estimates
 from codedfl.security.inference import from_matrix, from_model, from_parity
 from codedfl.security.tap import TappedEngine, tap
 from codedfl.security.transcript import Exposure, Transcript
-from codedfl.security.verdicts import verdict_table
+from codedfl.security.verdicts import condition, verdict_table
 from codedfl.security.views.kinds import UNSTEADY, MembershipView, ModelView, ParcelView, SummedRepliesView, TwoRunsView
 from codedfl.security.views.models import model_exposures
 from codedfl.security.views.registry import build_exposures
@@ -62,6 +63,10 @@ class Statement:
     """All cells of the verdict table."""
     allowed_if: str
     """The rest of the sentence "allow it if"."""
+    privacy: Mapping[str, Any] | None = None
+    """What noise promises; None without noise."""
+    refused: str | None = None
+    """Why the scheme cannot keep the epsilon that is asked for; all else is then said of it without noise."""
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values; an estimate that could not be computed is null."""
@@ -71,7 +76,11 @@ class Statement:
 
 def statement(scenario: Scenario) -> Statement:
     """Return what a scenario claims and what is known of it, without running anything."""
-    scheme, problem = schemes.nominal(scenario), problem_of(scenario)
+    scheme, problem, refused = schemes.nominal(scenario), problem_of(scenario), None
+    try:
+        scheme = with_release(scenario, scheme)
+    except ScenarioError as error:
+        refused = str(error)
     found = () if problem is None else estimates(problem)
     claimed: int | None = None
     left: int | None = None
@@ -80,8 +89,10 @@ def statement(scenario: Scenario) -> Statement:
         options: Any = scenario.options()
         overlap = least_overlap(options.t_tot, options.t, options.M)
         left = math.floor(bits_with_known_positions(problem, options.t, overlap)) if options.M > 1 else claimed
-    words = scheme.verdict, scheme.verdict_reason, verdict_table(scheme), scheme.allowed_if
-    return Statement(scenario.name, scenario.scheme, claimed, left, found, *words)
+    words = scheme.verdict, scheme.verdict_reason, verdict_table(scheme), condition(scheme)
+    release = scheme.public.release
+    privacy = None if release is None else release.to_table()
+    return Statement(scenario.name, scenario.scheme, claimed, left, found, *words, privacy, refused)
 
 
 def decisive_epochs(scenario: Scenario, problem: Problem) -> int:

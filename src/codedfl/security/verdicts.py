@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from codedfl.schemes.contract import Scheme
+from codedfl.schemes.private import stated_secrecy
 from codedfl.schemes.secrecy import (
     BROKEN,
     CLEAR,
@@ -39,10 +40,18 @@ def verdict_table(scheme: Scheme[Any], figures: Sequence[Figure] | None = None) 
     """Return all cells of a scheme, with what attacks got (by default the stored figures).
 
     What a scheme says leaks falls where an attack gets it. A second run, and what only a server without end-to-end
-    encryption could do, change no verdict.
+    encryption could do, change no verdict. Figures are of runs without noise, so with noise they are left out.
     """
+    if scheme.public.release is not None:
+        return stated_secrecy(scheme)
     known = [figure for figure in (stored_figures() if figures is None else figures) if _applies(figure, scheme)]
     return tuple(_with_figures(cell, known) for cell in scheme.secrecy())
+
+
+def condition(scheme: Scheme[Any]) -> str:
+    """Return when to allow a scheme: the rest of "allow it if", and what noise promises beside that."""
+    release = scheme.public.release
+    return scheme.allowed_if if release is None else f"{scheme.allowed_if}; all of it with noise: {release.statement}"
 
 
 def _applies(figure: Figure, scheme: Scheme[Any]) -> bool:

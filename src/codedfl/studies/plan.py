@@ -23,9 +23,10 @@ from codedfl.progress import Progress, silent
 from codedfl.runs.leakage import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme
+from codedfl.schemes.private import privacy_entries
 from codedfl.schemes.registry import refuse_unknown
 from codedfl.schemes.secrecy import BROKEN, ENCRYPTED, SUMS
-from codedfl.security.verdicts import verdict_table
+from codedfl.security.verdicts import condition, verdict_table
 from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
 from codedfl.task import Problem, Shard, load_data, partition_rows
 from codedfl.task.loading import divide_rows
@@ -235,6 +236,7 @@ class Offer:
             "survives_losses": self.survives_losses,
             "leakage": self.leakage,
             "refused": self.refused,
+            **privacy_entries(self.scheme.public.release),
         }
 
 
@@ -262,7 +264,7 @@ class Plan:
         if self.recommended is None:
             return f"No scheme {asked} fits this fleet and data."
         scheme = self.recommended.scheme
-        return f"It takes the least predicted time of the schemes {asked}; allow it if {scheme.allowed_if}."
+        return f"It takes the least predicted time of the schemes {asked}; allow it if {condition(scheme)}."
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values."""

@@ -17,9 +17,9 @@ from codedfl.training.costs import LINKS, mean_and_largest
 
 
 def predictable(scenario: Scenario) -> bool:
-    """Tell whether the model depends neither on the fleet nor on the partition."""
+    """Tell whether the model depends neither on the fleet nor on the partition; that of noisy sums depends on both."""
     scheme = schemes.nominal(scenario)
-    return scheme.exact and not scheme.follows_timing and not scenario.fleet.last_epochs
+    return scheme.exact and not (scheme.follows_timing or scenario.fleet.last_epochs or scenario.private)
 
 
 def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[str, Any]:
@@ -43,5 +43,6 @@ def predicted_summary(scenario: Scenario, problem: Problem, known: Run) -> dict[
         "survives_losses": costs.scheme.survives_losses,
         "leakage": leakage_table(scenario, costs.scheme),
         "verdict": costs.scheme.verdict,
+        **dict.fromkeys(("epsilon", "delta", "privacy")),
         "scenario_id": scenario.id(),
     }

@@ -7,6 +7,7 @@ from codedfl.errors import ScenarioError
 from codedfl.runs import final_score, target_name
 from codedfl.scenario import Scenario
 from codedfl.schemes import nominal
+from codedfl.schemes.private import with_release
 from codedfl.security.attacks.null import Null
 from codedfl.security.attempts import GRAM
 from codedfl.security.verdicts import verdict_table
@@ -16,7 +17,7 @@ BENCHMARK = "minibatch"
 """Speed-ups are against this scheme, as in the paper."""
 _COSTS = (
     *("time_to_accuracy", "time_to_accuracy_band", "timing_draws", "seconds_per_epoch", "bits_sent", "bits_per_device"),
-    *("device_macs", "macs_per_device", "survives_losses", "leakage"),
+    *("device_macs", "macs_per_device", "survives_losses", "leakage", "epsilon", "delta", "privacy"),
 )
 """Keys that a row takes over from a summary."""
 _WORST_FIRST = ("falls", "leaks", "holds")
@@ -64,7 +65,7 @@ def _row(found: Measured, by_label: Measured | None, base: Mapping[str, float | 
 def _statements(scenario: Scenario) -> dict[str, Any]:
     """Return what a scheme says of its secrecy; None if its options do not even tell which scheme it is."""
     try:
-        scheme = nominal(scenario)
+        scheme = with_release(scenario, nominal(scenario))
         return {"verdict": scheme.verdict, "secrecy": [cell.to_table() for cell in verdict_table(scheme)]}
     except ScenarioError:
         return {"verdict": None, "secrecy": None}
