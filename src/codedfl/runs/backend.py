@@ -1,6 +1,5 @@
 """What a run is carried out on: objective, scheme, engine and timing, simulated or deployed."""
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,7 +10,6 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
-from codedfl.cipher.randomness import fresh_seed
 from codedfl.data import Preparation
 from codedfl.engines import Engine, VirtualEngine
 from codedfl.errors import ScenarioError
@@ -21,7 +19,7 @@ from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import Selection, choose_ridge, fold_scenario
 from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord
 from codedfl.scenario import Scenario
-from codedfl.schemes.private import device_seed, noisy_shard
+from codedfl.schemes.private import noise_key, noisy_shards
 from codedfl.task import Problem, RawData, Shard, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
@@ -156,12 +154,11 @@ class SimulationBackend(RunBackend):
 
     def _shards(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Sequence[Shard]:
         """Return what devices train on: noisy sums where they add noise."""
-        release, seed = self.scheme.public.release, self.scenario.privacy.seed
+        release = self.scheme.public.release
         if release is None:
             return self.problem.shards
-        known = None if seed is None else hashlib.sha256(f"codedfl known noise {seed}".encode()).digest()
-        self._noise = restored["noise"].tobytes() if "noise" in restored else fresh_seed(known)
-        return [noisy_shard(shard, release, device_seed(self._noise, i)) for i, shard in enumerate(self.problem.shards)]
+        self._noise = restored["noise"].tobytes() if "noise" in restored else noise_key(self.scenario.privacy)
+        return noisy_shards(self.problem.shards, release, self._noise)
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the virtual engine in the scenario's own timing draw; it has no state besides time and noise."""

@@ -4,6 +4,7 @@ Devices add their noise once, to Gram matrix and right-hand side, before any sch
 whose server sees sums over all devices only needs no change, and all that follows is computed from one release.
 """
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
@@ -169,9 +170,16 @@ def noisy_shard(shard: Shard, release: Release, seed: bytes | None) -> NoisyShar
     return made
 
 
-def device_seed(key: bytes, device: int) -> bytes:
-    """Return the seed of one device's noise in a simulation, which makes the noise of all devices from one key."""
-    return Seed(key).derive(f"codedfl noise of device {device}".encode())
+def noise_key(privacy: Privacy) -> bytes:
+    """Return the key of all noise of a simulation: from the operating system, unless the scenario names a seed."""
+    seed = privacy.seed
+    return fresh_seed(None if seed is None else hashlib.sha256(f"codedfl known noise {seed}".encode()).digest())
+
+
+def noisy_shards(shards: Sequence[Shard], release: Release, key: bytes) -> list[NoisyShard]:
+    """Return what all devices of a simulation train on, each with noise of its own from one key."""
+    seeds = [Seed(key).derive(f"codedfl noise of device {device}".encode()) for device in range(len(shards))]
+    return [noisy_shard(shard, release, seed) for shard, seed in zip(shards, seeds, strict=True)]
 
 
 def _clipped(rows: Float[np.ndarray, "n k"], longest: float) -> Float[np.ndarray, "n k"]:

@@ -44,7 +44,7 @@ KEYS = {
         "timing_draws",
     ),
     *("speedup", "speedups", "seconds_per_epoch", "bits_sent", "bits_per_device", "device_macs", "macs_per_device"),
-    *("survives_losses", "leakage", "verdict", "secrecy", "attack", "scenario_id"),
+    *("survives_losses", "leakage", "verdict", "secrecy", "attack", "scenario_id", "epsilon", "delta", "privacy"),
 }
 
 
