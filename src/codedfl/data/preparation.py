@@ -8,6 +8,9 @@ A model is trained on prepared columns. With the *standard* scale, the unit of a
 deviation and the ridge term penalises the coefficients of standardised columns, as scikit-learn's ``StandardScaler``
 before ``Ridge`` does. Without scaling, units only make numbers fit for computing, and ``penalty`` gives back what the
 ridge term loses by them. Shifted columns and targets give the model an intercept that is not penalised.
+
+Under differential privacy no sums are computed: shifts and units follow from declared ranges, values beyond them are
+moved to their ends, and the intercept is the coefficient of a constant feature, penalised like the others.
 """
 
 import json
@@ -19,6 +22,9 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.errors import DataError
+
+_OPTIONAL: Mapping[str, Any] = dict.fromkeys(("low", "high", "target_low", "target_high", "constant"))
+"""What a table of a preparation leaves out where it is None."""
 
 
 @final
@@ -54,6 +60,15 @@ class Preparation:
     """Subtracted from targets."""
     target_unit: Float[np.ndarray, "c"]
     """Divides shifted targets."""
+    low: Float[np.ndarray, "p"] | None = None
+    """Smaller inputs are raised to it, before the shift; None: they stay."""
+    high: Float[np.ndarray, "p"] | None = None
+    """Larger inputs are lowered to it."""
+    target_low: Float[np.ndarray, "c"] | None = None
+    """The same for targets."""
+    target_high: Float[np.ndarray, "c"] | None = None
+    constant: Float[np.ndarray, "1"] | None = None
+    """A further feature of every row, whose coefficient is the intercept; None: there is none."""
 
     @classmethod
     def identity(cls, inputs: int, outputs: int) -> "Preparation":
@@ -66,33 +81,43 @@ class Preparation:
         filled = x.astype(np.float64)
         if self.fill is not None:
             filled = np.where(np.isnan(filled), self.fill, filled)
+        if self.low is not None:
+            filled = np.clip(filled, self.low, self.high)
         return np.asarray((filled - self.shift) / self.unit)
 
     def features(self, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
-        """Return the features of prepared inputs, shifted."""
+        """Return the features of prepared inputs, shifted, with the constant last."""
+        if self.constant is not None:
+            constant = np.broadcast_to(self.constant.astype(features.dtype), (len(features), len(self.constant)))
+            features = np.concatenate([features, constant], axis=1)
         if self.feature_shift is None:
             return features
         return np.asarray(features - self.feature_shift.astype(features.dtype))
 
     def targets(self, y: Float[np.ndarray, "n c"]) -> Float[np.ndarray, "n c"]:
         """Return prepared targets in float64."""
-        return np.asarray((y.astype(np.float64) - self.target_shift) / self.target_unit)
+        wide = y.astype(np.float64)
+        if self.target_low is not None:
+            wide = np.clip(wide, self.target_low, self.target_high)
+        return np.asarray((wide - self.target_shift) / self.target_unit)
 
     def outputs(self, predicted: Float[np.ndarray, "*n c"]) -> Float[np.ndarray, "*n c"]:
-        """Return predictions in the units of the raw targets. Law: outputs(targets(y)) = y."""
+        """Return predictions in the units of the raw targets. Law: outputs(targets(y)) = y for y within the range."""
         return np.asarray(predicted * self.target_unit + self.target_shift)
 
     def to_table(self) -> dict[str, Any]:
         """Write the preparation as lists of numbers, which keep every bit."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: None if value is None else value.tolist() for name, value in values.items()}
+        found = {name: None if value is None else value.tolist() for name, value in values.items()}
+        return {name: value for name, value in found.items() if value is not None or name not in _OPTIONAL}
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> "Preparation":
         """Read what :meth:`to_table` wrote; refuse anything else."""
         try:
+            known = {**_OPTIONAL, **table}
             read = {
-                name: None if table[name] is None else np.array(table[name], np.float64)
+                name: None if known[name] is None else np.array(known[name], np.float64)
                 for name in cls.__dataclass_fields__
             }
             made = cls(**read)  # type: ignore[arg-type]
@@ -100,6 +125,8 @@ class Preparation:
             sound = sound and made.target_shift.shape == made.target_unit.shape
             sound = sound and all(np.isfinite(value).all() for value in read.values() if value is not None)
             sound = sound and bool((made.unit > 0).all() and (made.target_unit > 0).all())
+            for low, high in ((made.low, made.high), (made.target_low, made.target_high)):
+                sound = sound and (low is None) == (high is None) and (low is None or bool(np.all(low <= high)))
         except (KeyError, TypeError, ValueError, AttributeError):
             sound = False
         if not sound:

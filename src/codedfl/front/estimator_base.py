@@ -176,8 +176,11 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         theta, prepared = self.model_.theta.astype(np.float64), self.model_.preparation
         if prepared is None:
             return theta, np.zeros(theta.shape[1])
-        weights = theta / prepared.unit[:, None] * prepared.target_unit
-        return weights, prepared.target_shift - prepared.shift @ weights
+        weights = theta[: len(prepared.unit)] / prepared.unit[:, None] * prepared.target_unit
+        intercept = prepared.target_shift - prepared.shift @ weights
+        if prepared.constant is not None:
+            intercept = intercept + prepared.constant @ theta[-1:] * prepared.target_unit
+        return weights, intercept
 
     def _outputs(self, X: Any) -> Float[np.ndarray, "n c"]:
         """Return the outputs of the linear model in the units of the targets."""

@@ -24,6 +24,7 @@ from codedfl.task import Problem, RawData, Shard, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import Prepared, prepare
+from codedfl.task.ranges import ranged_preparation
 from codedfl.task.shard import penalties
 from codedfl.training import State, create_solver, train, with_noise_ridge
 from codedfl.training.costs import LINKS
@@ -107,6 +108,8 @@ class SimulationBackend(RunBackend):
         summer = SchemeSummer(scenario, rows, raw.features, self._earlier, raw.loaded.columns)
         if scenario.prepared:
             prepared = prepare(scenario, summer, raw.dummies, regression=raw.loaded.kind == "regression")
+        elif (ranged := ranged_preparation(scenario, raw.loaded)) is not None:
+            prepared = Prepared(ranged, None, None)
         if len(scenario.ridges) > 1:
             fit = partial(self._fit, raw, prepared)
             self._selection = choose_ridge(scenario, summer, prepared, fit, progress)

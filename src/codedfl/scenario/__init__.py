@@ -1,10 +1,12 @@
 """Scenarios: everything that defines an experiment, TOML in and out, and the presets."""
 
 from codedfl.scenario.loading import load, preset_names
+from codedfl.scenario.privacy import ColumnRange, Privacy
 from codedfl.scenario.scenario import InexactOptions, Scenario, SchemeOptions, known_options, use_options
-from codedfl.scenario.sections import DeviceGroup, Fleet, Links, Privacy, Training
+from codedfl.scenario.sections import DeviceGroup, Fleet, Links, Training
 
 __all__ = [
+    "ColumnRange",
     "DeviceGroup",
     "Fleet",
     "InexactOptions",

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 from codedfl.errors import DataError, ScenarioError, UsageError
+from codedfl.scenario.privacy import Privacy
 from codedfl.scenario.sections import (
     AUTO,
     PATH_SOLVER_NAMES,
@@ -27,7 +28,6 @@ from codedfl.scenario.sections import (
     Fleet,
     Links,
     Partition,
-    Privacy,
     Task,
     Timing,
     Training,
@@ -203,12 +203,18 @@ class Scenario(Settings):
     def intercept(self) -> bool:
         """Whether the model has an intercept."""
         given = self.features.intercept
-        return given if given is not None else not self.data.named
+        return given if given is not None else not self.data.named and not (self.ranged and self.features.kind == "rbf")
+
+    @property
+    def ranged(self) -> bool:
+        """Whether columns are prepared by their declared ranges (``privacy.columns``), without sums over devices."""
+        as_they_are = self.features.scale == "none" and self.features.intercept is False
+        return self.private and not self.data.named and not as_they_are
 
     @property
     def prepared(self) -> bool:
         """Whether devices sum columns before the training."""
-        return self.scaled or self.intercept or self.features.missing == "mean"
+        return not self.ranged and (self.scaled or self.intercept or self.features.missing == "mean")
 
     def options(self, scheme: str | None = None) -> SchemeOptions:
         """Return the options of a scheme: those of the file, else the defaults."""

@@ -1,6 +1,5 @@
-"""The sections of a scenario: data, partition, features, task, training, privacy, fleet, links and timing."""
+"""The sections of a scenario: data, partition, features, task, training, fleet, links and timing."""
 
-import dataclasses
 from pathlib import Path
 
 from codedfl.errors import ScenarioError
@@ -254,57 +253,6 @@ class Training(Settings, table="training"):
         for name, values in (("decay_epochs", self.decay_epochs), ("targets", self.targets)):
             if list(values) != sorted(set(values)):
                 raise ScenarioError(f"training.{name} = {list(values)} must increase")
-
-
-class Privacy(Settings, table="privacy"):
-    """Differential privacy: noise that devices add to what they send, and whom it must protect against."""
-
-    epsilon: float | None = setting(
-        default=None, above=0, help="Bound of differential privacy on all that the run reveals; unset: no noise."
-    )
-    delta: float = setting(default=1e-5, above=0, below=1, help="Probability delta that the bound may fail.")
-    unit: str = setting(
-        default="record",
-        choices=("record", "device"),
-        help="What is hidden: a record of a device, or all records of a device, added or removed.",
-    )
-    most_rows: int | None = setting(
-        default=None, low=1, help="How many rows the data of a device count as, at most (unit device)."
-    )
-    colluding: int = setting(
-        default=0, low=0, help="How many devices may collude with the server, so that their noise does not count."
-    )
-    losses: int = setting(
-        default=0, low=0, help="How many devices may be lost while the sum is made; others add noise for them."
-    )
-    clip_features: float = setting(
-        default=1.0, above=0, help="Norm of a row's features above which its device scales them down to it."
-    )
-    clip_targets: float = setting(default=1.0, above=0, help="The same for targets.")
-    release: str = setting(
-        default="once",
-        choices=("once", "each-epoch"),
-        help="once: noise on Gram matrix and right-hand side, which covers every epoch; each-epoch: noise on every "
-        "gradient (scheme secagg).",
-    )
-    seed: int | None = setting(
-        default=None,
-        low=0,
-        help="Seed of the noise in simulations, which then protects nothing; unset: from the operating system.",
-    )
-
-    def check(self) -> None:
-        """Refuse keys that need an epsilon, and rows of a device where records are hidden."""
-        if self.epsilon is None:
-            if given := [
-                field.name for field in dataclasses.fields(self) if getattr(self, field.name) != field.default
-            ]:
-                raise ScenarioError(f"privacy.{given[0]} needs privacy.epsilon; set it, or leave the section out")
-            return
-        if (self.most_rows is None) == (self.unit == "device"):
-            raise ScenarioError(
-                f"privacy.most_rows is for privacy.unit = 'device', which needs it, and not for '{self.unit}'"
-            )
 
 
 class DeviceGroup(Settings, table="fleet.devices"):

@@ -38,6 +38,8 @@ def describe(scenario: Scenario, shard: Shard, start: Float[np.ndarray, "d c"] |
     known = _fourier_bound(features) if scenario.features.kind == "rbf" else 0.0
     if scenario.private:  # what devices publish must not depend on their data
         longest, target = scenario.privacy.clip_features, scenario.privacy.clip_targets
+        if scenario.ranged and scenario.intercept:  # the constant is larger than random features
+            known = longest
         return Facts(shard.samples, features, outputs, shard.x.dtype, min(known or longest, longest), target)
     largest = _bound("features", shard.x, known)
     # |x theta| is at most largest * ||theta||_1 for every output; a relative 2^-20 covers the rounding of x theta
@@ -120,7 +122,7 @@ def refuse_claims(
     """
     limits = [math.inf, 1.0 if kind == "classification" else math.inf]
     if scenario.features.kind == "rbf":
-        limits[0] = _fourier_bound(facts[0].features)
+        limits[0] = _fourier_bound(facts[0].features) if not scenario.ranged else scenario.privacy.clip_features
         if prepared is not None and (shift := prepared.preparation.feature_shift) is not None:
             limits[0] = _power_of_two(limits[0] + float(np.abs(shift).max()))
     energies = (None, None) if prepared is None else (prepared.feature_energy, prepared.target_energy)

@@ -5,6 +5,7 @@ whose server sees sums over all devices only needs no change, and all that follo
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, final
@@ -54,14 +55,48 @@ def check_private(scenario: Scenario, scheme: "Scheme[Any]") -> None:
         (several, "task.ridge with several weights", "give one: choosing releases sums of errors without noise"),
         (scenario.data.held_out > 0, "data.held_out", "set 0: counts on held-out rows are released without noise"),
         (scenario.training.start is not None, "training.start", "leave it out: it moves targets beyond their clip"),
-        (
-            scenario.prepared,
-            "features.scale, features.intercept or features.missing",
-            'set features.scale = "none" and features.intercept = false: sums of columns are released without noise',
-        ),
+        (scenario.features.missing == "mean", 'features.missing = "mean"', "remove rows with empty cells: means tell"),
     ):
         if wrong:
             raise ScenarioError(f"privacy.epsilon does not go with {key}; {advice}")
+    _check_columns(scenario)
+
+
+def _check_columns(scenario: Scenario) -> None:
+    """Refuse means and variances of columns, and clips that do not fit columns with ranges."""
+    features, privacy = scenario.features, scenario.privacy
+    linear = features.kind == "none"
+    if scenario.prepared or (scenario.ranged and features.scale != "auto"):
+        raise ScenarioError(
+            f"privacy.epsilon does not go with features.scale = '{features.scale}' and features.intercept = "
+            f"{str(scenario.intercept).lower()}, because sums of columns are released without noise; "
+            + (
+                "leave both out"
+                if scenario.data.named
+                else "leave features.scale out and declare ranges in privacy.columns, or set 'none' and false"
+            )
+        )
+    if privacy.columns and not scenario.ranged:
+        raise ScenarioError(
+            f"privacy.columns give a range of '{privacy.columns[0].name}', but columns are used as they are "
+            f"(data.source = '{scenario.data.source}', features.scale = '{features.scale}'); leave one of them out"
+        )
+    if not scenario.ranged:
+        return
+    for name, clip, wanted in (
+        ("clip_features", privacy.clip_features, linear),
+        ("clip_targets", privacy.clip_targets, True),
+    ):
+        if wanted and clip != 1:
+            raise ScenarioError(
+                f"privacy.{name} = {clip:g} does not go with privacy.columns, which scale rows to a norm of at most 1; "
+                "leave it out"
+            )
+    if not linear and scenario.intercept and privacy.clip_features < math.sqrt(2):
+        raise ScenarioError(
+            f"privacy.clip_features = {privacy.clip_features:g} is too small for random features with an intercept, "
+            "which have a norm of 1.41; set it to 1.42, or features.intercept = false"
+        )
 
 
 def _opened_by_colluding(scheme: "Scheme[Any]") -> str | None:

@@ -74,14 +74,17 @@ class Shapes:
         loaded = load_data(scenario, progress)
         sizes = _training_sizes(scenario, partition_rows(scenario, loaded.y_train, loaded.samples, loaded.owners))
         target = 1.0 if loaded.kind == "classification" else float(np.max(np.abs(loaded.y_train)))
-        if scenario.prepared:  # columns and targets will be of size 1, and bounded by their squares summed
+        constants = int(scenario.ranged and scenario.intercept)
+        if (
+            scenario.prepared or scenario.ranged
+        ):  # columns and targets will be of size 1, and bounded by their squares summed
             target = 1.0
             if scenario.features.kind == "none":
-                return cls(sizes, loaded.inputs, loaded.outputs, 1.0, target)
+                return cls(sizes, loaded.inputs + constants, loaded.outputs, 1.0, target)
         if scenario.features.kind == "none":
             return cls(sizes, loaded.inputs, loaded.outputs, float(np.max(np.abs(loaded.x_train))), target)
         d = scenario.features.dimension
-        return cls(sizes, d, loaded.outputs, math.sqrt(2 / d), target)
+        return cls(sizes, d + constants, loaded.outputs, math.sqrt(2 / d), target)
 
     @classmethod
     def told(cls, scenario: Scenario, *, samples: int, outputs: int) -> "Shapes":

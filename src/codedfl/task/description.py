@@ -23,6 +23,11 @@ class Description:
     preparation: Preparation | None = None
     """What devices do to their columns; None: nothing."""
 
+    @property
+    def constants(self) -> int:
+        """How many features are constants: 1 if one of them carries the intercept."""
+        return int(self.preparation is not None and self.preparation.constant is not None)
+
     @classmethod
     def of_data(cls, loaded: Dataset, preparation: Preparation | None) -> "Description":
         """Describe the data of a run."""

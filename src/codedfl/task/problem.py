@@ -23,6 +23,7 @@ from codedfl.task.description import Description
 from codedfl.task.loading import RawData, load_start
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
+from codedfl.task.ranges import ranged_preparation
 from codedfl.task.shard import Shard, gram, make_shard, penalties, prepared_features
 
 
@@ -57,6 +58,8 @@ class Problem(Objective):
             regression = raw.loaded.kind == "regression"
             summer = PlainSummer(rows, raw.features, raw.loaded.columns)
             prepared = prepare(scenario, summer, raw.dummies, regression=regression)
+        elif (ranged := ranged_preparation(scenario, raw.loaded)) is not None:
+            prepared = Prepared(ranged, None, None)
         return cls.of_raw(scenario, raw, prepared, progress)
 
     @classmethod

@@ -57,7 +57,8 @@ def make_shard(
     Without rows it is a single one of zeros.
     """
     if not len(rows.x):  # a row of zeros counts, and adds nothing to any sum
-        return Shard(np.zeros((1, features.dimension), features.dtype), np.zeros((1, rows.y.shape[1]), features.dtype))
+        width = features.dimension + int(preparation is not None and preparation.constant is not None)
+        return Shard(np.zeros((1, width), features.dtype), np.zeros((1, rows.y.shape[1]), features.dtype))
     x, y = prepared_features(rows.x, features, preparation), rows.y
     if preparation is not None:
         y = preparation.targets(y)

@@ -31,7 +31,7 @@ from codedfl.deploy.server.remote import RECORDS, RemoteEngine
 from codedfl.deploy.server.sessions import SessionTerms, SiteSession
 from codedfl.deploy.server.sums import RemoteSummer
 from codedfl.engines.contract import Engine
-from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, UsageError
+from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, ScenarioError, UsageError
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
@@ -153,6 +153,11 @@ class DeploymentBackend(RunBackend):
         progress: Progress,
         folder: Path,
     ) -> None:
+        if scenario.ranged:
+            raise ScenarioError(
+                "privacy.epsilon on sites needs columns that their owners have scaled; set features.scale = 'none' and "
+                "features.intercept = false"
+            )
         self._folder = folder
         self.given = self.scenario = scenario
         self._channel = channel

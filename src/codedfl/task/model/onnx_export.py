@@ -124,6 +124,9 @@ class _Graph:
             if prepared.fill is not None:
                 missing, fill = self._add("IsNaN", [value]), self._constant(prepared.fill[order])
                 value = self._add("Where", [missing, fill, value])
+            for kind, limit in (("Max", prepared.low), ("Min", prepared.high)):
+                if limit is not None:
+                    value = self._add(kind, [value, self._constant(limit[order])])
             value = self._add("Sub", [value, self._constant(prepared.shift[order])])
             value = self._add("Div", [value, self._constant(prepared.unit[order])])
         if model.features.kind == "rbf":
@@ -139,6 +142,8 @@ class _Graph:
         if prepared is not None:
             if prepared.feature_shift is not None:
                 shift = -prepared.feature_shift @ model.theta
+            if prepared.constant is not None:
+                theta, shift = theta[:-1], shift + prepared.constant @ model.theta[-1:]
             theta, shift = theta * prepared.target_unit, shift * prepared.target_unit + prepared.target_shift
         if model.classes:  # as in Model.decision_function
             theta, shift = 2 * theta - theta.sum(axis=1, keepdims=True), 2 * shift - shift.sum()

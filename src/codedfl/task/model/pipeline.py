@@ -8,7 +8,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import Ridge, RidgeClassifier
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 from codedfl.errors import UsageError
 from codedfl.task.model.model import Model
@@ -23,6 +23,9 @@ def pipeline(model: Model) -> Pipeline:
     if prepared is not None:
         if prepared.fill is not None:
             steps.append(("missing", SimpleImputer().fit(prepared.fill[None])))
+        if prepared.low is not None:
+            limits = {"a_min": prepared.low, "a_max": prepared.high}
+            steps.append(("range", FunctionTransformer(np.clip, kw_args=limits).fit(np.zeros((1, inputs)))))
         scaler = StandardScaler().fit(np.zeros((1, inputs)))
         scaler.mean_, scaler.scale_, scaler.var_ = prepared.shift, prepared.unit, prepared.unit**2
         steps.append(("scale", scaler))
@@ -54,6 +57,8 @@ def _ridge(model: Model) -> Ridge | RidgeClassifier:
         theta = theta * prepared.target_unit
         shift = 0 if prepared.feature_shift is None else prepared.feature_shift @ theta
         intercept = prepared.target_shift - shift
+        if prepared.constant is not None:
+            theta, intercept = theta[:-1], intercept + prepared.constant @ theta[-1:]
     if any(isinstance(label, float) and not label.is_integer() for label in model.classes):
         raise UsageError(f"scikit-learn has no classes such as {model.classes[0]}; train on whole numbers or texts")
     kind, labels = (RidgeClassifier, np.array(model.classes)) if model.classes else (Ridge, np.zeros(2))

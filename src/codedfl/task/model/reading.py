@@ -103,7 +103,7 @@ def _model(folder: Path, table: Mapping[str, Any]) -> Model:
         raise _DamagedError(f"'kind' is {kind!r:.40}")
     features, described = _features(_get(table, "features", dict)), _description(table, kind)
     inputs = sum(len(column.inputs) for column in described.columns)
-    d = inputs if features.kind == "none" else features.dimension
+    d = (inputs if features.kind == "none" else features.dimension) + described.constants
     c = len(described.classes) or len(described.targets)
     _check_preparation(described.preparation, inputs, d, c)
     if _get(table, "ridge", (int, float)) < 0 or _get(table, "samples", int) < 1:
@@ -170,7 +170,8 @@ def _check_preparation(prepared: Preparation | None, inputs: int, d: int, c: int
     if prepared is None:
         return
     shapes = {"shift": inputs, "unit": inputs, "fill": inputs, "feature_shift": d, "penalty": d}
-    shapes |= {"target_shift": c, "target_unit": c}
+    shapes |= {"low": inputs, "high": inputs, "constant": 1}
+    shapes |= dict.fromkeys(("target_shift", "target_unit", "target_low", "target_high"), c)
     for name, length in shapes.items():
         value = getattr(prepared, name)
         if value is not None and value.shape != (length,):
