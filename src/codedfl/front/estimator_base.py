@@ -20,8 +20,8 @@ from codedfl.data import Column, Dataset
 from codedfl.data.dataset import check_finite, classification, regression
 from codedfl.data.tables import inputs_of_table
 from codedfl.errors import CodedflError, CodedflWarning, DataError
-from codedfl.front.functions import broken_ciphers
-from codedfl.front.scenarios import OWNERS, estimator_scenario
+from codedfl.front.functions import broken_ciphers, taken_as_public
+from codedfl.front.scenarios import OWNERS, declared_values, estimator_scenario
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
 from codedfl.task import RawData
@@ -58,6 +58,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         solver: str = "auto",
         accuracy: float | None = None,
         tolerance: float | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        ranges: Mapping[Any, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         random_state: Any = None,
         out: str | PathLike[str] | None = None,
@@ -74,6 +77,9 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.solver = solver
         self.accuracy = accuracy
         self.tolerance = tolerance
+        self.epsilon = epsilon
+        self.delta = delta
+        self.ranges = ranges
         self.settings = settings
         self.random_state = random_state
         self.out = out
@@ -139,7 +145,10 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         import pyarrow
 
         names = [str(name) for name in self.feature_names_in_]
-        columns, x = inputs_of_table(pyarrow.table(rows), Path("X"), names)
+        declared = declared_values(self.ranges)
+        if unknown := [name for name in declared if name not in names]:
+            raise DataError(f"ranges declare the values of {unknown[0]!r}, which is no column of X; correct its name")
+        columns, x = inputs_of_table(pyarrow.table(rows), Path("X"), names, declared)
         check_finite(type(self).__name__, "X", x, columns, allow_missing=self.missing == "mean")
         return columns, x
 
@@ -150,6 +159,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             warnings.warn(sentence, CodedflWarning, stacklevel=3)
         data, progress = RawData.create(scenario, loaded), self.progress or silent
         self._run(scenario, data, progress)
+        for sentence in taken_as_public(scenario, self.model_.classes):
+            warnings.warn(sentence, CodedflWarning, stacklevel=3)
         self.scenario_, self.ridge_ = scenario, self.model_.ridge
         if loaded.columns:
             self.input_names_ = [name for column in loaded.columns for name in column.inputs]

@@ -72,6 +72,13 @@ class FederatedRidge(_Regressor):
         ``training.solver`` of a scenario; conjugate gradients where the scheme computes exact gradients.
     accuracy, tolerance : float, optional
         ``task.accuracy`` and ``training.tolerance`` of a scenario.
+    epsilon, delta : float, optional
+        Differential privacy of one row on all that the training reveals (docs/privacy.md); no noise if not given. The
+        scheme ``"auto"`` is then ``"one-shot"``; columns are scaled by ``ranges``, and the intercept is penalised.
+    ranges : mapping, optional
+        What is known of the columns without looking at the data, which ``epsilon`` needs: ``{"age": (0, 120)}`` for
+        every numeric column (``"0"``, ``"1"``... where they have no names, ``"*"`` for all others) and for the targets
+        of a regression (``"y"``, or ``"y0"``, ``"y1"``...); the list of its values for every text column.
     settings : mapping, optional
         Further settings of a scenario by dotted keys, as ``{"links.loss": 0.2}``; ``codedfl settings`` lists them.
     random_state : int or RandomState, optional
@@ -84,7 +91,8 @@ class FederatedRidge(_Regressor):
     Attributes
     ----------
     coef_, intercept_ : array, float or array
-        The model in the units of the raw columns; not for random features.
+        The model in the units of the raw columns; not for random features. Values beyond ``ranges`` are moved to their
+        ends before.
     ridge_ : float
         The weight of the squared coefficients, given or chosen.
     input_names_ : list of str

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from codedfl.studies.plan import Plan
     from codedfl.task.model import Model
 
+_SHOWN = 10
+"""Names of classes that a sentence lists."""
 Chosen = Scenario | str | PathLike[str]
 Settings = Mapping[str, Any] | None
 
@@ -68,7 +70,10 @@ def run(
     chosen = _chosen(scenario, settings)
     _warn(chosen, [chosen.scheme])
     place = runs.default_directory(chosen) if out is None else Path(out)
-    return runs.execute(chosen, place, progress=progress, **options)
+    done = runs.execute(chosen, place, progress=progress, **options)
+    for sentence in taken_as_public(chosen, done.load_model().classes if chosen.private else ()):
+        warnings.warn(sentence, CodedflWarning, stacklevel=2)
+    return done
 
 
 def load_run(path: str | PathLike[str]) -> Run:
@@ -327,6 +332,14 @@ def broken_ciphers(scenario: Scenario, names: Iterable[str]) -> Iterator[str]:
         with suppress(ScenarioError):  # training such a scheme is refused with the same error
             if nominal(scenario.with_settings({"scheme": name})).verdict == "broken":
                 yield f"the cipher of '{name}' is broken: whoever sees a ciphertext can compute the data under it"
+
+
+def taken_as_public(scenario: Scenario, classes: Sequence[Any]) -> Iterator[str]:
+    """Yield a sentence if the names of classes come from the data, which noise does not hide."""
+    data = scenario.data
+    if scenario.private and classes and not (data.named or data.tabular or data.classes):
+        few = ", ".join(map(str, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")
+        yield f"the names of the {len(classes)} classes ({few}) come from the data and are taken as public"
 
 
 def _chosen(given: Chosen, settings: Settings) -> Scenario:

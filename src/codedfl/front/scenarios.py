@@ -14,6 +14,8 @@ _DEVICES = 5
 """Devices that rows are dealt to where neither owners nor a fleet are given."""
 _DRAWS = 100
 """Timing draws behind the band of the time."""
+_LONGEST = 1.42
+"""Norm of random features, about 1, and a constant 1."""
 OWNERS = "owners"
 """The array that names the owner of each row, where arrays are stored."""
 
@@ -22,9 +24,11 @@ def estimator_scenario(given: Mapping[str, Any], data: Dataset, seed: int) -> Sc
     """Return what an estimator with these parameters runs; its ``settings`` come last."""
     base, features = _base(given["fleet"]), {"seed": seed, **_features(given["features"])}
     features |= {"scale": given["scale"], "intercept": given["fit_intercept"], "missing": given["missing"]}
+    privacy = _privacy(given, features)
     scheme, ridge = given["scheme"], given["ridge"]
-    if scheme == "auto":  # sealed-coded divides the features among workers, so it needs two
-        scheme = "one-shot" if features.get("kind") == "none" and data.inputs < 2 else "sealed-coded"
+    if scheme == "auto":  # sealed-coded divides the features among workers, so it needs two; noise hides what sums tell
+        alone = features.get("kind") == "none" and data.inputs < 2
+        scheme = "one-shot" if alone or "epsilon" in privacy else "sealed-coded"
     changes: dict[str, Any] = {
         "name": "estimator",
         "scheme": scheme,
@@ -40,6 +44,8 @@ def estimator_scenario(given: Mapping[str, Any], data: Dataset, seed: int) -> Sc
         "timing.seed": seed,
         "timing.draws": _DRAWS,
     }
+    if privacy:
+        changes["privacy"] = privacy
     if data.owners is not None:
         changes["partition"] = {"kind": "column", "column": OWNERS, "seed": seed}
     elif base.partition.by_owner:
@@ -48,6 +54,44 @@ def estimator_scenario(given: Mapping[str, Any], data: Dataset, seed: int) -> Sc
         changes["partition.seed"] = seed
     made = base.with_settings(changes | dict(given["settings"] or {}))
     return made.with_devices(_device_count(given, data, made.fleet.size))
+
+
+def declared_values(ranges: Mapping[Any, Any] | None) -> dict[str, tuple[str, ...]]:
+    """Return the declared values of text columns: those entries of ``ranges`` that list texts."""
+    return {
+        str(name): tuple(values)
+        for name, values in _entries(ranges).items()
+        if values and all(isinstance(value, str) for value in values)
+    }
+
+
+def _entries(ranges: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """Return ranges whose values are lists; refuse others."""
+    if ranges is not None and not isinstance(ranges, Mapping):
+        raise ScenarioError(f"ranges = {ranges!r:.60} must map the name of each column to (low, high)")
+    for name, values in (ranges or {}).items():
+        if not isinstance(values, list | tuple):
+            raise ScenarioError(f"ranges[{name!r}] = {values!r:.60} must be (low, high), or a list of texts")
+    return dict(ranges or {})
+
+
+def _privacy(given: Mapping[str, Any], features: dict[str, Any]) -> dict[str, Any]:
+    """Return the section privacy, and change features as noise needs it: ranges scale them instead of sums."""
+    told = {name: given[name] for name in ("epsilon", "delta") if given.get(name) is not None}
+    values = declared_values(given.get("ranges"))
+    limits = {name: each for name, each in _entries(given.get("ranges")).items() if str(name) not in values}
+    for name, each in limits.items():
+        if len(each) != 2:
+            raise ScenarioError(f"ranges[{name!r}] = {each!r:.60} must be (low, high), or a list of texts")
+    if limits:
+        told["columns"] = [{"name": str(name), "low": low, "high": high} for name, (low, high) in limits.items()]
+    if "epsilon" in told:
+        features["categories"] = [{"column": name, "values": each} for name, each in values.items()]
+        if features["scale"] == "standard":
+            features["scale"] = "auto"
+        if features.get("kind") == "rbf" and features["intercept"]:
+            told["clip_features"] = _LONGEST
+    return told
 
 
 def _device_count(given: Mapping[str, Any], data: Dataset, fleet: int) -> int:
