@@ -85,7 +85,7 @@ class Preparation:
             filled = np.clip(filled, self.low, self.high)
         return np.asarray((filled - self.shift) / self.unit)
 
-    def features(self, features: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+    def features(self, features: Float[np.ndarray, "n k"]) -> Float[np.ndarray, "n d"]:
         """Return the features of prepared inputs, shifted, with the constant last."""
         if self.constant is not None:
             constant = np.broadcast_to(self.constant.astype(features.dtype), (len(features), len(self.constant)))

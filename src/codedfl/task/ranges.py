@@ -3,12 +3,13 @@
 With q raw columns, a numeric column is moved to its range, shifted by the midpoint and divided by half the width and by
 sqrt(q + 1); a category is 0 or 1 / sqrt(q + 1). A constant 1 / sqrt(q + 1) carries the intercept. Of the categories of
 a text column one is 1, so rows have a norm of at most 1 whatever the data. Each of c targets is scaled to
-[-1, 1] / sqrt(c). Before random features of a kernel, columns are scaled to [-1, 1]; the constant is 1 there, if it is
-wanted.
+[-1, 1] / sqrt(c). The ridge weight is that of columns and a constant without the division by sqrt(q + 1). Before random
+features of a kernel, columns are scaled to [-1, 1]; the constant is 1 there, if it is wanted.
 """
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import Any
 
 import numpy as np
 
@@ -41,19 +42,27 @@ def _preparation(scenario: Scenario, columns: Sequence[Column], targets: Sequenc
     """Return the preparation of columns whose ranges are known; ``targets`` are those of a regression."""
     ranges = {each.name: each for each in scenario.privacy.columns}
     others = ranges.get(EVERY_COLUMN, _CATEGORY)
-    found = [_CATEGORY if column.categories else ranges.get(column.name, others) for column in columns]
-    wide = [each for each, column in zip(found, columns, strict=True) for _ in column.inputs]
+    whole = [_CATEGORY if column.categories else ranges.get(column.name, others) for column in columns]
+    wide = [each for each, column in zip(whole, columns, strict=True) for _ in column.inputs]
     dummies = np.array([bool(column.categories) for column in columns for _ in column.inputs])
     low, high = np.array([each.low for each in wide]), np.array([each.high for each in wide])
     shift, half = np.where(dummies, 0.0, low / 2 + high / 2), np.where(dummies, 1.0, high / 2 - low / 2)
-    longest = sqrt(len(columns) + 1) if scenario.features.kind == "none" else 1.0
-    constant = np.array([1 / longest]) if scenario.intercept else None
+    longest, linear = sqrt(len(columns) + 1), scenario.features.kind == "none"
+    found: dict[str, Any] = {
+        "shift": shift,
+        "unit": half * longest if linear else half,
+        "low": low,
+        "high": high,
+        "fill": None,
+    }
+    constant = np.array([1 / longest if linear else 1.0]) if scenario.intercept else None
+    penalty = np.full(len(shift) + int(scenario.intercept), longest**-2) if linear else None
+    found |= {"constant": constant, "penalty": penalty, "feature_shift": None}
     if not targets:
-        labels = np.zeros(outputs), np.ones(outputs)
-        return Preparation(shift, half * longest, None, None, None, *labels, low, high, constant=constant)
+        return Preparation(**found, target_shift=np.zeros(outputs), target_unit=np.ones(outputs))
     ends = np.array([ranges[name].low for name in targets]), np.array([ranges[name].high for name in targets])
-    scale = ends[0] / 2 + ends[1] / 2, (ends[1] / 2 - ends[0] / 2) * sqrt(outputs)
-    return Preparation(shift, half * longest, None, None, None, *scale, low, high, *ends, constant)
+    found |= {"target_shift": ends[0] / 2 + ends[1] / 2, "target_unit": (ends[1] / 2 - ends[0] / 2) * sqrt(outputs)}
+    return Preparation(**found, target_low=ends[0], target_high=ends[1])
 
 
 def _check_declared(scenario: Scenario, columns: Sequence[Column], targets: Sequence[str]) -> None:

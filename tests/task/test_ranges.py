@@ -1,0 +1,167 @@
+"""Columns are prepared by declared ranges alone, and rows are never longer than 1."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from codedfl.data import Column, FeatureMap, Preparation
+from codedfl.data.dataset import Dataset, classification, regression
+from codedfl.errors import DataError, ScenarioError
+from codedfl.scenario import Scenario, load
+from codedfl.schemes import describe
+from codedfl.task.folds import DeviceRows
+from codedfl.task.ranges import ranged_preparation
+from codedfl.task.shard import make_shard, prepared_features
+
+COLUMNS = (Column("age"), Column("city", ("bern", "rome")), Column("height"))
+RANGES = {"age": (0, 120), "height": (1.0, 2.0), "cost": (-100, 300)}
+ROWS = np.array([[60.0, 0, 1, 1.75], [200.0, 1, 0, 0.5], [0.0, 0, 1, 2.0]])
+COSTS = np.array([[100.0], [1e6], [-100.0]])
+
+
+def private(ranges: Mapping[str, tuple[float, float]] = RANGES, **more: Any) -> Scenario:
+    columns = [{"name": name, "low": low, "high": high} for name, (low, high) in ranges.items()]
+    values = [{"column": "city", "values": ["bern", "rome"]}]
+    given: dict[str, Any] = {"scheme": "one-shot", "data.source": "rows.csv", "privacy.epsilon": 1.0}
+    given |= {"privacy.columns": columns, "features.categories": values, **more}
+    return load("own-data").with_settings(given)
+
+
+def costs(x: Any = ROWS, y: Any = COSTS, columns: Any = COLUMNS, names: Any = ("cost",)) -> Dataset:
+    return regression("rows", x, y, x[:0], y[:0], columns=columns, target_names=names)
+
+
+def prepared(scenario: Scenario, data: Dataset) -> Preparation:
+    found = ranged_preparation(scenario, data)
+    assert found is not None
+    return found
+
+
+def test_columns_targets_and_constant_by_hand() -> None:
+    found, half = prepared(private(), costs()), 0.5  # 1 / sqrt(3 columns + 1)
+    features = prepared_features(ROWS, FeatureMap.create("none", inputs=4, dtype="float64"), found)
+    expected = [[0, 0, 1, 0.5, 1], [1, 1, 0, -1, 1], [-1, 0, 1, 1, 1]]
+    assert features == pytest.approx(half * np.array(expected))
+    assert found.targets(COSTS)[:, 0].tolist() == [0, 1, -1]
+    assert found.outputs(np.array([[0.5]])) == pytest.approx(np.array([[200.0]]))
+    assert found.penalty == pytest.approx(np.full(5, 0.25))
+
+
+def test_nothing_depends_on_the_data() -> None:
+    other = costs(ROWS[:1] * 1e9, COSTS[:1] - 7)
+    assert prepared(private(), costs()) == prepared(private(), other)
+
+
+@given(arrays(float, (3, 4), elements=st.floats(-1e300, 1e300)), st.integers(0, 1))
+def test_no_row_is_longer_than_one(x: Any, place: int) -> None:
+    x[:, 1:3] = np.eye(2)[place]
+    found = prepared(private(), costs(x))
+    features = prepared_features(x, FeatureMap.create("none", inputs=4, dtype="float64"), found)
+    assert np.linalg.norm(features, axis=1).max() <= 1 + 1e-15
+    assert np.linalg.norm(found.targets(x[:, :1])) <= np.sqrt(3)
+
+
+def test_several_targets_are_together_no_longer_than_one() -> None:
+    y = np.array([[1e9, -1e9], [0.0, 5.0], [4.0, 0.0]])
+    ranges = {"age": (0, 120), "height": (1, 2), "a": (0, 8), "b": (-1, 1)}
+    found = prepared(private(ranges), costs(y=y, names=("a", "b")))
+    assert np.linalg.norm(found.targets(y), axis=1).max() == pytest.approx(1)
+    assert found.outputs(found.targets(y))[2] == pytest.approx([4.0, 0.0])
+
+
+def test_without_an_intercept_there_is_no_constant() -> None:
+    found = prepared(private(**{"features.intercept": False}), costs())
+    assert found.constant is None
+    assert found.penalty is not None
+    assert found.penalty.shape == (4,)
+
+
+class TestRandomFeatures:
+    def test_columns_are_scaled_to_one_and_have_no_intercept(self) -> None:
+        found = prepared(private(**{"features.kind": "rbf"}), costs())
+        assert found.inputs(ROWS) == pytest.approx(np.array([[0, 0, 1, 0.5], [1, 1, 0, -1], [-1, 0, 1, 1]]))
+        assert found.constant is None
+        assert found.penalty is None
+
+    def test_a_constant_is_within_what_devices_publish(self) -> None:
+        wanted = {"features.kind": "rbf", "features.dimension": 50, "features.intercept": True}
+        scenario = private(**wanted, **{"privacy.clip_features": 1.42})
+        found = prepared(scenario, costs())
+        features = FeatureMap.create("rbf", inputs=4, dimension=50, dtype="float64")
+        shard = make_shard(DeviceRows(ROWS, COSTS), features, found)
+        assert shard.x[:, -1].tolist() == [1, 1, 1]
+        # sums of the constant are as large as the number of rows: a bound of sqrt(2 / d) would overflow
+        assert describe(scenario, shard).largest_feature == 1.42
+
+
+def test_a_device_without_rows_has_the_same_features() -> None:
+    found, features = prepared(private(), costs()), FeatureMap.create("none", inputs=4, dtype="float64")
+    shards = [make_shard(DeviceRows(ROWS[:n], COSTS[:n]), features, found) for n in (0, 2)]
+    assert [shard.x.shape[1] for shard in shards] == [5, 5]
+    assert not shards[0].x.any()
+
+
+def test_one_range_for_all_others() -> None:
+    x = np.array([[1.0, -2.0, 0.5]] * 3)
+    ranges = {"*": (-1, 1), "1": (-4, 4), "y": (0, 1)}
+    found = prepared(private(ranges, **{"features.categories": []}), costs(x, columns=(), names=()))
+    assert found.inputs(x)[0] == pytest.approx(np.array([1, -0.5, 0.5]) / 2)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("ranges", "says"),
+        [
+            ({}, "needs a public range of age, height, cost"),
+            ({"age": (0, 1), "cost": (0, 1)}, "needs a public range of height "),
+            ({"age": (0, 1), "height": (0, 1)}, "needs a public range of cost "),
+            ({"*": (0, 1)}, "needs a public range of cost "),
+            ({**RANGES, "agee": (0, 1)}, "range of 'agee', which is no numeric column .*did you mean 'age'"),
+            ({**RANGES, "city": (0, 1)}, "range of 'city', which is no numeric column"),
+        ],
+    )
+    def test_ranges(self, ranges: Mapping[str, tuple[float, float]], says: str) -> None:
+        with pytest.raises(ScenarioError, match=says):
+            ranged_preparation(private(ranges), costs())
+
+    def test_everything_that_lacks_is_said_at_once(self) -> None:
+        with pytest.raises(ScenarioError, match=r"age, height, cost .* and all possible values of city "):
+            ranged_preparation(private({}, **{"features.categories": []}), costs())
+
+    def test_categories_where_columns_stay_as_they_are(self) -> None:
+        as_they_are = {"features.scale": "none", "features.intercept": False, "features.categories": []}
+        with pytest.raises(ScenarioError, match="all possible values of city "):
+            ranged_preparation(private({}, **as_they_are), costs())
+        assert ranged_preparation(private({}, **as_they_are), costs(ROWS[:, :1], columns=(Column("age"),))) is None
+
+    def test_a_column_called_like_the_target(self) -> None:
+        with pytest.raises(ScenarioError, match="called 'age' like the target"):
+            ranged_preparation(private(), costs(names=("age",)))
+
+    def test_a_range_of_classes(self) -> None:
+        labels = np.array(["a", "b", "a"])
+        data = classification("rows", ROWS, labels, ROWS[:0], labels[:0], columns=COLUMNS, target_names=("cost",))
+        with pytest.raises(ScenarioError, match="range of 'cost', which is no numeric column and no target of a regr"):
+            ranged_preparation(private(), data)
+
+
+class TestTables:
+    def test_they_keep_every_bit(self) -> None:
+        found = prepared(private(), costs())
+        assert Preparation.from_table(found.to_table()) == found
+
+    def test_others_are_as_before(self) -> None:
+        assert set(Preparation.identity(2, 1).to_table()) == {
+            *("shift", "unit", "fill", "feature_shift", "penalty", "target_shift", "target_unit")
+        }
+
+    @pytest.mark.parametrize("change", [{"high": None}, {"low": [1e9] * 4}, {"target_low": None}, {"constant": ["x"]}])
+    def test_damaged(self, change: Mapping[str, Any]) -> None:
+        table = {**prepared(private(), costs()).to_table(), **change}
+        with pytest.raises(DataError, match="damaged"):
+            Preparation.from_table(table)
