@@ -164,10 +164,8 @@ def test_random_features_with_an_intercept() -> None:
     made = FederatedRidge(ranges=ranges, ridge=RIDGE, features=features, scheme="secagg", random_state=0)
     found = made.set_params(epsilon=NOISELESS).fit(x, y)
     phi = np.column_stack([found.model_.feature_map.transform(scaled(x, ranges)[:, :-1]), np.ones(len(x))])
-    # devices shorten rows above privacy.clip_features, some of so few features, and predictions do not
-    clipped = phi * np.minimum(1, 1.42 / np.linalg.norm(phi, axis=1))[:, None]
-    assert 0 < (clipped != phi).any(axis=1).mean() < 0.5
-    pooled = Ridge(alpha=RIDGE * len(x), fit_intercept=False).fit(clipped, np.interp(y, ranges["y"], (-1, 1)))
+    assert np.linalg.norm(phi, axis=1).max() < found.scenario_.privacy.clip_features == pytest.approx(np.sqrt(2.36515))
+    pooled = Ridge(alpha=RIDGE * len(x), fit_intercept=False).fit(phi, np.interp(y, ranges["y"], (-1, 1)))
     expected = 1e4 + 2e3 * pooled.predict(phi)
     assert np.abs(found.predict(x) - expected).max() < 1e-3 * expected.std()
     assert found.model_.to_sklearn().predict(x) == pytest.approx(found.predict(x), rel=1e-9)

@@ -1,5 +1,6 @@
 """The scenario of an estimator: a fleet, and parameters in the place of a file's settings."""
 
+import math
 from collections.abc import Mapping
 from functools import cache
 from os import PathLike
@@ -8,14 +9,13 @@ from typing import Any
 from codedfl.data import Dataset
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Scenario, load
+from codedfl.scenario.sections import Features
 from codedfl.settings import Settings
 
 _DEVICES = 5
 """Devices that rows are dealt to where neither owners nor a fleet are given."""
 _DRAWS = 100
 """Timing draws behind the band of the time."""
-_LONGEST = 1.42
-"""Norm of random features, about 1, and a constant 1."""
 OWNERS = "owners"
 """The array that names the owner of each row, where arrays are stored."""
 
@@ -89,9 +89,15 @@ def _privacy(given: Mapping[str, Any], features: dict[str, Any]) -> dict[str, An
         features["categories"] = [{"column": name, "values": each} for name, each in values.items()]
         if features["scale"] == "standard":
             features["scale"] = "auto"
-        if features.get("kind") == "rbf" and features["intercept"]:
-            told["clip_features"] = _LONGEST
+        if features.get("kind") == "rbf":
+            told["clip_features"] = _longest(features.get("dimension", Features().dimension), features["intercept"])
     return told
+
+
+def _longest(dimension: Any, intercept: Any) -> float:
+    """Return a norm that few rows exceed: squared, random features add up to 1 with a deviation of 1 / sqrt(2 d)."""
+    spread = 4 / math.sqrt(2 * dimension) if isinstance(dimension, int) and dimension > 0 else 0.0
+    return math.sqrt(1 + spread + bool(intercept))
 
 
 def _device_count(given: Mapping[str, Any], data: Dataset, fleet: int) -> int:

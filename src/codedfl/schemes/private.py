@@ -95,7 +95,7 @@ def _check_columns(scenario: Scenario) -> None:
     if not linear and scenario.intercept and privacy.clip_features < math.sqrt(2):
         raise ScenarioError(
             f"privacy.clip_features = {privacy.clip_features:g} is too small for random features with an intercept, "
-            "which have a norm of 1.41; set it to 1.42, or features.intercept = false"
+            "which have a norm of 1.41; set it to 1.5, or features.intercept = false"
         )
 
 
