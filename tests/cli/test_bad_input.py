@@ -12,6 +12,7 @@ from cli.wrong import FOLDER, Wrong
 from cli.wrong.data import DATA
 from cli.wrong.models import MODELS
 from cli.wrong.owners import OWNERS
+from cli.wrong.privacy import PRIVACY
 from cli.wrong.settings import SCENARIOS, SETTINGS, USAGE
 from codedfl import storage as whole_files
 from rundirs import SMALL, tree
@@ -96,6 +97,7 @@ TABLE = [
         *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS), ("plug-in", PLUGINS)),
         ("model", MODELS),
         ("owners", OWNERS),
+        ("privacy", PRIVACY),
     )
     for name, wrong in rows.items()
 ]

@@ -39,6 +39,9 @@ KNOWN_SEED = "noise from a known seed: protects nothing"
 
 _UNIT_ROUNDOFF = 2.0**-53
 
+_LEAST_RATIO = 1e-100
+"""Squares of smaller ratios of sensitivity to noise leave the range of float64."""
+
 Unit = Literal["record", "device"]
 
 
@@ -279,7 +282,7 @@ def _calibrated(change: float, entries: float, ratio: float, honest: int, larges
     An entry that changes by x changes by at most x and one step after rounding: norms by at most ``entries`` steps.
     """
     finest = floor(log2(min(MOST_SIGMA * ratio * sqrt(honest) / change, EXACT / largest)))
-    for bits in range(finest, finest - 64, -1):
+    for bits in range(finest, finest - 64, -1) if ratio > _LEAST_RATIO else ():
         sensitivity = change + entries * 2.0**-bits
         sigma = ceil(sqrt((sensitivity * 2.0**bits / ratio) ** 2 / honest + SMOOTHING**2))
         found = _Calibration(bits, sigma, sensitivity)

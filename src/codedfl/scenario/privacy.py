@@ -35,7 +35,10 @@ class Privacy(Settings, table="privacy"):
     """Differential privacy: noise that devices add to what they send, and whom it must protect against."""
 
     epsilon: float | None = setting(
-        default=None, above=0, help="Bound of differential privacy on all that the run reveals; unset: no noise."
+        default=None,
+        above=0,
+        high=1e12,
+        help="Bound of differential privacy on all that the run reveals; unset: no noise.",
     )
     delta: float = setting(default=1e-5, above=0, below=1, help="Probability delta that the bound may fail.")
     unit: str = setting(

@@ -20,6 +20,7 @@ from codedfl.schemes.aggregated.device import MaskedDevice
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
+    check_sums,
     check_threshold,
     private_threshold,
     secagg_leakage,
@@ -188,7 +189,7 @@ class OneShot(Scheme[OneShotOptions]):
 
     def check(self) -> None:
         """Refuse a single device, and data that the ring cannot hold."""
-        check_threshold(self.name, None, self.public.devices)
+        check_sums(self.name, self.options.threshold, self.public)
         _ = self.formats
 
     @property

@@ -23,6 +23,16 @@ def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
         )
 
 
+def check_sums(scheme: str, threshold: int | None, public: Public) -> None:
+    """Refuse a single device, and a threshold that opens sums without noise that is counted on."""
+    check_threshold(scheme, None, public.devices)
+    if public.release is not None and threshold is not None and threshold < public.devices - public.release.losses:
+        raise ScenarioError(
+            f"schemes.{scheme}.threshold = {threshold} opens sums without the noise of {public.devices - threshold} of "
+            f"{public.devices} devices, but privacy.losses = {public.release.losses}; leave the threshold out"
+        )
+
+
 def private_threshold(public: Public, threshold: Threshold) -> Threshold:
     """Return the threshold where devices add noise: sums open with all whose noise is counted on."""
     if public.release is None:

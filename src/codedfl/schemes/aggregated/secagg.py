@@ -27,6 +27,7 @@ from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
+    check_sums,
     check_threshold,
     private_threshold,
     secagg_leakage,
@@ -253,7 +254,7 @@ class SecAgg(Scheme[SecAggOptions]):
 
     def check(self) -> None:
         """Refuse a single device, and what the inner scheme refuses."""
-        check_threshold(self.name, None, self.public.devices)
+        check_sums(self.name, self.options.threshold, self.public)
         self.inner.check()
         if not self.inner.exact and (masks := self._mask_rounding) is not None:
             refuse_outlier(self.name, self.public, masks)
