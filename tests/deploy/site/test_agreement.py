@@ -54,6 +54,31 @@ def test_the_same_terms_have_one_digest_however_they_are_written() -> None:
     assert terms_of(given).digest == terms_of(given.with_settings({"task.accuracy": given.accuracy})).digest
 
 
+PRIVATE = {"scheme": "one-shot", "privacy.epsilon": 1.0, "fleet.devices": [{"count": 5, "mac_rate": 1e6}]}
+
+
+def test_noise_is_part_of_the_terms_of_private_runs_only() -> None:
+    assert "privacy" not in terms_of(scenario({"scheme": "one-shot"})).text
+    terms = terms_of(scenario(PRIVATE))
+    changes = {"epsilon": 1.1, "delta": 1e-6, "colluding": 1, "losses": 1, "clip_features": 2.0, "clip_targets": 2.0}
+    others = [{f"privacy.{name}": value} for name, value in changes.items()]
+    others.append({"privacy.unit": "device", "privacy.most_rows": 10})
+    assert len({terms.digest, *(terms_of(scenario(PRIVATE | other)).digest for other in others)}) == len(others) + 1
+    (promise,) = [words for words in terms.words if "differentially private" in words]
+    assert promise.startswith("all that the run reveals is (1.00, 1e-05)-differentially private for one record")
+    assert "each device adds noise to its sums, once; rows are scaled down to norm 1, targets to 1" in terms.words
+    weighed = scenario(PRIVATE | others[-1] | {"privacy.colluding": 2})
+    assert "all records of one device added or removed, against the server and up to 2" in "".join(
+        terms_of(weighed).words
+    )
+
+
+def test_noise_of_a_known_seed_is_refused() -> None:
+    asker = Asker(host(), "one-shot")
+    asker.scenario = asker.scenario.with_settings({"privacy.epsilon": 1.0, "privacy.seed": 3})
+    assert "privacy.seed = 3 makes the noise known" in reason(asker.describe())
+
+
 def agreed(asker: Asker, **changes: Any) -> Agreement:
     return Agreement(**{"cohort": SITES, "least": 2, "terms": [terms_of(asker.scenario).digest], **changes})
 

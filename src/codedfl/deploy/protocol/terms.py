@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from codedfl import schemes
+from codedfl.errors import ScenarioError
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
+from codedfl.schemes.private import release_of
 
 _FORMAT = "codedfl-terms-1"
 _OWN_DATA = ("kind", "target", "test_fraction", "held_out", "seed", "classes")
@@ -34,9 +36,14 @@ class Terms:
 
 
 def terms_of(scenario: Scenario) -> Terms:
-    """Return the terms of a scenario."""
+    """Return the terms of a scenario; refuse noise that is known."""
     import tomli_w
 
+    if scenario.privacy.seed is not None:
+        raise ScenarioError(
+            f"privacy.seed = {scenario.privacy.seed} makes the noise known, so it protects nothing and is for "
+            "simulations; leave it out for sites"
+        )
     table = {name: _ordered(value) for name, value in _table(scenario).items()}
     return Terms(tomli_w.dumps(table), _words(scenario))
 
@@ -54,6 +61,7 @@ def _table(scenario: Scenario) -> dict[str, Any]:
     used = (scenario.scheme, *scenario.options().others)
     scale, intercept = "standard" if scenario.scaled else "none", scenario.intercept
     numbers = {"ridge": list(scenario.ridges), "precision": scenario.precision, "accuracy": scenario.accuracy}
+    noise = {"privacy": given["privacy"]} if scenario.private else {}
     return {
         "format": _FORMAT,
         "scheme": scenario.scheme,
@@ -67,7 +75,7 @@ def _table(scenario: Scenario) -> dict[str, Any]:
         "fleet": given["fleet"],
         "links": given["links"],
         "schemes": {name: scenario.options(name).to_table() for name in used if name in schemes.SCHEMES},
-    }
+    } | noise
 
 
 def _words(scenario: Scenario) -> tuple[str, ...]:
@@ -100,5 +108,17 @@ def _words(scenario: Scenario) -> tuple[str, ...]:
         )
     if opened:
         words.append(f"over all devices are also opened, under {sum_scenario(scenario).scheme}: {'; '.join(opened)}")
+    words += _noise_words(scenario)
     words += [f"the server sees {seen.server}", f"other devices see {seen.devices}"]
     return (*words, f"an eavesdropper sees {seen.eavesdropper}")
+
+
+def _noise_words(scenario: Scenario) -> list[str]:
+    """Return what devices add, and what it promises, which depends on no numbers of rows."""
+    given, devices = scenario.privacy, scenario.fleet.size
+    release = release_of(scenario, [1] * devices, scenario.features.dimension, 1)
+    if release is None:
+        return []
+    when = "its sums, once" if given.release == "once" else "its gradient, in each epoch"
+    clips = f"rows are scaled down to norm {given.clip_features:g}, targets to {given.clip_targets:g}"
+    return [f"each device adds noise to {when}; {clips}", f"all that the run reveals is {release.statement}"]
