@@ -22,8 +22,13 @@ DAMAGED = (
 """What NumPy and zipfile raise for damaged or hostile files."""
 
 
-def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True) -> None:
-    """Let ``write`` fill a temporary file, then rename it to ``path``; ``durable`` also survives a loss of power."""
+def write_whole(
+    path: Path, write: Callable[[IO[bytes]], object], *, durable: bool = True, private: bool = False
+) -> None:
+    """Let ``write`` fill a temporary file, then rename it to ``path``; ``durable`` also survives a loss of power.
+
+    A ``private`` file can be read by its owner only.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -31,7 +36,8 @@ def write_whole(path: Path, write: Callable[[IO[bytes]], object], *, durable: bo
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes private files
+        if not private:
+            os.chmod(name, 0o666 & ~_umask())  # noqa: PTH101 - mkstemp makes private files
         os.replace(name, path)  # noqa: PTH105
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -70,14 +76,14 @@ def _umask() -> int:
     return current
 
 
-def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+def write_text(path: Path, text: str, *, durable: bool = True, private: bool = False) -> None:
     """Write text in UTF-8."""
-    write_whole(path, lambda file: file.write(text.encode()), durable=durable)
+    write_whole(path, lambda file: file.write(text.encode()), durable=durable, private=private)
 
 
-def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True, private: bool = False) -> None:
     """Write indented JSON; refuse numbers that are not finite, because JSON has none."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", durable=durable)
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", durable=durable, private=private)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any], *, durable: bool = True) -> None:

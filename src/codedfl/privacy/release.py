@@ -247,7 +247,7 @@ class Release:
         what = "one record" if self.unit == "record" else "all records of one device"
         epsilon = self.epsilon_against(colluding)
         if isfinite(epsilon):
-            return f"({_rounded_up(epsilon)}, {self.delta:g})-differentially private for {what} added or removed"
+            return f"({rounded_up(epsilon)}, {self.delta:g})-differentially private for {what} added or removed"
         return "no bound: all devices that add noise may be among them"
 
     @property
@@ -321,7 +321,7 @@ def _gamma(roundings: int) -> float:
     return roundings * _UNIT_ROUNDOFF / (1 - roundings * _UNIT_ROUNDOFF)
 
 
-def _rounded_up(epsilon: float) -> str:
+def rounded_up(epsilon: float) -> str:
     """Three digits, never less than the number."""
     shown = f"{epsilon:#.3g}"
     if float(shown) < epsilon:

@@ -10,7 +10,7 @@ from codedfl.deploy.protocol.terms import terms_of
 from codedfl.deploy.protocol.wire import decode
 from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model
 from codedfl.deploy.site.configuration import read_settings
-from codedfl.deploy.site.memory import FILE, SumMemory
+from codedfl.deploy.site.record import SUMS, SumMemory
 from codedfl.errors import RefusalError, ScenarioError
 from codedfl.scenario import load, preset_names
 from deploy.site.test_host import GIVEN, SITES, Asker, host, reason
@@ -200,7 +200,7 @@ def test_a_sum_is_opened_again_with_the_same_devices_only(tmp_path: Path) -> Non
         ) as e:
             known.admit("device-1", "training", 4, [0, 1])
         assert is_one_sentence(str(e.value))
-    (tmp_path / "run" / FILE).write_text("training/4 0,1,2\ntraini", encoding="utf-8")
+    (tmp_path / "run" / SUMS).write_text("training/4 0,1,2\ntraini", encoding="utf-8")
     SumMemory(tmp_path / "run").admit("device-1", "training", 5, [0])
 
 

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
-from codedfl.errors import KeyFileError, ParcelError, ScenarioError
+from codedfl.errors import EngineError, KeyFileError, ParcelError, ScenarioError
 from codedfl.schemes.messages import Message
 
 _PROTOCOL = b"codedfl parcel 2"
@@ -182,6 +182,14 @@ class Member:
             SessionKey().agree(self.session)
         except ValueError:
             raise ParcelError(f"the session key of {site} is invalid; restart the site") from None
+
+
+def read_members(description: Mapping[str, Any]) -> dict[str, Member]:
+    """Read the public keys of each site, and the signature."""
+    try:
+        return {str(site): Member.from_hex(*shown) for site, shown in description["members"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise EngineError("the announced keys of the sites cannot be read; check that versions agree") from None
 
 
 def _session_statement(session: str, site: str, public: bytes) -> bytes:

@@ -4,17 +4,19 @@ The table ``[agreement]`` of ``site.toml``, which start-up kits fill in and ``co
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Shaped
 
+from codedfl.deploy.protocol.envelopes import DeviceKey, Member, verify
 from codedfl.deploy.protocol.fields import one_line
 from codedfl.deploy.protocol.terms import Terms, terms_of
 from codedfl.errors import RefusalError, ScenarioError, UsageError
 from codedfl.scenario import Scenario
+from codedfl.schemes.identity import Identity
 from codedfl.settings import Settings, read_section, setting
 
 FILE = "agreement.toml"
@@ -177,3 +179,29 @@ def check_model(model: Shaped[np.ndarray, "..."], shape: tuple[int, int], dtype:
             f"the model of the request holds {model.dtype.name} in the shape {model.shape}, not {shape[0]} x {shape[1]}"
             " finite numbers of the agreed format; check the server"
         )
+
+
+def identity_of(
+    site: str,
+    key: DeviceKey | None,
+    pins: Mapping[str, str] | None,
+    sites: Sequence[str],
+    members: Mapping[str, Member],
+    told: bytes,
+) -> Identity | None:
+    """Return the signatures of this site, and the keys of those others that it has pinned; of all if it pins none.
+
+    Signatures of sites that the server ``told`` other things are not accepted.
+    """
+    if key is None:
+        return None
+    keys: dict[int, bytes] = {}
+    for number, name in enumerate(sites):
+        pinned = pins is None or name == site or name in pins
+        if name in members and pinned:  # that pinned keys are the announced ones, the envelopes have checked
+            keys[number] = members[name].public
+
+    def verify_device(device: int, message: bytes, signature: bytes) -> bool:
+        return device in keys and verify(keys[device], message + told, signature)
+
+    return Identity(lambda message: key.sign(message + told), verify_device, frozenset(keys))

@@ -11,6 +11,7 @@ from codedfl.deploy.protocol.envelopes import DeviceKey, check_fingerprint
 from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.host import DeviceHost
+from codedfl.deploy.site.privacy import SitePrivacy
 from codedfl.deploy.site.record import server_of
 from codedfl.deploy.site.session import LocalData, Site
 from codedfl.errors import DataError, ScenarioError
@@ -92,6 +93,7 @@ class SiteSettings(Settings):
     """Tell the server these values and the names of classes."""
     trust_server: bool = setting(default=False)
     """Accept the keys that the server announces instead of ``peers``: no protection against the server."""
+    privacy: SitePrivacy = setting(default=SitePrivacy())
     emulation: SiteEmulation | None = setting(default=None)
     peers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
@@ -116,6 +118,7 @@ class SiteSettings(Settings):
             self.share_names,
             folder,
             server_of(folder),
+            self.privacy,
         )
 
 

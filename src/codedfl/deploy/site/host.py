@@ -23,7 +23,8 @@ from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, u
 from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
-from codedfl.deploy.site.record import CountingPeers, RunRecord
+from codedfl.deploy.site.privacy import PrivacyLedger
+from codedfl.deploy.site.record import FINISHED, CountingPeers, RunRecord
 from codedfl.deploy.site.requests import (
     LEAVING,
     admit_order,
@@ -61,6 +62,7 @@ class DeviceHost(Host):
         """``emulation`` slows the site down, independent of the scenario or by its device."""
         self._site = site
         self._record: RunRecord | None = None
+        self._ledger = PrivacyLedger(site.name, site.folder, site.privacy)
         self._peers = CountingPeers(peers, lambda: self._record)
         self._emulate = (lambda scenario, device: emulation) if isinstance(emulation, Emulation) else emulation
         self._lock = threading.Lock()
@@ -164,7 +166,8 @@ class DeviceHost(Host):
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         device = self._place(frame)
         terms = self._site.agreement.admit(self._site.name, scenario, collected=self._site.shares_categories)
-        self._begin_record(session, frame, scenario, terms)
+        self._ledger.admit_run(scenario)
+        record = self._begin_record(session, frame, scenario, terms)
         local_data, order = self._load(scenario, device), None
         if "sums" in frame.fields:
             rows, features = local_data.raw
@@ -183,7 +186,7 @@ class DeviceHost(Host):
         local_data.check(self._site.name)
         facts = schemes.describe(scenario, local_data.shard)
         digest = told_digest(frame.fields, frame.arrays)
-        run = Session(session, self._site, scenario, local_data, part_of(frame), digest)
+        run = Session(session, self._site, scenario, local_data, record.noise, part_of(frame), digest)
         with self._lock:
             if self._sessions[-1] != session:
                 raise Cancelled
@@ -195,15 +198,16 @@ class DeviceHost(Host):
         told |= local_data.task(scenario, share_names=self._site.share_names).to_fields()
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
 
-    def _begin_record(self, session: str, frame: Frame, scenario: Scenario, terms: Terms) -> None:
+    def _begin_record(self, session: str, frame: Frame, scenario: Scenario, terms: Terms) -> RunRecord:
         """Note the session in the record of its run; only admitted runs have one."""
         name, sums = run_of(frame), "sums" in frame.fields
         with self._lock:
             if self._record is None or self._record.run != name:
                 if self._record is not None:
                     self._record.end("the server began another run")
-                self._record = RunRecord(self._site, name, scenario, terms)
+                self._record = RunRecord(self._site, name, scenario, terms, self._ledger)
             self._record.session(session, "sums of columns" if sums else "training")
+            return self._record
 
     def _place(self, frame: Frame) -> int:
         """Return this site's place in the agreed cohort; refuse any other cohort."""
@@ -252,6 +256,7 @@ class DeviceHost(Host):
                 run.admit_sum(members)
             if members is not None and self._record is not None:
                 self._record.sums.admit(self._site.name, run.part, epoch, members)
+            self._charge(run)
             message = device.reply(epoch, frame.arrays, work)
             if members is not None and self._record is not None:
                 self._record.sums.opened(run.part, epoch, members)
@@ -287,6 +292,7 @@ class DeviceHost(Host):
         works = [Work() for _ in wanted]
         with run.queue.slot(number, cancellable=False):
             began = time.perf_counter()
+            self._charge(run)
             for (parcel, _, _, _), work in zip(wanted, works, strict=True):
                 owners[parcel] = tuple(sorted(device.owners(grants[parcel])))
                 parcels[parcel] = device.export(grants[parcel], work)
@@ -360,8 +366,13 @@ class DeviceHost(Host):
             if self._run is run:
                 self._run, self._loaded = None, None
         run.close()
-        record = None if self._record is None else self._record.end("finished")
+        record = None if self._record is None else self._record.end(FINISHED)
         return Frame("answer", {"record": record})
+
+    def _charge(self, run: Session) -> None:
+        """Enter the noisy data that leave in the ledger."""
+        if run.release is not None and self._record is not None:
+            self._record.charge(run.release)
 
     def _count(self, **done: int) -> None:
         if self._record is not None:

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +19,8 @@ from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.records import RECORD, SCHEMA, signed
 from codedfl.deploy.protocol.terms import Terms
-from codedfl.deploy.site.memory import SumMemory
+from codedfl.deploy.site.privacy import LedgerEntry, PrivacyLedger, RunNoise
+from codedfl.errors import RefusalError
 from codedfl.scenario import Scenario
 from codedfl.storage import write_json
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from codedfl.deploy.site.session import Site
 
 FOLDER = "records"
-OPEN = "open"
+SUMS = "opened-sums.txt"
+"""Beside a record: which devices were in the sums of the run."""
+OPEN, FINISHED = "open", "finished"
 _MOST = 1000
 """Sessions and refusals that are listed one by one."""
 _SECONDS = 5.0
@@ -44,7 +47,7 @@ def _now() -> str:
 class RunRecord:
     """The record of the run that a site takes part in; thread-safe. Without a folder it is in memory only."""
 
-    def __init__(self, site: "Site", run: str, scenario: Scenario, terms: Terms) -> None:
+    def __init__(self, site: "Site", run: str, scenario: Scenario, terms: Terms, ledger: PrivacyLedger) -> None:
         """Begin a record, or continue that of an interrupted run."""
         self.run = run
         self._site = site
@@ -52,6 +55,9 @@ class RunRecord:
         self._written = 0.0
         self._folder = None if site.folder is None else site.folder / FOLDER / run
         self.sums = SumMemory(self._folder)
+        self.noise = RunNoise(ledger, run, self._folder)
+        self._ledger = ledger
+        self._charged: set[str] = set()
         self._table: dict[str, Any] = self._stored() or {
             "schema": SCHEMA,
             "run": run,
@@ -62,6 +68,7 @@ class RunRecord:
             "left": [],
             "refusals": [],
             "refused": 0,
+            "privacy": None,
         }
         key = site.key
         pins = {} if site.pins is None else site.pins
@@ -118,6 +125,19 @@ class RunRecord:
             if time.monotonic() - self._written > _SECONDS:
                 self._write()
 
+    def charge(self, entry: LedgerEntry) -> None:
+        """Enter a release in the ledger, before its noisy data leave the site; once."""
+        with self._lock:
+            if entry.release in self._charged:
+                return
+            total = self._ledger.charge(entry)
+            self._charged.add(entry.release)
+            made = {"release": entry.release, "statement": entry.statement, "total": total.to_table()}
+            self._table["privacy"] = made
+            self._write()
+        _log.info("%s: run %s is %s", self._site.name, self.run, entry.statement)
+        _log.info("%s: %s", self._site.name, total.words)
+
     def refused(self, sentence: str) -> None:
         """Note what was refused."""
         with self._lock:
@@ -128,6 +148,8 @@ class RunRecord:
 
     def end(self, how: str) -> dict[str, Any]:
         """Close the record, and return it with its signature."""
+        if how == FINISHED:
+            self.noise.forget()
         with self._lock:
             if self._table["ended"]["how"] == OPEN:
                 self._table["ended"] = {"how": how, "at": _now()}
@@ -191,3 +213,50 @@ class CountingPeers(Peers):
         if record is not None:
             record.left(site, "parcel, encrypted for the site", len(payload))
         return self._peers.send(site, payload)
+
+
+@final
+class SumMemory:
+    """Which devices were in the sums that a site has opened in a run; thread-safe. Without a folder in memory only.
+
+    The difference of two sums of one epoch that differ in one device is that device's reply. So a resumed run may ask
+    for an epoch again only with the same devices.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._lock = threading.Lock()
+        self._path = None if folder is None else folder / SUMS
+        self._opened: dict[str, str] = {}
+        if self._path is not None and self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            self._opened = dict(line.split(" ", 1) for line in lines if " " in line)
+
+    def admit(self, site: str, part: str, epoch: int, members: Sequence[int]) -> None:
+        """Refuse a sum of other devices than those whose sum was opened before."""
+        with self._lock:
+            before = self._opened.get(_key(part, epoch))
+        if before is not None and before != _words(members):
+            raise RefusalError(
+                f"{site} has opened the sum of epoch {epoch} with the devices {before} and refuses one with "
+                f"{_words(members)}, because their difference shows single devices; resume with the same devices"
+            )
+
+    def opened(self, part: str, epoch: int, members: Sequence[int]) -> None:
+        """Remember a sum before its last reply leaves the site."""
+        key = _key(part, epoch)
+        with self._lock:
+            if key in self._opened:
+                return
+            self._opened[key] = _words(members)
+            if self._path is not None:
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(f"{key} {self._opened[key]}\n")
+
+
+def _key(part: str, epoch: int) -> str:
+    return f"{part}/{epoch}"
+
+
+def _words(members: Sequence[int]) -> str:
+    return ",".join(str(number) for number in sorted(members))

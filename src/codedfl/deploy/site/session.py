@@ -22,17 +22,18 @@ from codedfl.deploy.protocol.envelopes import (
     Member,
     SessionKey,
     open_grants,
+    read_members,
     run_name,
     told_digest,
-    verify,
 )
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.protocol.wire import Frame, decode
-from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model
+from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model, identity_of
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, RequestQueue
 from codedfl.deploy.site.parcels import Inbox
+from codedfl.deploy.site.privacy import LedgerEntry, RunNoise, SitePrivacy, admit_facts
 from codedfl.deploy.site.reception import Reception
 from codedfl.deploy.site.requests import TRAINING
 from codedfl.errors import DataError, EngineError, RefusalError, UsageError
@@ -40,7 +41,7 @@ from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario
 from codedfl.schemes import Device, Message, Public
 from codedfl.schemes.identity import Identity
-from codedfl.schemes.private import noisy_shard, release_of
+from codedfl.schemes.private import release_of
 from codedfl.task import Shard, make_shard
 from codedfl.task.folds import DeviceRows, RowChoice, held_out_rows
 from codedfl.task.preparing import COUNTS, SumRequest, bounds_of, sums_of
@@ -160,6 +161,8 @@ class Site:
     """Where records are kept; without it they are in memory only."""
     server: Mapping[str, Any] | None = None
     """The server that the site connects to, for records."""
+    privacy: SitePrivacy = field(default_factory=SitePrivacy)
+    """The owner's budget of differential privacy."""
 
     @property
     def shares_categories(self) -> bool:
@@ -172,9 +175,10 @@ class Session:
     """One session of a server with a site; it can be prepared once."""
 
     def __init__(
-        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, part: str = TRAINING, told: str = ""
+        self, name: str, site: Site, scenario: Scenario, local_data: LocalData, noise: RunNoise, part: str, told: str
     ) -> None:
         """``told`` is the digest of the request to describe the data."""
+        self._noise = noise
         self.name = name
         self.told = told
         """Digest of all that the server told, which sites must have been told alike."""
@@ -201,6 +205,8 @@ class Session:
         self._envelopes: Envelopes | None = None
         self._run = ""
         self._sites: list[str] = []
+        self.release: LedgerEntry | None = None
+        """What the session releases with noise."""
         self._granted = 0
         """The last stage with grants; later ones have larger numbers."""
 
@@ -242,8 +248,8 @@ class Session:
         self.told += told_digest({**description, "run": self._run}, {})
         identity: Identity | None = None
         if self.own is not None and self._key is not None:
-            members, named = _members(description), f"{self._run} {self.told}"
-            identity = _identity(site, self._sites, members, self.told.encode())
+            members, named = read_members(description), f"{self._run} {self.told}"
+            identity = identity_of(site.name, site.key, site.pins, self._sites, members, self.told.encode())
             self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, named, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
@@ -255,7 +261,8 @@ class Session:
         def make_device() -> None:
             shard = self.local_data.shard
             if public.release is not None:
-                shard = noisy_shard(shard, public.release, None)
+                facts = {"index": index, "sites": self._sites, "samples": public.samples, "part": self.part}
+                shard, self.release = self._noise.released(shard, public.release, self.scenario, facts)
             device = scheme.device(index, shard)
             if identity is not None:
                 device.identify(identity)
@@ -325,7 +332,7 @@ class Session:
             raise RefusalError(f"{self._site.name} is told bounds that are not those of all sites; check the server")
         if (samples[index], shape, dtype) != (own.samples, (own.x.shape[1], own.y.shape[1]), own.x.dtype.name):
             raise RefusalError(f"{confused}: its data have other sizes; check the list")
-        return Public(
+        public = Public(
             tuple(samples),
             *shape,
             np.dtype(dtype),
@@ -344,6 +351,9 @@ class Session:
             announced=announced,
             release=release_of(self.scenario, samples, *shape),
         )
+        if public.release is not None:
+            admit_facts(self._site.name, self.scenario, own, public)
+        return public
 
     def _nonces(self, description: Mapping[str, Any], index: int) -> tuple[bytes, ...]:
         """Read the nonces of all sites; this site's is the own one, whatever the server says."""
@@ -364,31 +374,3 @@ class Session:
         self.queue.close()
         self.reception.close()
         self._key, self._envelopes = None, None
-
-
-def _members(description: Mapping[str, Any]) -> dict[str, Member]:
-    """Read the public keys of each site, and the signature."""
-    try:
-        return {str(site): Member.from_hex(*shown) for site, shown in description["members"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise EngineError("the announced keys of the sites cannot be read; check that versions agree") from None
-
-
-def _identity(site: Site, sites: Sequence[str], members: Mapping[str, Member], told: bytes) -> Identity | None:
-    """Return the signatures of this site, and the keys of those others that it has pinned; of all if it pins none.
-
-    Signatures of sites that the server ``told`` other things are not accepted.
-    """
-    key = site.key
-    if key is None:
-        return None
-    keys: dict[int, bytes] = {}
-    for number, name in enumerate(sites):
-        pinned = site.pins is None or name == site.name or name in site.pins
-        if name in members and pinned:  # that pinned keys are the announced ones, the envelopes have checked
-            keys[number] = members[name].public
-
-    def verify_device(device: int, message: bytes, signature: bytes) -> bool:
-        return device in keys and verify(keys[device], message + told, signature)
-
-    return Identity(lambda message: key.sign(message + told), verify_device, frozenset(keys))
