@@ -101,7 +101,7 @@ COMMANDS = {
         "deploy.commands",
     ),
     "site": _Command(
-        "For the owner of a site: agree to the terms of a run, and check records.",
+        "For the owner of a site: agree to the terms of a run, see what was released with noise, and check records.",
         (
             "site terms mine.toml",
             "site agree kits/anna mine.toml --least 3",

@@ -1,5 +1,6 @@
-"""``codedfl site``: what an owner agrees to, and whether a record is genuine."""
+"""``codedfl site``: what an owner agrees to, what a site has released, and whether a record is genuine."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,13 +9,16 @@ from typing import Annotated, Any
 import typer
 
 from codedfl.cli import common
-from codedfl.deploy.protocol.records import check_record, read_records
+from codedfl.deploy.protocol.records import RECORD, check_record, read_records
 from codedfl.deploy.protocol.terms import Terms, terms_of
 from codedfl.deploy.site.agreement import agree, agreed_cohort
+from codedfl.deploy.site.privacy import PrivacyLedger, PrivacyTotal, SitePrivacy
+from codedfl.deploy.site.record import FOLDER
 from codedfl.errors import RecordError, UsageError
+from codedfl.settings import read_section
 
 site_app = typer.Typer(
-    help="For the owner of a site: agree to the terms of a run, and check records.",
+    help="For the owner of a site: agree to the terms of a run, see what was released with noise, and check records.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -76,6 +80,44 @@ def agree_command(
     common.console.print(f"agreed, with {who}; written to {kit / 'site.toml'}", soft_wrap=True)
 
 
+@site_app.command("privacy")
+def privacy_command(kit: Kit, json: common.Json = False) -> None:
+    """Show what the site has released under differential privacy, and what its owner's budget leaves."""
+    from codedfl.deploy.flare.sites import read_site
+
+    site = read_site(kit)
+    allowed = read_section(site.get("privacy", {}), SitePrivacy, "privacy")
+    ledger = PrivacyLedger(str(site.get("name")), kit, allowed)
+    entries, clear = ledger.entries(), _runs_without_noise(kit)
+    names = dict.fromkeys([allowed.ledger, *(entry.ledger for entry in entries)])
+    totals = [PrivacyTotal.of(entries, dataclasses.replace(allowed, ledger=name)) for name in names]
+    if json:
+        rows = [dataclasses.asdict(entry) for entry in entries]
+        common.print_json({"totals": [each.to_table() for each in totals], "releases": rows, "without_noise": clear})
+        return
+    lines = [each.words for each in totals]
+    lines += [f"  {entry.at} run {entry.run} ({entry.ledger}): {entry.statement}" for entry in entries]
+    if clear:
+        lines.append(f"{len(clear)} runs without noise, which no bound covers: {', '.join(clear)}")
+    for line in lines:
+        common.console.print(line, soft_wrap=True)
+
+
+def _runs_without_noise(kit: Path) -> list[str]:
+    """Return the runs in which the site has sent what no noise hides, as its records say."""
+    found = []
+    for path in sorted((kit / FOLDER).glob(f"*/{RECORD}")):
+        try:
+            (record,) = read_records(path)
+            sent = record["computed"]["replies"] + record["computed"]["parcels_made"]
+            noise = all(session.get("noise") is True for session in record["sessions"])
+        except (RecordError, KeyError, TypeError, AttributeError):
+            continue
+        if sent and not noise:
+            found.append(str(record["run"]))
+    return found
+
+
 @site_app.command("verify")
 def verify_command(
     record: Annotated[Path, typer.Argument(metavar="RECORD", help="A site-record.json or site-records.json.")],
@@ -113,6 +155,7 @@ def _lines(record: Mapping[str, Any]) -> list[str]:
         f"  agreed: {record['agreed']['terms']}",
         f"  computed: {done['replies']} replies, {done['parcels_made']} parcels, up to epoch {done['last_epoch']}",
         *(f"  left: {line}" for line in sent),
+        *([f"  noise: {made['statement'] or 'nothing was released'}"] if (made := record.get("privacy")) else []),
         f"  refused: {record['refused']} requests",
         f"  ended: {ended['how']}{'' if ended['at'] is None else ' at ' + ended['at']}",
     ]

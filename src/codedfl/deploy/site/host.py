@@ -206,7 +206,7 @@ class DeviceHost(Host):
                 if self._record is not None:
                     self._record.end("the server began another run")
                 self._record = RunRecord(self._site, name, scenario, terms, self._ledger)
-            self._record.session(session, "sums of columns" if sums else "training")
+            self._record.session(session, "sums of columns" if sums else "training", noise=scenario.private)
             return self._record
 
     def _place(self, frame: Frame) -> int:

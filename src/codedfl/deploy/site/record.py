@@ -68,8 +68,8 @@ class RunRecord:
             "left": [],
             "refusals": [],
             "refused": 0,
-            "privacy": None,
         }
+        nothing_yet = {"release": None, "statement": None, "total": None} if scenario.private else None
         key = site.key
         pins = {} if site.pins is None else site.pins
         others = {name: pins.get(name) for name in site.agreement.cohort}
@@ -90,16 +90,17 @@ class RunRecord:
                 "cohort": others,
                 "least": site.agreement.least,
             },
+            "privacy": self._table.get("privacy") or nothing_yet,
             "could_learn": rows,
             "ended": {"how": OPEN, "at": None},
         }
         _log.info("%s: run %s asks for %s", site.name, run, "; ".join(terms.words))
 
-    def session(self, name: str, purpose: str) -> None:
-        """Note a session that the server begins."""
+    def session(self, name: str, purpose: str, *, noise: bool) -> None:
+        """Note a session that the server begins, and whether the site adds noise in it."""
         with self._lock:
             if len(self._table["sessions"]) < _MOST:
-                self._table["sessions"].append({"session": name, "purpose": purpose, "began": _now()})
+                self._table["sessions"].append({"session": name, "purpose": purpose, "noise": noise, "began": _now()})
             self._table["ended"] = {"how": OPEN, "at": None}
             self._write()
         _log.info("%s: session for %s in run %s", self._site.name, purpose, self.run)
