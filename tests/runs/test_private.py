@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
-from codedfl.cipher.randomness import fresh_seed
 from codedfl.privacy.noise import spare_noise
 from codedfl.runs import backend
 from codedfl.runs import directory as runs
-from codedfl.schemes.private import NoisyShard, noisy_shard
+from codedfl.scenario import Privacy
+from codedfl.schemes.private import NoisyShard, noise_key, noisy_shard
 from codedfl.task import Shard
 from codedfl.testing.small import conversed, placed, problem, scenario
 from rundirs import Stopped, results, small, stop_at
@@ -91,11 +91,11 @@ def test_a_resumed_run_draws_no_second_release(scheme: str, tmp_path: Path, monk
     monkeypatch.setattr(runs, "_CHECKPOINT_SECONDS", -1.0)
     drawn: list[bytes] = []
 
-    def draw(given: bytes | None = None) -> bytes:
-        drawn.append(fresh_seed(given))
+    def draw(given: Privacy) -> bytes:
+        drawn.append(noise_key(given))
         return drawn[0]
 
-    monkeypatch.setattr(backend, "fresh_seed", draw)
+    monkeypatch.setattr(backend, "noise_key", draw)
     whole = private_run(tmp_path / "whole", private(scheme))
     progress = stop_in_timing if scheme == "one-shot" else stop_at(7)  # the closed form takes one epoch
     with pytest.raises(Stopped):
