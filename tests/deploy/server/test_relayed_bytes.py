@@ -328,8 +328,8 @@ def test_a_parcel_with_one_altered_byte_is_refused_and_logged_and_changes_nothin
     assert run.summary["deployment"]["lost"] == {}
 
 
-EXCHANGED = {"sealed": 2, "sealed-coded": 15}
-"""Parcels of a run of three devices, none of which straggles: moments of two; 6 pieces, 3 blocks and 6 parts."""
+EXCHANGED = {"sealed": 2, "sealed-coded": 21}
+"""Parcels of a run of three devices, none of which straggles: moments of two; 6 keys, 6 pieces, 3 blocks, 6 parts."""
 
 
 @pytest.mark.parametrize("name", EXCHANGED)

@@ -46,8 +46,9 @@ def test_only_the_victim_seals_and_the_model_is_the_identity() -> None:
         scheme, server = hostile.scheme, hostile.scheme.server()
 
         def attack() -> np.ndarray:
-            pieces, blocks, parts = (stage.transfers for stage in server.set_up())
+            keys, pieces, blocks, parts = (stage.transfers for stage in server.set_up())
             sealed = [transfer for transfer in pieces if transfer.sender == 0]
+            hostile.carry(keys)
             hostile.carry(sealed)
             hostile.carry(blocks)
             hostile.carry(parts)
