@@ -11,6 +11,11 @@ are discrete Gaussians on the grid to which entries are rounded. Up to a distanc
 variance v (in squared steps) is a continuous Gaussian of variance v - r^2 that is rounded at random (Peikert, "An
 efficient and parallel Gaussian sampler for lattices", CRYPTO 2010, theorem 3.1), so the law of continuous noise covers
 it; r = 4 makes the distance 1e-137.
+
+Schemes may round a noisy share once more, to steps q of their number formats. The rounded share has the density of a
+Gaussian and an independent number, uniform within q / 2, at the points of the format, because its noise is far wider
+than q. So the sum of such shares is again a continuous Gaussian that is rounded at random, if r steps of q are taken
+off its variance, too.
 """
 
 from dataclasses import dataclass
@@ -29,6 +34,9 @@ MOST_SIGMA = 1 << 24
 SMOOTHING = 4
 """The r of the module's docstring, in steps."""
 
+FORMAT_SHARE = 2.0**-12
+"""The largest step of a number format, relative to the noise of one device."""
+
 EXACT = 2.0**52
 """Entries of sums stay below as many steps, so that float64 holds them exactly."""
 
@@ -38,6 +46,8 @@ UNLIKELY = 2.0**-60
 KNOWN_SEED = "noise from a known seed: protects nothing"
 
 _UNIT_ROUNDOFF = 2.0**-53
+_KEPT = 1 - (SMOOTHING * FORMAT_SHARE) ** 2
+"""The part of the variance that is counted on where formats round."""
 
 _LEAST_RATIO = 1e-100
 """Squares of smaller ratios of sensitivity to noise leave the range of float64."""
@@ -205,6 +215,15 @@ class Release:
         """The part of ``moments_std`` that is counted on."""
         return sqrt(self.honest / self.devices) * self.moments_std
 
+    @property
+    def coarsest_steps(self) -> tuple[float, float]:
+        """The largest steps to which schemes may round noisy Gram matrices and right-hand sides of a device."""
+        gram, moments = (
+            steps * 2.0**-bits * FORMAT_SHARE
+            for steps, bits in ((self.off_diagonal_steps, self.gram_bits), (self.moments_steps, self.moments_bits))
+        )
+        return gram, moments
+
     def gram_reach(self, shares: int = 1) -> float:
         """Bound every entry of the noise of so many devices in Gram matrices, but with probability 2^-60 in a run."""
         steps = hypot(self.diagonal_steps, self.spare_steps[1])
@@ -273,7 +292,7 @@ class _Calibration(NamedTuple):
 
     def ratio(self, honest: int) -> float:
         """Sensitivity over the standard deviation of the continuous noise that is counted on."""
-        return self.sensitivity * 2.0**self.bits / sqrt(honest * (self.sigma**2 - SMOOTHING**2))
+        return self.sensitivity * 2.0**self.bits / sqrt(honest * (self.sigma**2 * _KEPT - SMOOTHING**2))
 
 
 def _calibrated(change: float, entries: float, ratio: float, honest: int, largest: float) -> _Calibration:
@@ -284,7 +303,7 @@ def _calibrated(change: float, entries: float, ratio: float, honest: int, larges
     finest = floor(log2(min(MOST_SIGMA * ratio * sqrt(honest) / change, EXACT / largest)))
     for bits in range(finest, finest - 64, -1) if ratio > _LEAST_RATIO else ():
         sensitivity = change + entries * 2.0**-bits
-        sigma = ceil(sqrt((sensitivity * 2.0**bits / ratio) ** 2 / honest + SMOOTHING**2))
+        sigma = ceil(sqrt(((sensitivity * 2.0**bits / ratio) ** 2 / honest + SMOOTHING**2) / _KEPT))
         found = _Calibration(bits, sigma, sensitivity)
         if found.ratio(honest) > ratio:  # the square root was rounded down
             found = found._replace(sigma=sigma + 1)

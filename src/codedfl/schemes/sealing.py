@@ -16,6 +16,7 @@ from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals import RINGS, EncodedModel, FixedPoint, PrimeField, Ring
 from codedfl.errors import CipherError, CodedflError, DataError, ScenarioError, TrainingError
+from codedfl.privacy.release import Release
 from codedfl.schemes.messages import Message
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import OTHER, Rounding
@@ -136,7 +137,20 @@ def choose_formats(
             continue
         if ring is rings[-1] or found.rounding(public).suffices(public):
             break
+    if public.release is not None:
+        _check_steps(found, public.release)
     return found
+
+
+def _check_steps(formats: Formats, release: Release) -> None:
+    """Refuse formats so coarse that rounding shows what the noise of other devices is to hide."""
+    found = formats.gram.data_step, formats.moments.data_step
+    for step, coarsest, what in zip(found, release.coarsest_steps, ("Gram matrices", "right-hand sides"), strict=True):
+        if step > coarsest:
+            raise ScenarioError(
+                f"{what} with noise would be rounded to steps of {step:.2g} in {formats.ring}, and the noise of one "
+                f"device allows {coarsest:.2g}; choose a wider ring, a smaller privacy.epsilon, or fewer rows"
+            )
 
 
 def noise_reach(public: Public) -> tuple[tuple[float, float], tuple[float, float]]:

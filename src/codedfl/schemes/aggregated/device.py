@@ -63,13 +63,18 @@ class MaskedDevice(Device):
         *,
         once: bool = False,
         spare: bytes | None = None,
+        coarsest: float = math.inf,
     ) -> None:
-        """Take the device's share of all data points as ``share``, and the seed of its spare noise."""
+        """Take the device's share of all data points as ``share``, and the seed of its spare noise.
+
+        Noisy replies are rounded to steps of at most ``coarsest``.
+        """
         self._index = index
         self._inner = inner
         self._reply_sum = reply_sum
         self._share = share
         self._cohort = cohort
+        self._coarsest = coarsest
         self._masker = Masker(index, cohort, once=once, spare=spare)
 
     def identify(self, identity: Identity) -> None:
@@ -98,6 +103,11 @@ class MaskedDevice(Device):
         form = proper_form(request, 1)
         if isinstance(kind, Ring) or form is None:
             return self._masker.mask(epoch, request, reply, kind if isinstance(kind, Ring) else Z_64, work, held)
+        if form.data_step > self._coarsest:
+            raise CipherError(
+                f"Device {self._index} was asked to round its noisy reply to steps of {form.data_step:.2g}, which "
+                f"shows more than its noise hides: ask for steps of at most {self._coarsest:.2g}."
+            )
         # refuse entries above the device's share of the bound: the sum could overflow the ring undetected
         bound = form.sum_bound * self._share
         rounded = {name: form.encode(array, bound=bound) for name, array in reply.items()}

@@ -350,7 +350,9 @@ class SecAgg(Scheme[SecAggOptions]):
         share = self.public.samples[index] / sum(self.public.samples)
         hands_over = self.inner.sharing is not None
         cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses, hands_over=hands_over)
-        return MaskedDevice(index, self.inner.device(index, shard), self._reply_sum, share, cohort)
+        coarsest = math.inf if self.public.release is None else self.public.release.coarsest_steps[1]
+        inner = self.inner.device(index, shard)
+        return MaskedDevice(index, inner, self._reply_sum, share, cohort, coarsest=coarsest)
 
     def server(self) -> Server:
         """Prepare a server that wraps that of the inner scheme."""
