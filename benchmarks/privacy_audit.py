@@ -15,6 +15,7 @@ from codedfl.privacy.accounting import epsilon_of, mu_of
 from codedfl.privacy.audit import Audit, Canaries
 from codedfl.runs.backend import SimulationBackend
 from codedfl.scenario import Scenario, load
+from codedfl.schemes.private import clipped
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 
@@ -56,7 +57,7 @@ def audit(scenario: Scenario, problem: Problem, number: int, canaries: int = CAN
     mixed = dataclasses.replace(problem, shards=_with_rows(problem, made.x * inside, made.y * inside))
     backend, state = SimulationBackend(private, mixed), State.fresh(mixed)
     opened = train(mixed, private, backend.scheme, backend.engine(state, {}), state).server
-    x, y = (_clipped(np.concatenate(rows)) for rows in zip(*((s.x, s.y) for s in problem.shards), strict=True))
+    x, y = (clipped(np.concatenate(rows), 1.0) for rows in zip(*((s.x, s.y) for s in problem.shards), strict=True))
     release = backend.scheme.public.release
     assert release is not None
     return made.audit(unpack_upper(opened["gram"]) - x.T @ x, opened["moments"] - x.T @ y, included, release)
@@ -69,10 +70,6 @@ def _with_rows(problem: Problem, x: Float64[np.ndarray, "m d"], y: Float64[np.nd
         Shard(np.concatenate([shard.x, x[number::devices]]), np.concatenate([shard.y, y[number::devices]]))
         for number, shard in enumerate(problem.shards)
     )
-
-
-def _clipped(rows: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
-    return np.asarray(rows / np.maximum(1.0, np.linalg.norm(rows, axis=1, keepdims=True)))
 
 
 if __name__ == "__main__":

@@ -195,7 +195,7 @@ class NoisyShard(Shard):
 
 def noisy_shard(shard: Shard, release: Release, seed: bytes | None) -> NoisyShard:
     """Clip a device's rows, and add its share of the noise: from ``seed``, or from the operating system."""
-    x, y = _clipped(shard.x, release.clip_features), _clipped(shard.y, release.clip_targets)
+    x, y = clipped(shard.x, release.clip_features), clipped(shard.y, release.clip_targets)
     weight = min(1.0, release.rows / len(x))  # below 1 only where all records of a device are hidden together
     secret = fresh_seed(seed)
     gram, moments = noisy(weight * (x.T @ x), weight * (x.T @ y), release, secret)
@@ -217,7 +217,7 @@ def noisy_shards(shards: Sequence[Shard], release: Release, key: bytes) -> list[
     return [noisy_shard(shard, release, seed) for shard, seed in zip(shards, seeds, strict=True)]
 
 
-def _clipped(rows: Float[np.ndarray, "n k"], longest: float) -> Float[np.ndarray, "n k"]:
+def clipped(rows: Float[np.ndarray, "n k"], longest: float) -> Float[np.ndarray, "n k"]:
     """Return rows in float64, those that are longer scaled down to that length."""
     wide = rows.astype(np.float64)
     norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))

@@ -163,6 +163,11 @@ def attack_scenario(
 
     Every device is attacked, and the least hidden reported.
     """
+    if scenario.private:
+        raise ScenarioError(
+            "attacks are scored on runs without noise; leave privacy.epsilon out (python -m benchmarks private_attacks "
+            "scores them with noise)"
+        )
     epochs = decisive_epochs(scenario, problem) if epochs is None else epochs
     seen = exposures(scenario, problem, epochs, progress)
     place = Range(scenario.name, problem, epochs)

@@ -134,7 +134,7 @@ class Measurements:
             found = attack_scenario(scenario, problem, names=_DECISIVE, epochs=epochs, progress=self._progress)
             return [outcome.to_table() for outcome in found]
 
-        if self.found[GIVEN, self.fleets[0], name].run is not None:
+        if self.found[GIVEN, self.fleets[0], name].run is not None and not scenario.private:
             place = f"{name}-{scenario.id()}-{epochs or 'decisive'}.json"
             self.outcomes[name] = stored(self._out / "attacks" / place, outcomes)
 
