@@ -9,7 +9,7 @@ import benchmarks
 from codedfl.storage import write_json
 
 SUPPORT = {"__main__", "cohorts", "hostile_server", "lab", "lying_devices", "measure", "networks", "pictures"}
-SUPPORT |= {"reconstruction"}
+SUPPORT |= {"private_figure", "reconstruction"}
 
 
 def main(names: list[str]) -> None:
