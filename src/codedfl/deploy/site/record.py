@@ -22,6 +22,7 @@ from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.site.privacy import LedgerEntry, PrivacyLedger, RunNoise
 from codedfl.errors import RefusalError
 from codedfl.scenario import Scenario
+from codedfl.schemes.private import stated_secrecy, with_release
 from codedfl.storage import write_json
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class RunRecord:
         others = {name: pins.get(name) for name in site.agreement.cohort}
         if key is not None:
             others[site.name] = key.fingerprint
-        rows = [row.to_table() for row in schemes.nominal(scenario).secrecy()]
+        rows = [row.to_table() for row in stated_secrecy(with_release(scenario, schemes.nominal(scenario)))]
         self._table |= {
             "version": version("codedfl"),
             "key": None if key is None else key.fingerprint,
