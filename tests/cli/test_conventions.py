@@ -210,6 +210,7 @@ class TestSettings:
                 assert setting.default == empty[table].get(key)  # what is unset is not written
         required = [setting.key for setting in every_setting() if setting.required]
         own = ["features.categories.column", "features.categories.values"]
+        own += [f"privacy.columns.{name}" for name in ("name", "low", "high")]
         assert required == [*own, "fleet.devices", "fleet.devices.mac_rate"]
 
     def test_for_people(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
