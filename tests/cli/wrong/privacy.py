@@ -89,6 +89,12 @@ DEVICES = {
     "some collude and the others are lost": wrong(
         "privacy.colluding = 2 and privacy.losses = 2", "lower them", privacy__colluding=2, privacy__losses=2
     ),
+    "collusion under seals without masks": wrong(
+        "privacy.colluding needs masks",
+        scheme="sealed-coded",
+        privacy__colluding=1,
+        **{"schemes__sealed-coded__masks": "false"},
+    ),
     "losses under sealed-coded": wrong("privacy.losses", "sealed-coded", scheme="sealed-coded", privacy__losses=1),
     "losses under secagg": wrong("privacy.losses", "secagg", scheme="secagg", privacy__losses=1),
     "a threshold that opens sums with less noise": wrong(

@@ -242,6 +242,8 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         """Take noise: all replies are computed from the sum over all devices."""
         if privacy.losses:
             return "privacy.losses must be 0, because its set-up needs every device"
+        if privacy.colluding and not self.options.masks:
+            return "privacy.colluding needs masks, without which a device shows the server parts of each other's data"
         return once_only(privacy)
 
     def check(self) -> None:
