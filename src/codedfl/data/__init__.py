@@ -6,7 +6,7 @@ from codedfl.data.files import load_file, read_rows
 from codedfl.data.loading import fetch, load, resolve
 from codedfl.data.partition import partition
 from codedfl.data.preparation import Column, Preparation
-from codedfl.data.rows import load_rows
+from codedfl.data.rows import Rows, load_rows
 from codedfl.data.sources.known import SOURCES, load_named
 from codedfl.data.sources.tables import TABLES, read_known_table
 
@@ -17,6 +17,7 @@ __all__ = [
     "Dataset",
     "FeatureMap",
     "Preparation",
+    "Rows",
     "fetch",
     "load",
     "load_file",

@@ -25,6 +25,7 @@ class Rows:
     kind: str
     classes: tuple[str, ...]
     columns: tuple[Column, ...] = ()
+    target_names: tuple[str, ...] = ()
 
     @property
     def targets(self) -> Float[np.ndarray, "m c"]:
@@ -55,11 +56,11 @@ def load_rows(
         )
     check_finite(name, "features", x, part.columns, allow_missing=missing == "mean")
     if chosen == "classification":
-        return Rows(x, *_labels(name, part.y, tuple(classes)), part.columns)
+        return Rows(x, *_labels(name, part.y, tuple(classes)), part.columns, part.targets)
     check_numeric_target(name, part.y)
     y = numbers(part.y, dtype)
     check_finite(name, "targets", y)
-    return Rows(x, y[:, None] if y.ndim == 1 else y, "regression", (), part.columns)
+    return Rows(x, y[:, None] if y.ndim == 1 else y, "regression", (), part.columns, part.targets)
 
 
 def _labels(

@@ -8,13 +8,14 @@ features of a kernel, columns are scaled to [-1, 1]; the constant is 1 there, if
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
-from codedfl.data import Column, Dataset, Preparation
-from codedfl.errors import ScenarioError
+from codedfl.data import Column, Dataset, Preparation, Rows
+from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import ColumnRange, Scenario
 from codedfl.scenario.privacy import EVERY_COLUMN
 from codedfl.settings import did_you_mean
@@ -36,6 +37,49 @@ def ranged_preparation(scenario: Scenario, loaded: Dataset) -> Preparation | Non
     targets = () if described.classes else described.targets
     _check_declared(scenario, described.columns, targets)
     return _preparation(scenario, described.columns, targets, loaded.outputs) if scenario.ranged else None
+
+
+def declared_columns(scenario: Scenario, *, regression: bool) -> tuple[tuple[Column, ...], tuple[str, ...]]:
+    """Return the columns of all sites as a scenario declares them, in the order of the model, and the targets."""
+    data, ranges = scenario.data, [each.name for each in scenario.privacy.columns]
+    if EVERY_COLUMN in ranges:
+        raise ScenarioError(f"privacy.columns give a range of '{EVERY_COLUMN}'; on sites name every column")
+    if regression and not data.target:
+        raise ScenarioError("data.target is empty; name the target, because sites scale it by its range")
+    targets = tuple(name.strip() for name in data.target.split(",")) if regression else ()
+    texts = [Column(each.column, each.values) for each in scenario.features.categories]
+    return (*(Column(name) for name in ranges if name not in targets), *texts), targets
+
+
+def declared_preparation(scenario: Scenario, outputs: int, *, regression: bool) -> Preparation:
+    """Return how all sites prepare their columns."""
+    return _preparation(scenario, *declared_columns(scenario, regression=regression), outputs)
+
+
+def declared_rows(scenario: Scenario, rows: Rows) -> tuple[Rows, Preparation | None]:
+    """Return the rows of a site with columns in the declared order, and how they are prepared: None, if not by ranges.
+
+    Columns about which nothing is declared are refused.
+    """
+    if not scenario.private:
+        return rows, None
+    regression, outputs = rows.kind == "regression", rows.targets.shape[1]
+    own = Description.create(rows.x.shape[1], outputs, rows.columns, rows.target_names, rows.classes)
+    targets = own.targets if regression else ()
+    _check_declared(scenario, own.columns, targets)
+    if not scenario.ranged:
+        return rows, None
+    columns, names = declared_columns(scenario, regression=regression)
+    if names != targets:
+        raise DataError(
+            f"the target is {', '.join(targets)} here and data.target = '{scenario.data.target}'; rename it"
+        )
+    ends = np.cumsum([len(column.inputs) for column in own.columns])
+    places = {column.name: slice(end - len(column.inputs), end) for column, end in zip(own.columns, ends, strict=True)}
+    if lacking := [column.name for column in columns if column.name not in places]:
+        raise DataError(f"there is no column {lacking[0]!r}, which the scenario declares; add it")
+    x = np.concatenate([rows.x[:, places[column.name]] for column in columns], axis=1)
+    return replace(rows, x=x, columns=columns), _preparation(scenario, columns, names, outputs)
 
 
 def _preparation(scenario: Scenario, columns: Sequence[Column], targets: Sequence[str], outputs: int) -> Preparation:

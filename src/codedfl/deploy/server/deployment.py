@@ -31,7 +31,7 @@ from codedfl.deploy.server.remote import RECORDS, RemoteEngine
 from codedfl.deploy.server.sessions import SessionTerms, SiteSession
 from codedfl.deploy.server.sums import RemoteSummer
 from codedfl.engines.contract import Engine
-from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, ScenarioError, UsageError
+from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, UsageError
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
@@ -45,6 +45,7 @@ from codedfl.task.description import Description, likely_labels
 from codedfl.task.loading import declared_categories
 from codedfl.task.metrics import Counts
 from codedfl.task.objective import PublicObjective, TestSet
+from codedfl.task.ranges import declared_columns, declared_preparation, declared_rows, ranged_preparation
 from codedfl.task.shard import penalties, prepared_features
 from codedfl.training import State, with_noise_ridge
 from codedfl.training.checking import lie_words
@@ -153,11 +154,8 @@ class DeploymentBackend(RunBackend):
         progress: Progress,
         folder: Path,
     ) -> None:
-        if scenario.ranged:
-            raise ScenarioError(
-                "privacy.epsilon on sites needs columns that their owners have scaled; set features.scale = 'none' and "
-                "features.intercept = false"
-            )
+        if scenario.ranged and scenario.data.elsewhere:  # refuse what no site can use before they are asked
+            declared_columns(scenario, regression=scenario.data.kind == "regression")
         self._folder = folder
         self.given = self.scenario = scenario
         self._channel = channel
@@ -187,8 +185,11 @@ class DeploymentBackend(RunBackend):
         public, self.scheme = session.public, session.scheme
         self.scenario = scenario = with_noise_ridge(scenario, public)
         self.saves_every_epoch = self.scheme.opens_sums  # sites open a sum again with the same devices only
-        self._preparation = preparation = None if prepared is None else prepared.preparation
         task = session.descriptions[0].task
+        preparation = None if prepared is None else prepared.preparation
+        if scenario.ranged:
+            preparation = _ranged(scenario, public, task, progress)
+        self._preparation = preparation
         wanted = options.test and check is None
         test, described = _test_set(loading, public, task, preparation, progress) if wanted else (None, None)
         inputs = len(preparation.shift) if preparation is not None else public.features
@@ -196,7 +197,8 @@ class DeploymentBackend(RunBackend):
             names = task.known_names(scenario.data.classes or ())
             self._class_names = None if not task.classes else "public" if names else BY_NUMBER
             labels = tuple(range(task.classes)) if names is None else likely_labels(names)
-            described = Description.create(inputs, public.outputs, classes=labels, preparation=preparation)
+            named = declared_columns(scenario, regression=not task.classes) if scenario.ranged else ((), ())
+            described = Description.create(inputs, public.outputs, *named, labels, preparation=preparation)
         self.objective = PublicObjective(
             samples=sum(public.samples),
             shape=(public.features, public.outputs),
@@ -209,7 +211,7 @@ class DeploymentBackend(RunBackend):
         )
         if check is not None:
             # other reference data would train another model
-            alike = ("samples", "shape", "kind", *(["ridge"] if prepared is None else []))
+            alike = ("samples", "shape", "kind", *(["ridge"] if preparation is None else []))
             if any(getattr(check, name) != getattr(self.objective, name) for name in alike):
                 raise UsageError("the reference data belong to another task than the data of the sites")
             raw = check.raw
@@ -312,6 +314,20 @@ class DeploymentBackend(RunBackend):
         return {site: known.get(site) for site in self._channel.sites}
 
 
+def _ranged(scenario: Scenario, public: Public, task: TaskFacts, progress: Progress) -> Preparation:
+    """Return how sites prepare columns by declared ranges; refuse sites with another number of features."""
+    if scenario.data.elsewhere:
+        found: Preparation | None = declared_preparation(scenario, public.outputs, regression=not task.classes)
+    else:
+        found = ranged_preparation(scenario, load_data(scenario, progress))
+    assert found is not None  # noqa: S101 - the scenario has ranges
+    linear, constants = scenario.features.kind == "none", 0 if found.constant is None else 1
+    expected = (len(found.shift) if linear else scenario.features.dimension) + constants
+    if public.features != expected:
+        raise DataError(f"sites have {public.features} features, but the scenario declares {expected}; check versions")
+    return found
+
+
 def _test_set(
     scenario: Scenario,
     public: Public,
@@ -333,6 +349,7 @@ def _test_set(
             categories=declared_categories(scenario),
             missing=scenario.features.missing,
         )
+        rows, _ = declared_rows(scenario, rows)
         x, y, found = rows.x, rows.y, TaskFacts.of(rows.kind, rows.classes, share=True)
         named, labels = rows.columns, likely_labels(rows.classes)
         described = Description.create(x.shape[1], public.outputs, named, (), labels, preparation=preparation)
@@ -344,7 +361,7 @@ def _test_set(
         raise DataError(one_line(f"the server's test set ({found}) does not match the sites' data ({task})"))
     inputs = x.shape[1] if preparation is None else len(preparation.shift)
     features = feature_map(scenario, inputs)
-    if x.shape[1] != inputs or features.dimension != public.features:
+    if x.shape[1] != inputs or features.dimension + described.constants != public.features:
         raise DataError(f"the server's test set has {x.shape[1]} inputs, which are not the sites'; use another")
     if not len(x):
         return None, described

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from codedfl.data import SOURCES, TABLES, Column, FeatureMap, load_rows
+from codedfl.data import SOURCES, TABLES, Column, FeatureMap, Preparation, load_rows
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import DeviceKey, check_fingerprint
 from codedfl.deploy.site.agreement import Agreement
@@ -20,6 +20,7 @@ from codedfl.settings import Settings, setting
 from codedfl.task import RawData, Shard, feature_map, make_shard
 from codedfl.task.folds import DeviceRows
 from codedfl.task.loading import declared_categories
+from codedfl.task.ranges import declared_rows, ranged_preparation
 
 _ADAPTER_KEYS = ("host", "patience", "folder")
 
@@ -135,8 +136,9 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
             categories=declared_categories(scenario),
             missing=scenario.features.missing,
         )
+        loaded, ranged = declared_rows(scenario, loaded)
         rows, features = DeviceRows(loaded.x, loaded.targets), feature_map(scenario, loaded.x.shape[1])
-        return _local_data(scenario, rows, features, loaded.kind, loaded.classes, loaded.columns)
+        return _local_data(scenario, rows, features, loaded.kind, loaded.classes, loaded.columns, ranged)
     if settings.parts != scenario.fleet.size:
         part, size = f"part {settings.part} of {settings.parts}", scenario.fleet.size
         raise DataError(f"this site has {part}, but the fleet has {size} devices; split the data into {size} parts")
@@ -148,8 +150,8 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     test = str(folder / settings.test_source) if settings.test_source else ""
     own = {"data.source": place, "data.kind": settings.kind, "data.target": settings.target, "data.test_source": test}
     raw = RawData.load(scenario.with_settings({**own, "data.held_out": 0.0}))  # the host holds rows out
-    whole, rows = raw.loaded, raw.device(settings.part - 1)
-    return _local_data(scenario, rows, raw.features, whole.kind, whole.class_names, whole.columns)
+    whole, rows, ranged = raw.loaded, raw.device(settings.part - 1), ranged_preparation(scenario, raw.loaded)
+    return _local_data(scenario, rows, raw.features, whole.kind, whole.class_names, whole.columns, ranged)
 
 
 def _local_data(
@@ -159,9 +161,10 @@ def _local_data(
     kind: str,
     classes: tuple[str, ...],
     columns: tuple[Column, ...],
+    ranged: Preparation | None,
 ) -> LocalData:
     """Return the rows as they are where columns are to be prepared, else the shard that the device trains on."""
-    shard = Shard(rows.x, rows.y) if scenario.prepared else make_shard(rows, features)
+    shard = Shard(rows.x, rows.y) if scenario.prepared else make_shard(rows, features, ranged)
     return LocalData(shard, kind, classes, rows, features, columns)
 
 
