@@ -23,6 +23,7 @@ from codedfl.deploy.flare.processes import kits_of, reviver, running, start, sta
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
+from codedfl.deploy.site.privacy import LEDGER
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
@@ -134,6 +135,15 @@ class Lab:
     def is_exact(self, scenario: Scenario, run: Path) -> bool:
         """Whether a run has ended with the model of virtual time, to the last bit."""
         return bool(np.array_equal(_model(run), self.reference(scenario)))
+
+    def ledgers(self) -> dict[str, list[str]]:
+        """The run of each release that every site has entered in its ledger."""
+        found = {}
+        for site in self.kits.sites:
+            path = self.kits.device(site) / LEDGER
+            rows = json.loads(path.read_text(encoding="utf-8"))["releases"] if path.exists() else []
+            found[site] = [row["run"] for row in rows]
+        return found
 
     def new_run(self) -> Path:
         """A place for a run."""

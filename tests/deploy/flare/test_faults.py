@@ -14,8 +14,11 @@ pytest.importorskip("nvflare", reason="a deployment needs NVIDIA FLARE, of the e
 
 from benchmarks.lab import HELD, PATIENCE, Lab
 
+from codedfl.deploy.flare.kits import write_site
+from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.site.privacy import SEED
 from codedfl.engines.contract import LATE_ROUNDS
-from codedfl.errors import LostDevicesError
+from codedfl.errors import CodedflError, LostDevicesError
 from codedfl.runs import load
 from codedfl.scenario import Scenario
 from tiny import is_one_sentence
@@ -85,3 +88,48 @@ def test_conventional_stops_in_words_and_goes_on_when_everyone_is_back(lab: Lab,
     assert (summary["epochs"], summary["deployment"]["lost"]) == (12, {})
     assert load(run).epochs["time"][:4].tolist() == saved
     assert lab.is_exact(plain, run)
+
+
+@pytest.mark.parametrize("scheme", ["one-shot", "sealed-coded"])
+def test_noise_is_released_once_although_server_and_a_device_are_killed(
+    scheme: str, lab: Lab, scenario: Scenario
+) -> None:
+    """In the first epoch; then another run, and one that the budget of a device does not allow."""
+    lab.put_right()
+    solver = {"training.solver": "closed-form"} if scheme == "one-shot" else {}
+    as_they_are = {"features.scale": "none", "features.intercept": False}
+    private = scenario.with_settings({"scheme": scheme, "privacy.epsilon": 2.0, **as_they_are, **solver})
+    lab.tell(dict.fromkeys(lab.kits.sites, HELD))
+    lab.go(0)
+    before, run = lab.ledgers(), lab.new_run()
+    training = lab.train(private, run, revive=True)
+    training.until(lambda _: all(len(runs) == len(before[site]) + 1 for site, runs in lab.ledgers().items()))
+    seeds = {site: next(lab.kits.device(site).rglob(SEED)).read_bytes() for site in lab.kits.sites}
+    entered = lab.ledgers()
+    lab.signal(signal.SIGKILL, ["device-1", "server"], parent=True)
+    training.until(lambda _: training.jobs == 2)
+    assert all(next(lab.kits.device(site).rglob(SEED)).read_bytes() == seed for site, seed in seeds.items())
+    lab.go()
+    summary = training.result()
+    assert (training.jobs, summary["deployment"]["lost"]) == (2, {})
+    assert lab.ledgers() == entered, "the resumed run has released the same sums, and nothing else"
+    assert {runs[-1] for runs in entered.values()} == {summary["deployment"]["run"]}
+    assert not [seed for site in lab.kits.sites for seed in lab.kits.device(site).rglob(SEED)]
+    assert summary["deployment"]["records"]["verified"] == len(lab.kits.sites)
+
+    lab.tell({})
+    other = lab.new_run()
+    lab.train(private, other, revive=False, tries=1).result()
+    assert [len(runs) for runs in lab.ledgers().values()] == [len(runs) + 1 for runs in entered.values()]
+    assert not np.any(np.load(run / "model.npz")["theta"] == np.load(other / "model.npz")["theta"])
+
+    kit, entered = lab.kits.device("device-2"), lab.ledgers()
+    settings = {name: value for name, value in read_site(kit).items() if name != "folder"}
+    write_site(kit, settings | {"privacy": {"budget_epsilon": 3.0}})
+    with pytest.raises(CodedflError, match="device-2 has used epsilon") as error:
+        lab.train(private, lab.new_run(), revive=False, tries=1).result()
+    assert is_one_sentence(str(error.value))
+    sentence = str(error.value)[str(error.value).index("device-2 has used epsilon") :].partition(";")[0]
+    for logs in (kit.rglob("log.txt"), [lab.kits.server / "console.txt"]):
+        assert any(sentence in log.read_text(errors="replace") for log in logs)
+    assert lab.ledgers() == entered

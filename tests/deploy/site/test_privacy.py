@@ -74,6 +74,7 @@ def test_a_release_is_entered_before_anything_leaves(tmp_path: Path) -> None:
     asker = PrivateAsker(kept(tmp_path))
     asker.begin()
     assert ledger(tmp_path) == [], "nothing has left the site"
+    assert not list(tmp_path.rglob(SEED))
     assert asker.first().kind == "answer"
     (entry,) = ledger(tmp_path)
     assert (entry["run"], entry["scenario"], entry["ledger"]) == ("run-1", asker.scenario.name, "default")
@@ -242,7 +243,7 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_leave(tmp_path: Path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(privacy, "write_json", full)
-    assert "cannot be written (No space left on device), so nothing leaves it" in reason(asker.first())
+    assert "(No space left on device), so nothing leaves" in reason(asker.first())
     monkeypatch.undo()
     fields = {"epoch": 1, "question": 1, "standing": False, "offline": False}
     assert asker.ask("reply", {"asked": np.arange(2)}, **fields).kind == "answer"

@@ -312,10 +312,21 @@ class RunNoise:
                 break
             # sums of products were rounded otherwise (threads, libraries): no noise is added to different numbers
             _log.warning("the sums of run %s are not those of before to the last bit: another release", self._run)
-        if name not in self._sums:
-            self._sums[name] = sums
-            self._write()
+        self._sums[name] = sums
         return made, entry
+
+    def keep(self) -> None:
+        """Store the seed, before the release is entered in the ledger."""
+        if self._folder is None or self._seed is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_json(self._folder / SEED, {"seed": self._seed.hex(), "sums": self._sums}, private=True)
+        except OSError as error:
+            raise RefusalError(
+                f"the noise of run {self._run} cannot be kept ({error.strerror}), so nothing leaves the site; its "
+                "owner sees to its folder"
+            ) from None
 
     def forget(self) -> None:
         """Delete the seed; should the run go on nevertheless, it is another release."""
@@ -360,18 +371,6 @@ class RunNoise:
             _log.warning("the seed of the noise of run %s is damaged: it goes on as another release", self._run)
             return None
         return seed, sums
-
-    def _write(self) -> None:
-        if self._folder is None or self._seed is None:
-            return
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_json(self._folder / SEED, {"seed": self._seed.hex(), "sums": self._sums}, private=True)
-        except OSError as error:
-            raise RefusalError(
-                f"the noise of run {self._run} cannot be kept ({error.strerror}), so nothing leaves the site; its "
-                "owner sees to its folder"
-            ) from None
 
 
 def admit_facts(site: str, scenario: Scenario, shard: Shard, public: Public) -> None:

@@ -132,6 +132,7 @@ class RunRecord:
         with self._lock:
             if entry.release in self._charged:
                 return
+            self.noise.keep()
             total = self._ledger.charge(entry)
             self._charged.add(entry.release)
             made = {"release": entry.release, "statement": entry.statement, "total": total.to_table()}
