@@ -5,9 +5,9 @@
 A server and five devices run as processes of this machine, with mutual TLS. In each row something happens in the
 middle of a training: where sites can be held back, all are, until it has happened. ``sealed-coded`` has five workers
 of which any three are enough, so two are struck at once; of the others one is. Printed is what became of the run, and
-whether its model is that of virtual time to the last bit, in the end. Where a run stops, what was struck is put right
-and the same run goes on from its checkpoint. The last rows are about who takes part (``benchmarks.cohorts``). Without
-FLARE nothing is done.
+whether its model is that of virtual time to the last bit, in the end; where devices add noise, whether every one has
+released its sums once. Where a run stops, what was struck is put right and the same run goes on from its checkpoint.
+The last rows are about who takes part (``benchmarks.cohorts``). Without FLARE nothing is done.
 """
 
 import signal
@@ -26,6 +26,8 @@ from codedfl.deploy.flare.names import need_flare
 from codedfl.errors import LostDevicesError
 from codedfl.runs import load
 from codedfl.scenario import Scenario
+
+PRIVATE = "sealed-coded, with noise"
 
 EPOCHS, AT = 14, 5
 """How many epochs, and in which of them something happens."""
@@ -58,6 +60,11 @@ class Fault:
 def killed(lab: Lab, sites: Sequence[str], _: Training) -> None:
     """Kill all processes."""
     lab.signal(signal.SIGKILL, sites, parent=True)
+
+
+def killed_both(lab: Lab, sites: Sequence[str], training: Training) -> None:
+    """Kill all processes of a device as well."""
+    killed(lab, [*sites, "device-1"], training)
 
 
 def killed_at_work(lab: Lab, sites: Sequence[str], _: Training) -> None:
@@ -109,16 +116,22 @@ ROWS = [
     *((fault, "sealed") for fault in FAULTS if fault.name in ("device killed", "server killed")),
     (Fault("device killed, and started again", killed, revive=True), "conventional"),
     (Fault("device lies in every reply", kind="lie", alone=True), "sealed-coded"),
+    (Fault("device killed", killed), PRIVATE),
+    (Fault("server killed", killed, server=True, loses=False), PRIVATE),
+    (Fault("server and device killed", killed_both, server=True, loses=False), PRIVATE),
 ]
 
 
 def chosen(scheme: str) -> Scenario:
     """The scenario of a row."""
+    noise = {"privacy": {"epsilon": 2.0, "clip_features": 64.0}} if scheme == PRIVATE else {}
+    as_they_are = {"scale": "none", "intercept": False} if noise else {}
     return Scenario.from_table(
         {
-            "scheme": scheme,
+            **noise,
+            "scheme": scheme.partition(",")[0],
             "data": {"source": "digits"},
-            "features": {"kind": "none"},
+            "features": {"kind": "none", **as_they_are},
             "task": {"precision": "float64"},
             "fleet": {"devices": [{"count": 5, "mac_rate": 25e6}]},
             "training": {"epochs": EPOCHS, "learning_rate": 0.05},
@@ -142,7 +155,7 @@ def main() -> dict[str, Any]:
                 results |= told(f"{scheme}: {fault.name}", happened, exact, time.monotonic() - began)
         results |= changes_of_cohort(Path(folder))
     right = sum(one["exact"] for one in results.values())
-    print(f"  {right} of {len(results)} rows end with the model of virtual time")
+    print(f"  {right} of {len(results)} rows end with the model of virtual time, or with one release")
     return results
 
 
@@ -199,6 +212,11 @@ def row(lab: Lab, fault: Fault, scenario: Scenario) -> tuple[list[str], bool]:
         happened.append("put right and begun again, it " + _in_words(training.result(), training.jobs))
     if fault.kind == "twice":
         happened.append(f"{lab.second_answers(struck)} second answers refused before they reached the run, none taken")
+    if scenario.private:
+        name = load(run).summary["deployment"]["run"]
+        counts = [runs.count(name) for runs in lab.ledgers().values()]
+        happened.append(f"entries of the run in the ledgers: {', '.join(map(str, counts))}")
+        return happened, counts == [1] * len(counts)
     return happened, lab.is_exact(scenario, run)
 
 

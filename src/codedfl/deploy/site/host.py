@@ -51,6 +51,9 @@ from codedfl.schemes import Work, message_bits
 _MOST_SESSIONS = 1024
 """Number of earlier sessions that are remembered, so that none can be replayed."""
 
+_GRAIN = 0.25
+"""Seconds; a site with noise answers when it is prepared after a multiple of them."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -232,9 +235,12 @@ class DeviceHost(Host):
     def _prepare(self, run: Session, frame: Frame) -> Frame:
         """Create the device of the scheme from public facts and local data."""
         make_device = run.announce(frame.fields, frame.arrays, self._emulate)
-        with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
+        number = fields.count(frame.fields, "number")
+        with run.queue.slot(number, cancellable=False):
             began = time.perf_counter()
             make_device()
+            if run.release is not None:  # how long it takes to draw noise depends on the noise
+                run.queue.sleep(-(time.perf_counter() - began) % _GRAIN, number, cancellable=False)
             emulated = run.slow is not None and run.slow.links
             return Frame("answer", {"working_seconds": time.perf_counter() - began, "emulated_links": emulated})
 
