@@ -120,6 +120,11 @@ def check_scenario(scenario: Scenario) -> None:
             f"the scenario '{scenario.name}' does not say who owns each row; choose {', '.join(TABLES)}, or name a "
             ".csv or .parquet file in data.source and its column of owners with --owner"
         )
+    if scenario.private:
+        raise UsageError(
+            f"owners are compared without noise; leave privacy.epsilon = {scenario.privacy.epsilon:g} out "
+            "(python -m benchmarks.private_owners compares with noise)"
+        )
     if data.test_source or data.held_out or not data.test_fraction:
         raise UsageError(
             "data.test_fraction of each owner's rows is held out; set only that, not data.test_source or data.held_out"

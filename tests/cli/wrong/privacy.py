@@ -122,6 +122,9 @@ SCHEMES = {
     "a release that is none": wrong("privacy.release = 'daily'", "once, each-epoch", privacy__release="daily"),
 }
 BESIDE = {
+    "owners alone": Wrong(
+        ("owners", "private.toml", "--owner", "a"), 2, ("privacy.epsilon = 1", "without noise"), FILES
+    ),
     "single precision": wrong("float32", "leave it out", task__precision="float32"),
     "several weights": wrong("task.ridge", "give one", task__ridge="[0.1, 1]"),
     "a weight by itself": wrong("task.ridge", "give one", task__ridge="auto"),
