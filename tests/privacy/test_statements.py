@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from codedfl.privacy.accounting import epsilon_of
-from codedfl.privacy.release import KNOWN_SEED, Release
+from codedfl.privacy.promise import KNOWN_SEED
+from codedfl.privacy.release import Release
 
 
 def release(**changes: Any) -> Release:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import codedfl
-from codedfl.privacy.release import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED
 from codedfl.runs import Run
 
 CHANGES = {"scheme": "one-shot", "training.solver": "closed-form", "features.dimension": 40, "timing.draws": 5}

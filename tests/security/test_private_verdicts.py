@@ -6,7 +6,7 @@ import pytest
 
 from codedfl import schemes
 from codedfl.errors import ScenarioError
-from codedfl.privacy.release import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED
 from codedfl.runs.leakage import leakage_table
 from codedfl.scenario import Scenario, load
 from codedfl.schemes.private import with_release

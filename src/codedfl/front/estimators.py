@@ -11,12 +11,14 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, Shaped
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from codedfl.errors import DataError
 from codedfl.front.estimator_base import FederatedEstimator
 from codedfl.progress import Progress
+from codedfl.task.losses import SOFTMAX, softmax
 
 
 class _Regressor(MultiOutputMixin, RegressorMixin, FederatedEstimator):  # type: ignore[misc]
@@ -218,6 +220,11 @@ class FederatedRidgeClassifier(ClassifierMixin, FederatedEstimator):  # type: ig
         """Return the decision values of ``RidgeClassifier``: one for each class; of two classes, that of the second."""
         decisions = _decisions(self._outputs(X))
         return decisions[:, 0] if decisions.shape[1] == 1 else decisions
+
+    @available_if(lambda self: (self.settings or {}).get("task.loss") == SOFTMAX)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "n c"]:
+        """Return the probability of each class, where ``settings`` choose the softmax loss."""
+        return softmax(self._outputs(X))
 
     def predict(self, X: Any) -> Shaped[np.ndarray, "n"]:
         """Return the labels of rows."""

@@ -18,12 +18,14 @@ than q. So the sum of such shares is again a continuous Gaussian that is rounded
 off its variance, too.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, floor, hypot, inf, isfinite, log, log2, log10, sqrt
-from typing import Any, Literal, NamedTuple, cast, final
+from math import ceil, floor, hypot, inf, isfinite, log, log2, sqrt
+from typing import NamedTuple, cast, final
 
 from codedfl.errors import UsageError
 from codedfl.privacy.accounting import composed, epsilon_of, mu_of
+from codedfl.privacy.promise import Promise, Unit
 
 GRAM_SHARE = 0.7
 """The part of mu^2 that is spent on the Gram matrix, fixed on Fashion-MNIST; the right-hand side gets the rest."""
@@ -43,8 +45,6 @@ EXACT = 2.0**52
 UNLIKELY = 2.0**-60
 """The probability that any entry of the noise exceeds its reach."""
 
-KNOWN_SEED = "noise from a known seed: protects nothing"
-
 _UNIT_ROUNDOFF = 2.0**-53
 _KEPT = 1 - (SMOOTHING * FORMAT_SHARE) ** 2
 """The part of the variance that is counted on where formats round."""
@@ -52,30 +52,13 @@ _KEPT = 1 - (SMOOTHING * FORMAT_SHARE) ** 2
 _LEAST_RATIO = 1e-100
 """Squares of smaller ratios of sensitivity to noise leave the range of float64."""
 
-Unit = Literal["record", "device"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class Release:
-    """The noise of a run and what it promises; make one by ``plan``."""
+class Release(Promise):
+    """The noise of a run that releases sums, and what it promises; make one by ``plan``."""
 
-    epsilon: float
-    """Achieved by all releases of the run together; at most what was asked for."""
-    delta: float
-    mu: float
-    """Ratio of sensitivity to noise, of all releases together."""
-    clip_features: float
     clip_targets: float
-    features: int
-    outputs: int
-    devices: int
-    colluding: int
-    losses: int
-    rows: float
-    """As how many rows those of the largest device count."""
-    unit: Unit
-    releases: int
     gram_bits: int
     """Gram matrices are rounded to multiples of 2^-gram_bits."""
     moments_bits: int
@@ -88,8 +71,6 @@ class Release:
     gram_sensitivity: float
     """Frobenius norm of the largest change that one record (or device) makes, after rounding."""
     moments_sensitivity: float
-    known_seed: bool = False
-    """Whether others know the seed of the noise, as in simulations that can be repeated."""
 
     @classmethod
     def plan(
@@ -138,22 +119,28 @@ class Release:
         UsageError
             If a number is out of range or no noise fulfils the request.
         """
-        _check_sizes(features, outputs, devices, largest_rows, records, releases)
-        _check_unit(unit, most_rows)
-        _check_budget(epsilon, delta, devices if unit == "device" else records, unit)
-        _check_devices(devices, colluding, losses)
-        _check_clips(clip_features, clip_targets)
+        rows, changes, ratio = basis(
+            epsilon=epsilon,
+            delta=delta,
+            features=features,
+            outputs=outputs,
+            devices=devices,
+            largest_rows=largest_rows,
+            records=records,
+            colluding=colluding,
+            losses=losses,
+            unit=unit,
+            most_rows=most_rows,
+            releases=releases,
+            clip_features=clip_features,
+            clip_targets=clip_targets,
+        )
         spares = _removes_spares(devices - colluding, losses)
         honest = devices - colluding - (0 if spares else losses)
-        units, rows = (most_rows, most_rows) if unit == "device" and most_rows else (1.0, float(largest_rows))
-        # sums of products, of the data with the record and of those without it (Higham, "Accuracy and stability of
-        # numerical algorithms", 3.5), and norms that are compared with the clips in float64
-        changes = (units + 2 * _gamma(largest_rows) * rows) * (1 + _gamma(features + outputs + 8)) ** 2
-        ratio = mu_of(epsilon, delta) / sqrt(releases)
         # twice the largest entries of sums: noise takes less than the other half
         norm, product = clip_features**2, clip_features * clip_targets
-        gram = _calibrated(changes * norm, features, sqrt(2 * GRAM_SHARE) * ratio, honest, 2 * devices * rows * norm)
-        moments = _calibrated(
+        gram = calibrated(changes * norm, features, sqrt(2 * GRAM_SHARE) * ratio, honest, 2 * devices * rows * norm)
+        moments = calibrated(
             changes * product,
             sqrt(features * outputs),
             sqrt(1 - GRAM_SHARE) * ratio,
@@ -191,6 +178,17 @@ class Release:
     def honest(self) -> int:
         """How many shares of noise are counted on."""
         return self.devices - self.colluding - (0 if any(self.spare_steps) else self.losses)
+
+    @property
+    def covered(self) -> str:
+        """A run, and how many releases it makes."""
+        return "this run" + (f" of {self.releases} releases" if self.releases > 1 else "")
+
+    @property
+    def details(self) -> dict[str, float]:
+        """The clip of targets, and the noise of all devices."""
+        stds = {"gram_noise_std": self.gram_std, "right_hand_side_noise_std": self.moments_std}
+        return {"clip_targets": self.clip_targets, **stds}
 
     @property
     def gram_std(self) -> float:
@@ -240,6 +238,10 @@ class Release:
         drawn = 2 * self.features * (self.features + self.outputs) * (self.devices + 1) * self.releases
         return sqrt(2 * log(2 * drawn / UNLIKELY))
 
+    def after(self, epochs: int) -> "Release":
+        """Return the same: what is released once covers every epoch."""
+        return self
+
     def epsilon_against(self, colluding: int) -> float:
         """Epsilon where so many devices collude; infinite where they may have all the noise."""
         honest: float = self.devices - colluding - self.losses
@@ -250,42 +252,50 @@ class Release:
             )
         return epsilon_of(self.mu * sqrt(self.honest / honest), self.delta) if honest > 0 else inf
 
-    def to_table(self) -> dict[str, Any]:
-        """Return plain values."""
-        given = ("epsilon", "delta", "mu", "unit", "releases", "devices", "colluding", "losses", "honest")
-        return {
-            **{name: getattr(self, name) for name in (*given, "clip_features", "clip_targets")},
-            "gram_noise_std": self.gram_std,
-            "right_hand_side_noise_std": self.moments_std,
-            "known_seed": self.known_seed,
-            "statement": self.statement,
-        }
 
-    def promise(self, colluding: int) -> str:
-        """What the noise promises where so many devices collude, without saying against whom."""
-        what = "one record" if self.unit == "record" else "all records of one device"
-        epsilon = self.epsilon_against(colluding)
-        if isfinite(epsilon):
-            return f"({rounded_up(epsilon)}, {self.delta:g})-differentially private for {what} added or removed"
-        return "no bound: all devices that add noise may be among them"
+class Basis(NamedTuple):
+    """What plans of noise have in common."""
 
-    @property
-    def statement(self) -> str:
-        """What is promised, for which unit, against whom, and for how many runs."""
-        others = self.devices - self.colluding
-        pooling = "1 device that colludes" if self.colluding == 1 else f"{self.colluding} devices that collude"
-        the_others = f"the other {others} devices follow" if others > 1 else "the other device follows"
-        lost = f" and no more than {self.losses} of them are lost" if self.losses else ""
-        times = f" of {self.releases} releases" if self.releases > 1 else ""
-        alone = "; a sum over one honest device is protected by its own noise only" if others == 1 else ""
-        words = f"{KNOWN_SEED}; if it were secret: " if self.known_seed else ""
-        return (
-            f"{words}{self.promise(self.colluding)}, against the server and up to {pooling} with it, "
-            f"if {the_others} the protocol{lost}; for this run{times} alone{alone}"
-        )
+    rows: float
+    """As how many rows those of the largest device count."""
+    changes: float
+    """By how many largest products a record (or device) changes a sum, with rounding."""
+    ratio: float
+    """Ratio of sensitivity to noise that each release may have."""
 
 
-class _Calibration(NamedTuple):
+def basis(
+    *,
+    epsilon: float,
+    delta: float,
+    features: int,
+    outputs: int,
+    devices: int,
+    largest_rows: int,
+    records: int,
+    colluding: int,
+    losses: int,
+    unit: str,
+    most_rows: float | None,
+    releases: int,
+    **clips: float,
+) -> Basis:
+    """Check a request, whose arguments are those of :meth:`Release.plan`."""
+    _check_sizes(features, outputs, devices, largest_rows, records, releases)
+    _check_unit(unit, most_rows)
+    _check_budget(epsilon, delta, devices if unit == "device" else records, unit)
+    _check_devices(devices, colluding, losses)
+    _check_clips(clips)
+    units, rows = (most_rows, most_rows) if unit == "device" and most_rows else (1.0, float(largest_rows))
+    # sums of products, of the data with the record and of those without it (Higham, "Accuracy and stability of
+    # numerical algorithms", 3.5), and norms that are compared with the clips in float64
+    changes = (units + 2 * _gamma(largest_rows) * rows) * (1 + _gamma(features + outputs + 8)) ** 2
+    return Basis(rows, changes, mu_of(epsilon, delta) / sqrt(releases))
+
+
+class Calibration(NamedTuple):
+    """A grid, and the noise of one device in steps of it."""
+
     bits: int
     sigma: int
     sensitivity: float
@@ -295,7 +305,7 @@ class _Calibration(NamedTuple):
         return self.sensitivity * 2.0**self.bits / sqrt(honest * (self.sigma**2 * _KEPT - SMOOTHING**2))
 
 
-def _calibrated(change: float, entries: float, ratio: float, honest: int, largest: float) -> _Calibration:
+def calibrated(change: float, entries: float, ratio: float, honest: int, largest: float) -> Calibration:
     """Choose the finest grid on which a share has at most ``MOST_SIGMA`` steps and float64 holds every sum.
 
     An entry that changes by x changes by at most x and one step after rounding: norms by at most ``entries`` steps.
@@ -304,7 +314,7 @@ def _calibrated(change: float, entries: float, ratio: float, honest: int, larges
     for bits in range(finest, finest - 64, -1) if ratio > _LEAST_RATIO else ():
         sensitivity = change + entries * 2.0**-bits
         sigma = ceil(sqrt(((sensitivity * 2.0**bits / ratio) ** 2 / honest + SMOOTHING**2) / _KEPT))
-        found = _Calibration(bits, sigma, sensitivity)
+        found = Calibration(bits, sigma, sensitivity)
         if found.ratio(honest) > ratio:  # the square root was rounded down
             found = found._replace(sigma=sigma + 1)
         if found.sigma <= MOST_SIGMA:
@@ -338,14 +348,6 @@ def _spares(sigmas: tuple[int, int, int], others: int, losses: int) -> tuple[int
 def _gamma(roundings: int) -> float:
     """Relative error of a chain of roundings in float64, in whatever order."""
     return roundings * _UNIT_ROUNDOFF / (1 - roundings * _UNIT_ROUNDOFF)
-
-
-def rounded_up(epsilon: float) -> str:
-    """Three digits, never less than the number."""
-    shown = f"{epsilon:#.3g}"
-    if float(shown) < epsilon:
-        shown = f"{float(shown) + 10.0 ** (floor(log10(epsilon)) - 2):#.3g}"
-    return shown.rstrip(".")
 
 
 def _check_sizes(features: int, outputs: int, devices: int, largest_rows: int, records: int, releases: int) -> None:
@@ -390,7 +392,7 @@ def _check_devices(devices: int, colluding: int, losses: int) -> None:
         )
 
 
-def _check_clips(clip_features: float, clip_targets: float) -> None:
-    for name, clip in {"clip_features": clip_features, "clip_targets": clip_targets}.items():
+def _check_clips(clips: Mapping[str, float]) -> None:
+    for name, clip in clips.items():
         if not (isfinite(clip) and clip > 0):
             raise UsageError(f"privacy.{name} is {clip}: give a finite number above 0")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codedfl.privacy.release import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED
 from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, new_figure, save_if_possible, time_and_band
 from codedfl.report.pages import seconds_text, table_markdown

@@ -3,7 +3,7 @@
 from typing import Any
 
 from codedfl import schemes
-from codedfl.privacy.release import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes.secrecy import CLEAR

@@ -40,6 +40,7 @@ def sum_scenario(scenario: Scenario, number: int = 0) -> Scenario:
         "scheme": scenario.scheme if scheme.exact and scheme.verdict != "broken" else "conventional",
         "task.precision": "float64",
         "task.ridge": 0.0,
+        "task.loss": "squared",
         "features.kind": "none",
         "features.scale": "none",
         "features.intercept": False,

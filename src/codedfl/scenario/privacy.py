@@ -58,7 +58,10 @@ class Privacy(Settings, table="privacy"):
     clip_features: float = setting(
         default=1.0, above=0, help="Norm of a row's features above which its device scales them down to it."
     )
-    clip_targets: float = setting(default=1.0, above=0, help="The same for targets.")
+    clip_targets: float = setting(default=1.0, above=0, help="The same for targets (release once).")
+    clip_residuals: float = setting(
+        default=1.0, above=0, help="The same for residuals, outputs less targets (release each-epoch)."
+    )
     columns: tuple[ColumnRange, ...] = setting(
         default=(),
         help="Ranges of columns of files and tables, tables [[privacy.columns]]: public, never computed from the data; "
@@ -84,6 +87,9 @@ class Privacy(Settings, table="privacy"):
             ]:
                 raise ScenarioError(f"privacy.{given[0]} needs privacy.epsilon; set it, or leave the section out")
             return
+        unused = "clip_residuals" if self.release == "once" else "clip_targets"
+        if getattr(self, unused) != 1.0:
+            raise ScenarioError(f"privacy.{unused} is not used with privacy.release = '{self.release}'; leave it out")
         if (self.most_rows is None) == (self.unit == "device"):
             raise ScenarioError(
                 f"privacy.most_rows is for privacy.unit = 'device', which needs it, and not for '{self.unit}'"

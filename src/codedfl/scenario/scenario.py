@@ -274,6 +274,8 @@ class Scenario(Settings):
         del table["name"]
         if not self.private:
             del table["privacy"]
+        if self.task.loss == "squared":
+            del table["task"]["loss"]  # an id does not change with settings that are added
         counted = (self.scheme, *self.options().others)
         table["schemes"] = {name: self.options(name).to_table() for name in counted if name in _OPTIONS}
         if not self.data.named:

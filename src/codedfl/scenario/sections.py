@@ -197,6 +197,12 @@ class Task(Settings, table="task"):
         "from the median of all devices' bounds; unset: as task.accuracy.",
     )
 
+    loss: str = setting(
+        default="squared",
+        choices=("squared", "softmax"),
+        help="Loss of the outputs: squared error to the targets, or cross entropy of their softmax (schemes "
+        "conventional and secagg, classification).",
+    )
     folds: int = setting(
         default=5, low=2, high=100, help="Folds into which devices divide their rows to choose task.ridge."
     )

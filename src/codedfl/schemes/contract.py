@@ -314,6 +314,11 @@ class Scheme(ABC, Generic[Options]):
         """The solver that the scheme requires; None if any solver works."""
         return None
 
+    @property
+    def uses_rows(self) -> bool:
+        """Whether devices can compute gradients from rows, for losses without Gram matrix and for clipped residuals."""
+        return False
+
     def refuses_noise(self, privacy: Privacy) -> str | None:
         """Return why noise for differential privacy would not protect here, as part of a sentence; None if it does."""
         return "its server sees more than sums over all devices, where the noise of a single device hides little"

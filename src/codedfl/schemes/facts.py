@@ -77,6 +77,7 @@ def agree(
         bound_share=scenario.bound_share,
         names=tuple(names),
         release=release_of(scenario, samples, *kinds[0][:2]),
+        loss=scenario.task.loss,
         feature_energy=None if prepared is None else prepared.feature_energy,
         target_energy=None if prepared is None else prepared.target_energy,
     )

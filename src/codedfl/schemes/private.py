@@ -1,7 +1,8 @@
 """Differential privacy of a run: which runs may add noise, what all parties know of it, and a device's noisy data.
 
 Devices add their noise once, to Gram matrix and right-hand side, before any scheme seals or masks them. So a scheme
-whose server sees sums over all devices only needs no change, and all that follows is computed from one release.
+whose server sees sums over all devices only needs no change, and all that follows is computed from one release. Where
+noise is added in each epoch instead, devices hold their rows, and schemes only noisy gradients.
 """
 
 import hashlib
@@ -16,17 +17,17 @@ from jaxtyping import Float
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.cipher.seals import Seed
 from codedfl.errors import ScenarioError
+from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.noise import noisy, spare_seed
-from codedfl.privacy.release import KNOWN_SEED, Release
+from codedfl.privacy.promise import KNOWN_SEED, Promise
+from codedfl.privacy.release import Release
 from codedfl.scenario import Privacy, Scenario
+from codedfl.schemes.plain.row_gradients import ClippedGradients, Keep, NoisyGradients, factors
 from codedfl.schemes.secrecy import BOUNDED, FALLS, LEAKS, NO_NOISE, NOT_EXAMINED, NOT_PROTECTED, Secrecy
 from codedfl.task import Shard
 
 if TYPE_CHECKING:
     from codedfl.schemes.contract import Scheme
-
-_BELOW = 1 - 2.0**-40
-"""Rows are scaled to a norm just below the clip, so that rounding does not lift them above it."""
 
 
 def check_private(scenario: Scenario, scheme: "Scheme[Any]") -> None:
@@ -114,34 +115,40 @@ def once_only(privacy: Privacy) -> str | None:
     return None if privacy.release == "once" else "privacy.release = 'each-epoch' is for scheme = 'secagg'"
 
 
-def release_of(scenario: Scenario, samples: Sequence[int], features: int, outputs: int) -> Release | None:
+def release_of(
+    scenario: Scenario, samples: Sequence[int], features: int, outputs: int
+) -> Release | GradientRelease | None:
     """Return what a run releases, computed from what is public; None without noise."""
     given = scenario.privacy
     if given.epsilon is None:
         return None
-    return Release.plan(
-        epsilon=given.epsilon,
-        delta=given.delta,
-        clip_features=given.clip_features,
-        clip_targets=given.clip_targets,
-        features=features,
-        outputs=outputs,
-        devices=len(samples),
-        colluding=given.colluding,
-        losses=given.losses,
-        largest_rows=max(samples),
-        records=sum(samples),
-        unit=given.unit,
-        most_rows=given.most_rows,
-        known_seed=given.seed is not None,
-    )
+    asked: dict[str, Any] = {
+        "epsilon": given.epsilon,
+        "delta": given.delta,
+        "clip_features": given.clip_features,
+        "features": features,
+        "outputs": outputs,
+        "devices": len(samples),
+        "colluding": given.colluding,
+        "losses": given.losses,
+        "largest_rows": max(samples),
+        "records": sum(samples),
+        "unit": given.unit,
+        "most_rows": given.most_rows,
+        "known_seed": given.seed is not None,
+    }
+    if given.release == "once":
+        return Release.plan(**asked, clip_targets=given.clip_targets)
+    epochs, loss = scenario.training.epochs, scenario.task.loss
+    return GradientRelease.plan(**asked, clip_residuals=given.clip_residuals, epochs=epochs, loss=loss)
 
 
-def privacy_entries(release: Release | None) -> dict[str, Any]:
-    """Return what a run promises, for files and reports: epsilon, delta and all else; null without noise."""
+def privacy_entries(release: Promise | None, epochs: int | None = None) -> dict[str, Any]:
+    """Return what a run of so many epochs (by default all) promises, for files and reports; null without noise."""
     if release is None:
         return dict.fromkeys(("epsilon", "delta", "privacy"))
-    return {"epsilon": release.epsilon, "delta": release.delta, "privacy": release.to_table()}
+    made = release if epochs is None else release.after(epochs)
+    return {"epsilon": made.epsilon, "delta": made.delta, "privacy": made.to_table()}
 
 
 def with_release(scenario: Scenario, scheme: "Scheme[Any]") -> "Scheme[Any]":
@@ -158,7 +165,7 @@ def stated_secrecy(scheme: "Scheme[Any]") -> tuple[Secrecy, ...]:
     return scheme.secrecy() if release is None else tuple(_under_noise(cell, release) for cell in scheme.secrecy())
 
 
-def _under_noise(cell: Secrecy, release: Release) -> Secrecy:
+def _under_noise(cell: Secrecy, release: Promise) -> Secrecy:
     """Bound what sums tell. Noise is planned for sums over all devices, so what is worse than them stays as it is."""
     if cell.verdict not in (LEAKS, NOT_EXAMINED):
         return cell
@@ -193,14 +200,24 @@ class NoisyShard(Shard):
         return True
 
 
-def noisy_shard(shard: Shard, release: Release, seed: bytes | None) -> NoisyShard:
-    """Clip a device's rows, and add its share of the noise: from ``seed``, or from the operating system."""
+def noisy_shard(
+    shard: Shard,
+    release: Release | GradientRelease,
+    seed: bytes | None,
+    keep: Keep | None = None,
+) -> NoisyShard | NoisyGradients:
+    """Clip a device's rows, and add its share of the noise: from ``seed``, or from the operating system.
+
+    With noise in each epoch, it is added to each reply, and ``keep`` keeps which models were answered.
+    """
+    if isinstance(release, GradientRelease):
+        return NoisyGradients(*_zeros(shard), gradients=ClippedGradients(shard, release, seed, keep))
     x, y = clipped(shard.x, release.clip_features), clipped(shard.y, release.clip_targets)
     weight = min(1.0, release.rows / len(x))  # below 1 only where all records of a device are hidden together
     secret = fresh_seed(seed)
     gram, moments = noisy(weight * (x.T @ x), weight * (x.T @ y), release, secret)
     spare = spare_seed(secret) if any(release.spare_steps) else None
-    made = NoisyShard(np.broadcast_to(np.zeros(1), x.shape), np.broadcast_to(np.zeros(1), y.shape), spare)
+    made = NoisyShard(*_zeros(shard), spare=spare)
     vars(made).update(gram=gram, moments=moments)
     return made
 
@@ -211,15 +228,34 @@ def noise_key(privacy: Privacy) -> bytes:
     return fresh_seed(None if seed is None else hashlib.sha256(f"codedfl known noise {seed}".encode()).digest())
 
 
-def noisy_shards(shards: Sequence[Shard], release: Release, key: bytes) -> list[NoisyShard]:
+def device_seed(key: bytes, device: int) -> bytes:
+    """Return the seed of one device's noise in a simulation."""
+    return Seed(key).derive(f"codedfl noise of device {device}".encode())
+
+
+def noisy_shards(
+    shards: Sequence[Shard], release: Release | GradientRelease, key: bytes
+) -> list[NoisyShard | NoisyGradients]:
     """Return what all devices of a simulation train on, each with noise of its own from one key."""
-    seeds = [Seed(key).derive(f"codedfl noise of device {device}".encode()) for device in range(len(shards))]
-    return [noisy_shard(shard, release, seed) for shard, seed in zip(shards, seeds, strict=True)]
+    return [noisy_shard(shard, release, device_seed(key, device)) for device, shard in enumerate(shards)]
+
+
+def noiseless_shard(shard: Shard, release: Release | GradientRelease | None) -> Shard:
+    """Return a shard that costs a device what its noisy one would, for predictions of costs."""
+    if release is None or isinstance(release, GradientRelease):
+        return shard if release is None else noisy_shard(shard, release, bytes(32))
+    made = NoisyShard(shard.x, shard.y)
+    vars(made).update(gram=shard.gram, moments=shard.moments)
+    return made
+
+
+def _zeros(shard: Shard) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n c"]]:
+    zero = np.zeros(1)
+    return np.broadcast_to(zero, shard.x.shape), np.broadcast_to(zero, shard.y.shape)
 
 
 def clipped(rows: Float[np.ndarray, "n k"], longest: float) -> Float[np.ndarray, "n k"]:
     """Return rows in float64, those that are longer scaled down to that length."""
     wide = rows.astype(np.float64)
-    norms = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    wide *= np.minimum(1.0, _BELOW * longest / np.maximum(norms, np.finfo(np.float64).tiny))[:, None]
+    wide *= factors(wide, longest)[:, None]
     return wide

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from codedfl.network import DelayModel
+from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.release import Release
 from codedfl.schemes.messages import Message
 
@@ -54,8 +55,10 @@ class Public:
     """The largest error that the bound of one device may cause, relative to the size of typical data."""
     names: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """What error messages call the devices; empty: their numbers."""
-    release: Release | None = None
-    """What the run releases with noise; None: devices add none."""
+    release: Release | GradientRelease | None = None
+    """What the run releases with noise, once or in each epoch; None: devices add none."""
+    loss: str = "squared"
+    """What devices compute gradients of: ``squared`` or ``softmax``."""
     announced: Message | None = field(default=None, repr=False, compare=False)
     """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
 

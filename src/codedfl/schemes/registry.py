@@ -216,28 +216,56 @@ def check(scenario: Scenario) -> None:
     for name in (scenario.scheme, *scenario.options().others):
         scenario.options(name).check_fleet(scenario.fleet.size)
     check_private(scenario, scheme)
-    lacking = _lacking(scheme, scenario.training.solver)
+    _check_loss(scenario, scheme)
+    lacking = _lacking(scenario, scheme, scenario.training.solver)
     if lacking is not None:
-        served = [name for name in SOLVERS if _lacking(scheme, name) is None]
+        served = [name for name in SOLVERS if _lacking(scenario, scheme, name) is None]
         raise ScenarioError(
-            f"training.solver = '{scenario.training.solver}' needs {lacking}, which scheme = '{scenario.scheme}' does "
-            f"not provide; choose another scheme or one of the solvers {', '.join(served)}"
+            f"training.solver = '{scenario.training.solver}' needs {lacking} one of the solvers {', '.join(served)}"
         )
+
+
+def _check_loss(scenario: Scenario, scheme: "Scheme[Any]") -> None:
+    """Refuse a loss other than the squared one where it cannot be computed."""
+    loss = f"task.loss = '{scenario.task.loss}'"
+    if scenario.task.loss == "squared":
+        return
+    if not scheme.uses_rows:
+        raise ScenarioError(
+            f"scheme = '{scheme.name}' trains with the squared loss only, not {loss}; choose conventional, or secagg "
+            "with schemes.secagg.inner = 'conventional'"
+        )
+    for wrong, key, advice in (
+        (scenario.intercept, "features.intercept", "set false: it shifts the targets"),
+        (scenario.training.start is not None, "training.start", "leave it out: it shifts the targets"),
+        (
+            scenario.private and scenario.privacy.release == "once",
+            "privacy.release = 'once'",
+            "set 'each-epoch': its gradients do not follow from sums that could be released once",
+        ),
+    ):
+        if wrong:
+            raise ScenarioError(f"{loss} does not go with {key}; {advice}")
 
 
 def serves(scenario: Scenario, solver: str) -> bool:
     """Return whether the scheme of a scenario supports a solver."""
-    return _lacking(nominal(scenario), solver) is None
+    return _lacking(scenario, nominal(scenario), solver) is None
 
 
-def _lacking(scheme: "Scheme[Any]", solver: str) -> str | None:
-    """Return what the solver needs and the scheme does not provide; None if nothing is missing."""
+def _lacking(scenario: Scenario, scheme: "Scheme[Any]", solver: str) -> str | None:
+    """Return what the solver needs and does not have, with advice before a list of solvers; None if it has all."""
     from codedfl.solvers import SOLVERS
 
+    elsewhere = f"which scheme = '{scheme.name}' does not provide; choose another scheme or"
+    if SOLVERS[solver].stable_share is None and scenario.task.loss != "squared":
+        return f"the squared loss, not task.loss = '{scenario.task.loss}'; choose"
+    if SOLVERS[solver].stable_share is None and scenario.privacy.release == "each-epoch":
+        return "gradients without noise, not privacy.release = 'each-epoch'; choose"
     if SOLVERS[solver].needs_sums and not scheme.sums:
-        return "the sums over all data at the server"
+        return f"the sums over all data at the server, {elsewhere}"
     if SOLVERS[solver].needs_exact and not scheme.exact:
-        return "the gradient of all data in every epoch"
+        return f"the gradient of all data in every epoch, {elsewhere}"
     return None
 
 

@@ -137,7 +137,7 @@ def choose_formats(
             continue
         if ring is rings[-1] or found.rounding(public).suffices(public):
             break
-    if public.release is not None:
+    if isinstance(public.release, Release):
         _check_steps(found, public.release)
     return found
 
@@ -156,7 +156,7 @@ def _check_steps(formats: Formats, release: Release) -> None:
 def noise_reach(public: Public) -> tuple[tuple[float, float], tuple[float, float]]:
     """Bound the noise of one device and of all, in entries of Gram matrices and of right-hand sides."""
     release, counts = public.release, (1, public.devices)
-    if release is None:
+    if not isinstance(release, Release):
         return (0.0, 0.0), (0.0, 0.0)
     (gram, grams), (side, sides) = ([each(n) for n in counts] for each in (release.gram_reach, release.moments_reach))
     return (gram, grams), (side, sides)

@@ -138,11 +138,10 @@ def released_model(scenario: Scenario, problem: Problem) -> Float[np.ndarray, "d
     solver = create_solver(problem, scenario, state)
     if scheme.sums:
         return problem.ridge_solution()
-    total, right = problem.total_gram.astype(np.float64), problem.total_moments.astype(np.float64)
     for _ in range(scenario.training.epochs):
         if solver.finished:
             break
-        solver.update((total @ solver.query() - right) / problem.samples)
+        solver.update(problem.gradient(solver.query()))
     return solver.model
 
 

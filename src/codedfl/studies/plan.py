@@ -23,7 +23,7 @@ from codedfl.progress import Progress, silent
 from codedfl.runs.leakage import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme
-from codedfl.schemes.private import privacy_entries
+from codedfl.schemes.private import noiseless_shard, privacy_entries
 from codedfl.schemes.registry import refuse_unknown
 from codedfl.schemes.secrecy import BROKEN, ENCRYPTED, SUMS
 from codedfl.security.verdicts import condition, verdict_table
@@ -155,7 +155,8 @@ def probe(scenario: Scenario, problem: Problem) -> Costs:
     plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
     short = scenario.with_settings(still | plain)
     scheme = schemes.create(short, problem)
-    devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
+    shards = [noiseless_shard(shard, scheme.public.release) for shard in problem.shards]
+    devices = [scheme.device(index, shard) for index, shard in enumerate(shards)]
     delays = DelayModel.create(scenario.fleet, scenario.links)
     engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
     # data that only have the right sizes give no gradient that could be held against
@@ -326,6 +327,8 @@ def _offer(scenario: Scenario, problem: Problem, counts: EpochsToTarget, draws: 
     scheme = costs.scheme
     served = [name for name in ASSUMED if schemes.serves(scenario, name)]
     epochs = {solver: counts.of(scheme, solver) for solver in served}
+    if scenario.privacy.release == "each-epoch":
+        epochs = dict.fromkeys(served, Epochs(scenario.training.epochs, "planned: the noise is sized for so many"))
     seconds = predict(costs, scenario, epochs=max(found.count for found in epochs.values()), draws=draws)
     predictions = []
     for solver, found in epochs.items():

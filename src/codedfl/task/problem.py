@@ -1,7 +1,8 @@
 """The learning task of a scenario: shards and their Gram matrices, the loss, accuracy or R^2, and the learning rate.
 
 The model is Theta (d x c); the loss is f(Theta) = 1/(2m) * sum ||x Theta - y||^2 + lambda/2 * ||Theta||^2, so that
-with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta.
+with A_i = X_i^T X_i and B_i = X_i^T Y_i the gradient is 1/m * sum (A_i Theta - B_i) + lambda * Theta. With the loss
+softmax, the cross entropy takes the place of the squares (``codedfl.task.losses``).
 
 A training may begin at a model Theta^(1) other than zero. All parties then learn theta = Theta - Theta^(1), as the
 paper's devices do: on targets Y_i - X_i Theta^(1), with the ridge term lambda/2 * ||Theta^(1) + theta||^2.
@@ -21,6 +22,7 @@ from codedfl.scenario import Scenario, Training
 from codedfl.solvers import Ridge
 from codedfl.task.description import Description
 from codedfl.task.loading import RawData, load_start
+from codedfl.task.losses import SOFTMAX, SQUARED, check_kind, softmax_terms
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
 from codedfl.task.ranges import ranged_preparation
@@ -41,6 +43,7 @@ class Problem(Objective):
     """The raw data, where the problem was built from a scenario."""
     prepared: Prepared | None = field(default=None, repr=False)
     """How the raw columns were prepared; None: not at all."""
+    loss: str = SQUARED
     samples: int = field(init=False)
     shape: tuple[int, int] = field(init=False)
     dtype: "np.dtype[Any]" = field(init=False)
@@ -68,6 +71,7 @@ class Problem(Objective):
     ) -> "Problem":
         """Prepare raw data."""
         preparation, loaded = None if prepared is None else prepared.preparation, raw.loaded
+        check_kind(scenario.task.loss, loaded.kind)
         start = load_start(scenario, (raw.features.dimension, loaded.targets(loaded.y_train[:1]).shape[1]))
         shards = []
         for index in range(len(raw.parts)):
@@ -76,7 +80,8 @@ class Problem(Objective):
         progress("preparing data", len(raw.parts), len(raw.parts))
         x_test = prepared_features(loaded.x_test, raw.features, preparation)
         ridge = penalties(scenario.ridge, preparation)
-        return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start, raw, prepared)
+        loss = scenario.task.loss
+        return cls(tuple(shards), x_test, loaded.y_test, loaded.kind, ridge, start, raw, prepared, loss)
 
     def __post_init__(self) -> None:
         x, y = self.shards[0].x, self.shards[0].y
@@ -108,11 +113,15 @@ class Problem(Objective):
     @property
     def zero_gradient(self) -> Float[np.ndarray, "d c"]:
         """The gradient of the data term at the first model."""
+        if self.loss == SOFTMAX:
+            return self.gradient(np.zeros(self.shape))
         return np.asarray(-self.total_moments / self.samples)
 
     @property
     def zero_loss(self) -> float:
         """The loss of the first model."""
+        if self.loss == SOFTMAX:
+            return float(np.log(self.shape[1]))
         start = 0.0 if self.start is None else float(self._ridge_term(self.start[None])[0])
         return self.target_energy / (2 * self.samples) + start
 
@@ -125,9 +134,18 @@ class Problem(Objective):
         if self.test is not None:
             whole = columns[:, : b * c] if self.start is None else side_by_side(self.whole(models))
             scores = self.test.score(whole, b)
+        if self.loss == SOFTMAX:
+            losses, found = softmax_terms(self.shards, both)
+            return Scores(scores, losses[:b] + self._ridge_term(models.astype(np.float64)), found)
         products = (self.total_gram @ columns.astype(np.float64)).reshape(d, len(both), c).transpose(1, 0, 2)
         gradients = np.asarray((products - self.total_moments) / self.samples)
         return Scores(scores, self._loss(models.astype(np.float64), products[:b]), gradients)
+
+    def gradient(self, model: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d c"]:
+        """Return the gradient of the data term at one model."""
+        if self.loss == SOFTMAX:
+            return np.asarray(softmax_terms(self.shards, model[None])[1][0])
+        return np.asarray((self.total_gram @ model - self.total_moments) / self.samples)
 
     def _loss(self, models: Float[np.ndarray, "b d c"], products: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b"]:
         squares = np.einsum("bdc,bdc->b", models, products - 2 * self.total_moments) + self.target_energy
@@ -139,7 +157,7 @@ class Problem(Objective):
         return np.asarray(np.einsum("bdc,bdc->b", self.ridge * models, models) / 2)
 
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
-        """Return the minimiser of the loss, the limit of full-batch training, less the first model."""
+        """Return the minimiser of the squared loss, the limit of full-batch training, less the first model."""
         system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
         right = self.total_moments / self.samples
         if self.pull is not None:
@@ -152,8 +170,12 @@ class Problem(Objective):
             return np.asarray(np.linalg.lstsq(system, right, rcond=None)[0])
 
     def largest_stable_rate(self) -> float:
-        """Return 2/L, the learning rate above which full-batch gradient descent diverges."""
-        d, system, shift = self.shape[0], self.total_gram / self.samples, self.ridge
+        """Return 2/L, the learning rate above which full-batch gradient descent diverges.
+
+        The curvature of the softmax is at most half that of the squares (Boehning, 1992).
+        """
+        curvature = 0.5 if self.loss == SOFTMAX else 1.0
+        d, system, shift = self.shape[0], curvature * self.total_gram / self.samples, self.ridge
         if np.ndim(shift):
             system, shift = system + shift * np.eye(d), 0.0
         top = scipy.linalg.eigh(system, eigvals_only=True, subset_by_index=[d - 1, d - 1])

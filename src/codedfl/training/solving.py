@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 
+from codedfl.privacy.promise import Promise
 from codedfl.privacy.release import Release
 from codedfl.scenario import Scenario
 from codedfl.schemes.public import Public
@@ -13,9 +14,11 @@ from codedfl.task.objective import Objective
 from codedfl.training.records import State
 
 
-def _noise(release: Release | None, samples: int, solver: str) -> tuple[Noise | None, bool]:
+def _noise(release: Promise | None, samples: int, solver: str) -> tuple[Noise | None, bool]:
     """Return the noise in the means over all data points, and whether the solver works without the sums themselves."""
-    noise = None if release is None else Noise(release.gram_std / samples, release.moments_std / samples)
+    noise = None
+    if isinstance(release, Release):  # noise of each epoch is in gradients, not in the sums
+        noise = Noise(release.gram_std / samples, release.moments_std / samples)
     return noise, noise is not None and not SOLVERS[solver].needs_sums
 
 
@@ -27,7 +30,7 @@ def with_noise_ridge(scenario: Scenario, public: Public) -> Scenario:
     return scenario.with_settings({"task.ridge": max(scenario.ridge, noise_ridge(noise, public.features))})
 
 
-def create_solver(problem: Objective, scenario: Scenario, state: State, release: Release | None = None) -> Solver:
+def create_solver(problem: Objective, scenario: Scenario, state: State, release: Promise | None = None) -> Solver:
     """Make the solver of a training and bring it to where the state stands; it is told nothing of the data.
 
     From a ``release`` it knows how much noise the sums hold.

@@ -19,9 +19,9 @@ from codedfl.network import RoundCosts
 from codedfl.schemes import Device, Message, Round, Work
 from codedfl.schemes.aggregated import masker as masker_module
 from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import MaskedDevice, form_message, number_form
 from codedfl.schemes.aggregated.masker import Masker
-from codedfl.schemes.aggregated.secagg import question_costs
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from schemes.aggregated.secure_sum import NEVER, Sum, answered, words
 

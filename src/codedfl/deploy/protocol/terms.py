@@ -14,6 +14,7 @@ from codedfl.errors import ScenarioError
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes.private import release_of
+from codedfl.task.losses import SQUARED
 
 _FORMAT = "codedfl-terms-1"
 _OWN_DATA = ("kind", "target", "test_fraction", "held_out", "seed", "classes")
@@ -60,6 +61,8 @@ def _table(scenario: Scenario) -> dict[str, Any]:
     given = scenario.to_table()
     used = (scenario.scheme, *scenario.options().others)
     scale, intercept = "standard" if scenario.scaled else "none", scenario.intercept
+    # settings with their defaults do not change digests that owners agreed to before there were any others
+    task = {name: value for name, value in given["task"].items() if (name, value) != ("loss", SQUARED)}
     numbers = {"ridge": list(scenario.ridges), "precision": scenario.precision, "accuracy": scenario.accuracy}
     noise = {"privacy": given["privacy"]} if scenario.private else {}
     return {
@@ -71,7 +74,7 @@ def _table(scenario: Scenario) -> dict[str, Any]:
         "data": {name: given["data"][name] for name in _OWN_DATA if name in given["data"]},
         "partition": given["partition"],
         "features": given["features"] | {"scale": scale, "intercept": intercept},
-        "task": given["task"] | numbers,
+        "task": task | numbers,
         "fleet": given["fleet"],
         "links": given["links"],
         "schemes": {name: scenario.options(name).to_table() for name in used if name in schemes.SCHEMES},

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, final
@@ -33,10 +34,12 @@ from codedfl.cipher.seals import Seed
 from codedfl.deploy.protocol.terms import terms_of
 from codedfl.errors import RefusalError
 from codedfl.privacy.accounting import composed, epsilon_of, mu_of
-from codedfl.privacy.release import Release, rounded_up
+from codedfl.privacy.descent import GradientRelease
+from codedfl.privacy.promise import Promise, rounded_up
+from codedfl.privacy.release import Release
 from codedfl.scenario import Scenario
 from codedfl.schemes import Public
-from codedfl.schemes.private import NoisyShard, noisy_shard
+from codedfl.schemes.private import noisy_shard
 from codedfl.settings import Settings, setting
 from codedfl.storage import write_json, write_whole
 from codedfl.task import Shard
@@ -292,12 +295,12 @@ class RunNoise:
         self._folder = folder
         self._seed: bytes | None = None
         self._sums: dict[str, str] = {}
-        """Digests of the noisy sums by the name of their release."""
+        """Digests of the noisy sums by the name of their release; of replies in each epoch, with its number."""
 
     def released(
-        self, shard: Shard, release: Release, scenario: Scenario, facts: Mapping[str, Any]
-    ) -> tuple[NoisyShard, LedgerEntry]:
-        """Return noisy sums and their entry, the same as before for the same data, terms and public facts."""
+        self, shard: Shard, release: Release | GradientRelease, scenario: Scenario, facts: Mapping[str, Any]
+    ) -> tuple[Shard, LedgerEntry]:
+        """Return noisy sums or gradients and their entry, as before for the same data, terms and public facts."""
         seed, data, terms = self._secret(), self._ledger.digest(shard.x, shard.y), terms_of(scenario).digest
         for attempt in count():
             bound = [self._run, terms, data, dataclasses.asdict(release), facts, attempt]
@@ -306,7 +309,7 @@ class RunNoise:
             name = own.derive(b"codedfl name of a release 1", _NAME_BYTES).hex()
             entry = self._entry(name, release, scenario, terms, data)
             self._ledger.admit(entry)
-            made = noisy_shard(shard, release, own.derive(b"codedfl noise of a release 1"))
+            made = noisy_shard(shard, release, own.derive(b"codedfl noise of a release 1"), partial(self._answer, name))
             sums = self._ledger.digest(made.gram, made.moments)
             if self._sums.get(name, sums) == sums:
                 break
@@ -334,7 +337,7 @@ class RunNoise:
         if self._folder is not None:
             (self._folder / SEED).unlink(missing_ok=True)
 
-    def _entry(self, name: str, release: Release, scenario: Scenario, terms: str, data: str) -> LedgerEntry:
+    def _entry(self, name: str, release: Promise, scenario: Scenario, terms: str, data: str) -> LedgerEntry:
         return LedgerEntry(
             release=name,
             ledger=self._ledger.allowed.ledger,
@@ -350,6 +353,13 @@ class RunNoise:
             terms=terms,
             statement=release.statement,
         )
+
+    def _answer(self, name: str, epoch: int, answer: bytes) -> bytes:
+        """Keep what is answered in an epoch before it leaves the site; return what was answered first."""
+        if (key := f"{name} {epoch}") not in self._sums:
+            self._sums[key] = answer.hex()
+            self._write()
+        return bytes.fromhex(self._sums[key])
 
     def _secret(self) -> bytes:
         """Return the seed of the run: that in memory, that of an interrupted run, or a fresh one."""

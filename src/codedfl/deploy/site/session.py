@@ -350,6 +350,7 @@ class Session:
             signed=self.own is not None,
             announced=announced,
             release=release_of(self.scenario, samples, *shape),
+            loss=self.scenario.task.loss,
         )
         if public.release is not None:
             admit_facts(self._site.name, self.scenario, own, public)

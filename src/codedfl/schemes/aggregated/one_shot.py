@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from codedfl.cipher.seals import Z_32, Z_64, pack_upper, packed_size, unpack_upper
 from codedfl.privacy.noise import spare_noise
+from codedfl.privacy.release import Release
 from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.device import MaskedDevice
@@ -138,7 +139,7 @@ class OneShotServer(Server):
     @property
     def _spares(self) -> bool:
         """Whether devices add noise for others that may be lost."""
-        return self._public.release is not None and any(self._public.release.spare_steps)
+        return isinstance(self._public.release, Release) and any(self._public.release.spare_steps)
 
     def _remove_spares(
         self,
@@ -148,7 +149,7 @@ class OneShotServer(Server):
         work: Work,
     ) -> None:
         """Subtract the spare noise of the devices that told its seed, in place."""
-        assert self._public.release is not None  # noqa: S101 - what spares are asked for
+        assert isinstance(self._public.release, Release)  # noqa: S101 - what spares are asked for
         for device in sorted(replies):
             told = replies[device].get("spare", np.zeros(0))
             if told.any():

@@ -11,19 +11,19 @@ The options of the inner scheme are in its own table of the scenario, ``[schemes
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher.seals import Z_32, Z_64, FixedPoint, Ring
+from codedfl.cipher.seals import Z_64, FixedPoint, Ring
 from codedfl.errors import TrainingError
 from codedfl.network import RoundCosts
+from codedfl.privacy.release import Release
 from codedfl.scenario import Privacy, SchemeOptions, known_options
 from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
-from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
@@ -35,8 +35,7 @@ from codedfl.schemes.aggregated.promises import (
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
 from codedfl.schemes.contract import Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
-from codedfl.schemes.messages import Layout, Message, Work, message_bits
-from codedfl.schemes.private import once_only
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.rounding import RAISE, Rounding, refuse_outlier
 from codedfl.schemes.sealing import check_bounds
 from codedfl.schemes.secrecy import LEAKS, SUMS, Cell, Leakage, Secrecy, all_cells
@@ -184,55 +183,6 @@ def _masked(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layo
     }
 
 
-Each = tuple[int, int, int]
-"""Bits down, operations and bits up of one device; all devices have the same."""
-
-
-def question_costs(active: int, threshold: Threshold, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
-    """Return the costs of the four rounds of a sum over the active devices' replies.
-
-    ``alone`` are the costs of a reply without masks; the third round costs these plus those of the protocol.
-    """
-    sizes = tuple((name, array.size) for name, array in reply.items())
-    wide = any(array.dtype.itemsize > 4 or array.dtype.kind == "f" for array in reply.values())
-    each, server = _measured(active, threshold, sizes, wide)
-    none = 0 * alone.asked
-    proper = replace(alone, up_bits=none, server_macs=0)
-    nothing = replace(proper, down_bits=none, macs=none)
-    bare = (nothing, nothing, proper, replace(nothing, server_macs=alone.server_macs + server))
-    return [
-        replace(costs, down_bits=costs.down_bits + down, macs=costs.macs + macs, up_bits=costs.up_bits + up)
-        for costs, (down, macs, up) in zip(bare, each, strict=True)
-    ]
-
-
-@lru_cache(maxsize=256)
-def _measured(
-    devices: int, threshold: Threshold, sizes: tuple[tuple[str, int], ...], wide: bool
-) -> tuple[tuple[Each, ...], int]:
-    """Run the protocol on zeros; return the costs of each round, and the server's operations to open the sum."""
-    ring = Z_64 if wide else Z_32
-    zeros = {name: np.zeros(size, ring.dtype) for name, size in sizes}
-    maskers = [Masker(index, Cohort(devices, threshold)) for index in range(devices)]
-    total = MaskedSum(1, {index: {} for index in range(devices)}, threshold, ring, awaited=devices, needed=devices)
-    question: Round | None = total.begin()
-    counted: list[Each] = []
-    while question is not None:
-        replies: dict[int, Message] = {}  # the sum keeps those of the third round
-        for index, request in question.requests.items():
-            work = Work()
-            if "envelopes" in request:
-                replies[index] = maskers[index].mask(1, request, zeros, ring, work)
-            else:
-                replies[index] = maskers[index].answer(1, request, work)
-            each = message_bits(request), work.macs, message_bits(replies[index])
-        counted.append(each)
-        question = total.follow_up(replies)
-    opening = Work()
-    total.opened(replies, opening)
-    return tuple(counted), opening.macs
-
-
 @final
 class SecAgg(Scheme[SecAggOptions]):
     """The inner scheme with every reply under masks that cancel in the sum; it keeps the inner promises."""
@@ -270,7 +220,14 @@ class SecAgg(Scheme[SecAggOptions]):
             return f"sums of '{self.inner.name}' are over changing data, and their differences show single devices"
         if privacy.losses:
             return "privacy.losses must be 0, because sums with and without a device show its share of the noise"
-        return once_only(privacy)
+        if privacy.release == "each-epoch" and not self.uses_rows:
+            return f"devices of '{self.inner.name}' do not clip gradients; set schemes.secagg.inner = 'conventional'"
+        return None
+
+    @property
+    def uses_rows(self) -> bool:
+        """As the inner scheme."""
+        return self.inner.uses_rows
 
     @property
     def exact(self) -> bool:
@@ -350,7 +307,8 @@ class SecAgg(Scheme[SecAggOptions]):
         share = self.public.samples[index] / sum(self.public.samples)
         hands_over = self.inner.sharing is not None
         cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses, hands_over=hands_over)
-        coarsest = math.inf if self.public.release is None else self.public.release.coarsest_steps[1]
+        release = self.public.release  # noise of each epoch is in residues, which are not rounded
+        coarsest = release.coarsest_steps[1] if isinstance(release, Release) else math.inf
         inner = self.inner.device(index, shard)
         return MaskedDevice(index, inner, self._reply_sum, share, cohort, coarsest=coarsest)
 

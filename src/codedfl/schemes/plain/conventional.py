@@ -6,13 +6,18 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.cipher.seals import Z_64
+from codedfl.privacy.descent import GradientRelease
+from codedfl.privacy.release import Release
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.plain.row_gradients import NoisyGradientDevice, NoisyGradients, RowDevice
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import NOTHING, Rounding
 from codedfl.schemes.secrecy import CLEAR, Leakage, Secrecy, all_cells, clear_views
 from codedfl.task import Shard
+from codedfl.task.losses import SOFTMAX, SQUARED
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
 
@@ -98,14 +103,17 @@ class AveragingServer(Server):
 def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
     """Return a bound on the entries of the sum of all gradients: m F (F ||theta_k||_1 + T), plus rounding.
 
-    F and T bound the features and targets. With n points and d features, at most n + d + 1 roundings enter an entry,
-    each relative to the same expression in absolute values. So are the few roundings of this bound itself.
+    F and T bound the features and targets; residuals of the softmax are at most 1. With n points and d features, at
+    most n + d + 1 roundings enter an entry, each relative to the same expression in absolute values. So are the few
+    roundings of this bound itself.
     """
     largest, target = public.largest_feature, public.largest_target
     norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
     roundings = 2 * (max(public.samples) + public.features + 2) * float(np.finfo(public.dtype).eps)
-    bound = sum(public.samples) * largest * (largest * norm + target) * (1 + roundings)
-    if public.release is not None:  # each device's share of the bound, by its rows, must hold its share of the noise
+    residual = 1.0 if public.loss == SOFTMAX else largest * norm + target
+    bound = sum(public.samples) * largest * residual * (1 + roundings)
+    if isinstance(public.release, Release):
+        # each device's share of the bound, by its rows, must hold its share of the noise
         noise = public.release.gram_reach() * norm + public.release.moments_reach()
         bound += noise * (1 + roundings) * sum(public.samples) / min(public.samples)
     return bound
@@ -152,12 +160,41 @@ class Conventional(PlainScheme[SchemeOptions]):
     name = "conventional"
     options_type = SchemeOptions
     exact = True
+    uses_rows = True
 
     @property
-    def rounding(self) -> Rounding:
+    def rounding(self) -> Rounding | None:
         """A sum of n_i products, one of d products and a subtraction, all in the precision of the devices."""
+        if self.public.loss != SQUARED or self._noise is not None:
+            return None
         return NOTHING.plus(self.public, max(self.public.samples) + self.public.features + 1)
+
+    @property
+    def _noise(self) -> GradientRelease | None:
+        """The noise of each epoch, if there is any."""
+        return self.public.release if isinstance(self.public.release, GradientRelease) else None
+
+    @property
+    def reply_sum(self) -> ReplySum:
+        """As of all schemes in clear; with noise in each epoch, replies are steps of its grid in Z_2^64."""
+        if self._noise is not None:
+            return lambda epoch, request: Z_64
+        return lambda epoch, request: gradient_bound(self.public, request["model"])
+
+    def device(self, index: int, shard: Shard) -> Device:
+        """Prepare a device, which computes from rows if its loss or noise demands it."""
+        if isinstance(shard, NoisyGradients):
+            return NoisyGradientDevice(shard.gradients)
+        return GradientDevice(shard) if self.public.loss == SQUARED else RowDevice(shard, self.public.loss)
 
     def server(self) -> Server:
         """Prepare a server that awaits all devices."""
-        return AveragingServer(self.public)
+        noise = self._noise
+        if noise is None:
+            return AveragingServer(self.public)
+        _, shape = self.public.model_layout
+
+        def read(reply: Message) -> Float[np.ndarray, "d c"]:
+            return np.ldexp(Z_64.centred(reply["gradient"]).astype(np.float64), -noise.bits)
+
+        return AveragingServer(self.public, read=read, reply={"gradient": Z_64.wire_layout(*shape)})

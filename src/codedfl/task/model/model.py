@@ -24,6 +24,7 @@ from codedfl.data.preparation import Column, Preparation
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario
 from codedfl.task.description import Description, Label
+from codedfl.task.losses import SOFTMAX, SQUARED, softmax
 from codedfl.task.model.inputs import inputs_of
 from codedfl.task.objective import Objective
 
@@ -70,6 +71,8 @@ class Model:
     scheme: str
     privacy: Mapping[str, Any] | None = None
     """Differential privacy of the training; None: none."""
+    loss: str = SQUARED
+    """What the training minimised: ``squared`` or ``softmax``."""
     scenario_id: str = ""
     version: str = dataclasses.field(default_factory=lambda: installed_version("codedfl"))
     """The version of codedfl that trained it."""
@@ -97,6 +100,7 @@ class Model:
             intercept=scenario.intercept,
             samples=samples,
             scheme=scenario.scheme,
+            loss=scenario.task.loss,
             privacy=privacy,
             scenario_id=scenario_id,
         )
@@ -146,6 +150,12 @@ class Model:
         if self.kind == "regression":
             return outputs[:, 0] if outputs.shape[1] == 1 else outputs
         return np.asarray(np.array(self.classes)[np.argmax(outputs, axis=1)])
+
+    def predict_proba(self, rows: Any) -> Float[np.ndarray, "n c"]:
+        """Return the probability of each class, if the model was trained with the softmax loss."""
+        if self.loss != SOFTMAX:
+            raise UsageError("only models trained with task.loss = 'softmax' have probabilities; use their predictions")
+        return softmax(self._outputs(rows).astype(np.float64))
 
     def _outputs(self, rows: Any) -> Float[np.ndarray, "n c"]:
         prepared = self.preparation
@@ -212,6 +222,7 @@ class Model:
             "intercept": self.intercept,
             "samples": self.samples,
             "scheme": self.scheme,
+            "loss": self.loss,
             "privacy": self.privacy,
             "scenario_id": self.scenario_id,
             "version": self.version,

@@ -15,6 +15,7 @@ from codedfl.data.preparation import Column, Preparation
 from codedfl.errors import CodedflError, RunDirectoryError
 from codedfl.storage import DAMAGED
 from codedfl.task.description import Description, Label
+from codedfl.task.losses import SOFTMAX, SQUARED
 from codedfl.task.model.model import SCHEMA, FeatureSettings, Model, digest
 
 _LARGEST_JSON = 256 << 20
@@ -108,6 +109,9 @@ def _model(folder: Path, table: Mapping[str, Any]) -> Model:
     _check_preparation(described.preparation, inputs, d, c)
     if _get(table, "ridge", (int, float)) < 0 or _get(table, "samples", int) < 1:
         raise _DamagedError("'ridge' or 'samples' is negative")
+    loss = _get(table, "loss", str) if "loss" in table else SQUARED  # earlier versions knew no other
+    if loss not in ((SQUARED, SOFTMAX) if kind == "classification" else (SQUARED,)):
+        raise _DamagedError(f"'loss' is {loss!r:.40}")
     return Model(
         theta=_theta(folder / "model.npz", _get(table, "theta", dict), (d, c)),
         kind=kind,
@@ -116,6 +120,7 @@ def _model(folder: Path, table: Mapping[str, Any]) -> Model:
         ridge=float(table["ridge"]),
         intercept=_get(table, "intercept", bool),
         samples=table["samples"],
+        loss=loss,
         privacy=_get(table, "privacy", (dict, type(None))),
         **{name: _get(table, name, str) for name in ("scheme", "scenario_id", "version")},
     )

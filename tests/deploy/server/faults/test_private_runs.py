@@ -60,8 +60,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, list[NoisyShard]]:
     """All noisy sums that sites make, by their rows."""
     found: dict[bytes, list[NoisyShard]] = {}
 
-    def noted(shard: Shard, release: Release, seed: bytes | None) -> NoisyShard:
-        result = noisy_shard(shard, release, seed)
+    def noted(shard: Shard, release: Release, seed: bytes | None, keep: Any) -> Any:
+        result: Any = noisy_shard(shard, release, seed, keep)
         found.setdefault(shard.x.tobytes(), []).append(result)
         return result
 
@@ -102,6 +102,29 @@ def test_a_server_and_sites_that_are_killed_release_the_same_sums_once(
         assert all(
             row["record"]["privacy"]["statement"] == run.summary["privacy"]["statement"] for row in shown["records"]
         )
+
+
+@pytest.mark.parametrize("count", [18, 33])
+def test_noise_in_each_epoch_is_kept_with_the_models_that_were_answered(count: int, tmp_path: Path) -> None:
+    """Killed while masked replies, or shares, of an epoch are on their way; the epoch is asked again."""
+    wanted = private("secagg", **{"privacy.release": "each-epoch", "privacy.clip_residuals": 0.5})
+    with fleet(GIVEN, folder=tmp_path / "sites") as sites:
+        Interrupted(sites, "reply", count)
+        with pytest.raises(KeyboardInterrupt):
+            sites.deploy(wanted, tmp_path / "run", check=False)
+        while sites.carrier.next(None) is not None:
+            pass
+        kept = {path.parts[-4]: strict_json(path.read_text())["sums"] for path in (tmp_path / "sites").rglob(SEED)}
+        assert any(name.endswith(" 1") for sums in kept.values() for name in sums), "an epoch was answered"
+        sites.restart()
+        run = sites.deploy(wanted, tmp_path / "run", check=False)
+        assert [len(entries(tmp_path / "sites", site)) for site in sites.sites] == [1] * 5
+        assert not list((tmp_path / "sites").rglob(SEED)), "seeds of a run that has ended are deleted"
+    epochs = wanted.training.epochs
+    (entry,) = entries(tmp_path / "sites", "device-3")
+    assert (run.summary["epochs"], entry["releases"]) == (epochs, epochs)
+    assert run.summary["epsilon"] == entry["epsilon"] <= 2.0
+    assert run.summary["privacy"]["statement"] == entry["statement"]
 
 
 def test_attempts_in_which_nothing_leaves_cost_nothing(tmp_path: Path) -> None:

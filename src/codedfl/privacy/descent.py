@@ -1,0 +1,167 @@
+"""Gradient descent under differential privacy: noise on the sum of gradients, anew in every epoch.
+
+A record (phi, y) changes a sum of gradients by phi r^T, where its residual r is clipped. So the sensitivity is the
+product of both clips, whatever the model and the loss. All epochs together are as private as one release of the ratio
+mu = sqrt(epochs) (sensitivity / noise), also if each model depends on the gradients before (``accounting.composed``).
+"""
+
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from typing import cast, final
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from codedfl.cipher.seals.pads import Seed
+from codedfl.errors import DataError
+from codedfl.privacy.accounting import epsilon_of
+from codedfl.privacy.promise import Promise, Unit, rounded_up
+from codedfl.privacy.release import basis, calibrated
+from codedfl.privacy.sampling import discrete_gaussian
+
+_SLACK = 1 + 1e-9  # rounding of sums
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class GradientRelease(Promise):
+    """The noise of a run that releases a sum of gradients in every epoch; make one by ``plan``."""
+
+    clip_residuals: float
+    loss: str
+    """What the residuals are of: ``squared`` or ``softmax``."""
+    bits: int
+    """Gradients are rounded to multiples of 2^-bits."""
+    steps: int
+    """Noise of one device, in steps of the grid."""
+    sensitivity: float
+    """Frobenius norm of the largest change that one record (or device) makes, after rounding."""
+    planned: int
+    """How many epochs the noise is sized for; no device replies in a later one."""
+
+    @classmethod
+    def plan(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        clip_features: float,
+        clip_residuals: float,
+        epochs: int,
+        features: int,
+        outputs: int,
+        devices: int,
+        largest_rows: int,
+        records: int,
+        colluding: int = 0,
+        losses: int = 0,
+        unit: str = "record",
+        most_rows: float | None = None,
+        loss: str = "squared",
+        known_seed: bool = False,
+    ) -> "GradientRelease":
+        """Choose the grid and the noise; arguments and errors are those of :meth:`Release.plan`."""
+        rows, changes, ratio = basis(
+            epsilon=epsilon,
+            delta=delta,
+            features=features,
+            outputs=outputs,
+            devices=devices,
+            largest_rows=largest_rows,
+            records=records,
+            colluding=colluding,
+            losses=losses,
+            unit=unit,
+            most_rows=most_rows,
+            releases=epochs,
+            clip_features=clip_features,
+            clip_residuals=clip_residuals,
+        )
+        product, honest = clip_features * clip_residuals, devices - colluding - losses
+        largest = 2 * devices * rows * product  # noise takes less than the other half
+        found = calibrated(changes * product, sqrt(features * outputs), ratio, honest, largest)
+        mu = sqrt(epochs) * found.ratio(honest)
+        return cls(
+            epsilon=epsilon_of(mu, delta),
+            delta=delta,
+            mu=mu,
+            clip_features=clip_features,
+            clip_residuals=clip_residuals,
+            features=features,
+            outputs=outputs,
+            devices=devices,
+            colluding=colluding,
+            losses=losses,
+            rows=rows,
+            unit=cast(Unit, unit),
+            releases=epochs,
+            planned=epochs,
+            loss=loss,
+            known_seed=known_seed,
+            bits=found.bits,
+            steps=found.sigma,
+            sensitivity=found.sensitivity,
+        )
+
+    def after(self, epochs: int) -> "GradientRelease":
+        """Return what was released in so many epochs, of those that were planned."""
+        asked = min(epochs, self.planned)
+        mu = self.mu * sqrt(asked / self.releases)
+        return replace(self, releases=asked, mu=mu, epsilon=epsilon_of(mu, self.delta))
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the noise of all devices in an entry of the sum of gradients."""
+        return sqrt(self.devices) * self.steps * 2.0**-self.bits
+
+    @property
+    def honest(self) -> int:
+        """How many shares of noise are counted on."""
+        return self.devices - self.colluding - self.losses
+
+    def epsilon_against(self, colluding: int) -> float:
+        """Epsilon where so many devices collude; infinite where they may have all the noise."""
+        honest = self.devices - colluding - self.losses
+        return epsilon_of(self.mu * sqrt(self.honest / honest), self.delta) if honest > 0 else inf
+
+    @property
+    def details(self) -> dict[str, float]:
+        """The clip of residuals, the noise of all devices, and for how many epochs it is sized."""
+        return {"clip_residuals": self.clip_residuals, "gradient_noise_std": self.std, "planned_epochs": self.planned}
+
+    @property
+    def covered(self) -> str:
+        """The epochs of the run, and how many were planned."""
+        if self.releases == self.planned:
+            return f"this run of {self.planned} epochs"
+        whole = rounded_up(self.after(self.planned).epsilon)
+        return f"the {self.releases} epochs of this run, planned for {self.planned} with epsilon {whole},"
+
+
+def noisy_gradient(
+    gradient: Float64[np.ndarray, "d c"], release: GradientRelease, seed: bytes, epoch: int, digest: bytes
+) -> Int64[np.ndarray, "d c"]:
+    """Return a sum of clipped gradients with the device's share of noise, in steps of the grid.
+
+    Parameters
+    ----------
+    gradient
+        Of one device.
+    release
+        The noise and the grid.
+    seed
+        32 bytes that only this device knows, of one run.
+    epoch, digest
+        The noise is a function of them: the same for the same epoch and model, and independent for others.
+
+    Raises
+    ------
+    DataError
+        If an entry is larger than clipped gradients allow.
+    """
+    bound = release.rows * release.clip_features * release.clip_residuals
+    if not np.all(np.abs(gradient) <= bound * _SLACK):
+        raise DataError(f"an entry of a gradient is larger than {bound:g}: clip rows and residuals before noise")
+    purpose = f"codedfl noise of a gradient 1 {epoch} {digest.hex()}"
+    drawn = discrete_gaussian(release.steps, gradient.size, Seed(seed).derive(purpose.encode()))
+    return np.asarray(np.rint(np.ldexp(gradient, release.bits)).astype(np.int64) + drawn.reshape(gradient.shape))
