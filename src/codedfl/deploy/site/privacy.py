@@ -358,7 +358,7 @@ class RunNoise:
         """Keep what is answered in an epoch before it leaves the site; return what was answered first."""
         if (key := f"{name} {epoch}") not in self._sums:
             self._sums[key] = answer.hex()
-            self._write()
+            self.keep()
         return bytes.fromhex(self._sums[key])
 
     def _secret(self) -> bytes:
