@@ -124,7 +124,7 @@ ROWS = [
 
 def chosen(scheme: str) -> Scenario:
     """The scenario of a row."""
-    noise = {"privacy": {"epsilon": 2.0, "clip_features": 64.0}} if scheme == PRIVATE else {}
+    noise = {"privacy": {"epsilon": 2.0}} if scheme == PRIVATE else {}
     as_they_are = {"scale": "none", "intercept": False} if noise else {}
     return Scenario.from_table(
         {

@@ -90,19 +90,23 @@ def test_conventional_stops_in_words_and_goes_on_when_everyone_is_back(lab: Lab,
     assert lab.is_exact(plain, run)
 
 
+def private(scenario: Scenario, scheme: str) -> Scenario:
+    """The same with noise on columns as they are."""
+    solver = {"training.solver": "closed-form"} if scheme == "one-shot" else {}
+    as_they_are = {"features.scale": "none", "features.intercept": False}
+    return scenario.with_settings({"scheme": scheme, "privacy.epsilon": 2.0, **as_they_are, **solver})
+
+
 @pytest.mark.parametrize("scheme", ["one-shot", "sealed-coded"])
 def test_noise_is_released_once_although_server_and_a_device_are_killed(
     scheme: str, lab: Lab, scenario: Scenario
 ) -> None:
-    """In the first epoch; then another run, and one that the budget of a device does not allow."""
+    """In the first epoch, when every device has entered its release."""
     lab.put_right()
-    solver = {"training.solver": "closed-form"} if scheme == "one-shot" else {}
-    as_they_are = {"features.scale": "none", "features.intercept": False}
-    private = scenario.with_settings({"scheme": scheme, "privacy.epsilon": 2.0, **as_they_are, **solver})
     lab.tell(dict.fromkeys(lab.kits.sites, HELD))
     lab.go(0)
-    before, run = lab.ledgers(), lab.new_run()
-    training = lab.train(private, run, revive=True)
+    before = lab.ledgers()
+    training = lab.train(private(scenario, scheme), lab.new_run(), revive=True)
     training.until(lambda _: all(len(runs) == len(before[site]) + 1 for site, runs in lab.ledgers().items()))
     seeds = {site: next(lab.kits.device(site).rglob(SEED)).read_bytes() for site in lab.kits.sites}
     entered = lab.ledgers()
@@ -117,17 +121,18 @@ def test_noise_is_released_once_although_server_and_a_device_are_killed(
     assert not [seed for site in lab.kits.sites for seed in lab.kits.device(site).rglob(SEED)]
     assert summary["deployment"]["records"]["verified"] == len(lab.kits.sites)
 
-    lab.tell({})
-    other = lab.new_run()
-    lab.train(private, other, revive=False, tries=1).result()
-    assert [len(runs) for runs in lab.ledgers().values()] == [len(runs) + 1 for runs in entered.values()]
-    assert not np.any(np.load(run / "model.npz")["theta"] == np.load(other / "model.npz")["theta"])
 
-    kit, entered = lab.kits.device("device-2"), lab.ledgers()
+def test_a_budget_that_is_used_up_refuses_in_both_logs(lab: Lab, scenario: Scenario) -> None:
+    lab.put_right()
+    kit, wanted = lab.kits.device("device-2"), private(scenario, "one-shot")
     settings = {name: value for name, value in read_site(kit).items() if name != "folder"}
-    write_site(kit, settings | {"privacy": {"budget_epsilon": 3.0}})
-    with pytest.raises(CodedflError, match="device-2 has used epsilon") as error:
-        lab.train(private, lab.new_run(), revive=False, tries=1).result()
+    write_site(kit, settings | {"privacy": {"budget_epsilon": 2.5, "ledger": "of its own"}})
+    before = lab.ledgers()
+    lab.train(wanted, lab.new_run(), revive=False, tries=1).result()
+    entered = lab.ledgers()
+    assert [len(runs) for runs in entered.values()] == [len(runs) + 1 for runs in before.values()]
+    with pytest.raises(CodedflError, match=r"device-2 has used epsilon 2\.00 of its budget of 2\.5") as error:
+        lab.train(wanted, lab.new_run(), revive=False, tries=1).result()
     assert is_one_sentence(str(error.value))
     sentence = str(error.value)[str(error.value).index("device-2 has used epsilon") :].partition(";")[0]
     for logs in (kit.rglob("log.txt"), [lab.kits.server / "console.txt"]):
