@@ -73,6 +73,12 @@ def test_noise_is_part_of_the_terms_of_private_runs_only() -> None:
     )
 
 
+def test_noise_in_each_epoch_is_said_in_words() -> None:
+    each = {"scheme": "secagg", "privacy.release": "each-epoch", "privacy.clip_residuals": 0.5}
+    words = "each device adds noise to its gradient, in each epoch; rows are scaled down to norm 1, residuals to 0.5"
+    assert words in terms_of(scenario(PRIVATE | each)).words
+
+
 def test_noise_of_a_known_seed_is_refused() -> None:
     asker = Asker(host(), "one-shot")
     asker.scenario = asker.scenario.with_settings({"privacy.epsilon": 1.0, "privacy.seed": 3})

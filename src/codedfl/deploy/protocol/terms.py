@@ -122,6 +122,8 @@ def _noise_words(scenario: Scenario) -> list[str]:
     release = release_of(scenario, [1] * devices, scenario.features.dimension, 1)
     if release is None:
         return []
-    when = "its sums, once" if given.release == "once" else "its gradient, in each epoch"
-    clips = f"rows are scaled down to norm {given.clip_features:g}, targets to {given.clip_targets:g}"
+    when, others = "its sums, once", f"targets to {given.clip_targets:g}"
+    if given.release != "once":
+        when, others = "its gradient, in each epoch", f"residuals to {given.clip_residuals:g}"
+    clips = f"rows are scaled down to norm {given.clip_features:g}, {others}"
     return [f"each device adds noise to {when}; {clips}", f"all that the run reveals is {release.statement}"]

@@ -262,6 +262,14 @@ def test_a_sum_with_noise_is_opened_again_with_the_same_devices_only() -> None:
         assert [host._ledger.total().releases for host in map(sites.carrier.host, sites.sites)] == [1] * 5  # type: ignore[attr-defined]
 
 
+def test_an_epoch_with_noise_of_its_own_is_answered_again_with_the_same_model_only() -> None:
+    with deviating(private("secagg", **{"privacy.release": "each-epoch"})) as (_, server):
+        first = server.begin("private", run="a-run").epoch(1, MODEL)
+        assert np.array_equal(server.begin("private", run="a-run").epoch(1, MODEL), first)
+        told = refusals(server, lambda hostile: hostile.begin("private", run="a-run").epoch(1, 2 * MODEL))
+    assert any("epoch 1 was answered with another model" in sentence for sentence in told)
+
+
 def test_a_number_format_that_rounds_noise_away_is_refused() -> None:
     def coarse(hostile: HostileServer) -> None:
         form = {"form": np.array(-2, np.int16)}
