@@ -124,7 +124,7 @@ def _messages() -> list[FuzzTarget]:
         "largest_target": 1.0,
         **TaskFacts.of("regression", (), share=True).to_fields(),
     }
-    facts |= {"member": members["a"].to_hex(), "nonce": "00" * 16}
+    facts |= {"member": members["a"].to_hex(), "nonce": "00" * 16, "mark": ""}
 
     def description(given: bytes) -> object:
         return SiteDescription.read("device-1", decode(given).fields)

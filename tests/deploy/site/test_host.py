@@ -71,6 +71,7 @@ class Asker:
             "feature_energy": public.feature_energy,
             "target_energy": public.target_energy,
             "nonces": [told.fields["nonce"], *("00" * 16 for _ in SITES[1:])],
+            "marks": [told.fields["mark"], *("" for _ in SITES[1:])],
             "members": {"device-1": told.fields["member"]} if told.fields["member"] else {},
         }
         return self.ask("prepare", **(fields | changes))
@@ -134,7 +135,7 @@ def test_nothing_of_the_data_is_told_but_sizes_and_bounds() -> None:
     names = {"samples", "features", "outputs", "dtype", "largest_feature", "largest_target", "kind", "classes"}
     names |= {"class_digest", "class_names"}
     assert told.fields["class_names"] is None
-    assert set(told.fields) == names | {"version", "member", "nonce", "session", "number"}
+    assert set(told.fields) == names | {"version", "member", "nonce", "mark", "session", "number"}
     assert not told.arrays
 
 

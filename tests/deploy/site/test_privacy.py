@@ -138,7 +138,26 @@ def test_sums_that_are_rounded_otherwise_do_not_get_the_same_noise(
     path = tmp_path / f"records/run-1/{SEED}"
     table = json.loads(path.read_text())
     path.write_text(json.dumps(table | {"sums": dict.fromkeys(table["sums"], "hmac-sha256:other")}))
-    assert not np.any(released(PrivateAsker(kept(tmp_path), "s2")) == first)
+    asker = PrivateAsker(kept(tmp_path), "s2")
+    told = asker.prepare(asker.describe())
+    assert told.kind == "error"
+    assert "not those of before to the last bit" in told.fields["reason"]
+    assert not np.any(released(PrivateAsker(kept(tmp_path), "s3")) == first)
+    assert len(ledger(tmp_path)) == 2
+
+
+def test_fresh_noise_of_another_site_is_another_release(tmp_path: Path) -> None:
+    """Beside noise of others that is drawn anew, the same noise of this site would show in the mean of the sums."""
+    first = released(PrivateAsker(kept(tmp_path)))
+    asker = PrivateAsker(kept(tmp_path), "s2")
+    told = asker.describe()
+    wrong = asker.prepare(told, marks=["00" * 16, ""])
+    assert "another mark of its noise than its own" in wrong.fields["reason"]
+    asker = PrivateAsker(kept(tmp_path), "s3")
+    told = asker.describe()
+    assert asker.prepare(told, marks=[told.fields["mark"], "11" * 16]).kind == "answer"
+    assert asker.first().kind == "answer"
+    assert not np.any(asker.noisy == first)
     assert len(ledger(tmp_path)) == 2
 
 
@@ -257,7 +276,7 @@ def test_a_damaged_key_refuses_and_a_damaged_seed_is_another_release(tmp_path: P
     assert len(ledger(tmp_path)) == 2
     (tmp_path / KEY).write_bytes(b"short")
     asker = PrivateAsker(kept(tmp_path), "s3")
-    assert "privacy.key of device-1 is damaged" in reason(asker.prepare(asker.describe()))
+    assert "privacy.key of device-1 is damaged" in reason(asker.describe())
 
 
 @pytest.mark.parametrize("privacy", [{"only_private": True}, {"budget_epsilon": 5.0}], ids=str)

@@ -1,5 +1,6 @@
 """A session with all sites: they describe their data, learn what is public, and make the devices of a scheme."""
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,6 +125,7 @@ class SiteSession:
             "feature_claims": [feature for feature, _ in public.claims],
             "target_claims": [target for _, target in public.claims],
             "nonces": [nonce.hex() for nonce in public.nonces],
+            "marks": [each.mark for each in self.descriptions],
             "members": {site: member.to_hex() for site, member in members.items()},
         }
         self._run_name, self._members = run_name(run, announced), members
@@ -159,6 +161,8 @@ class SiteDescription:
     member: Member | None
     nonce: bytes
     """Fresh randomness of the site in this session."""
+    mark: str
+    """The mark of the seed of its noise; empty without noise."""
 
     @classmethod
     def read(cls, site: str, fields: Mapping[str, Any]) -> "SiteDescription":
@@ -171,15 +175,16 @@ class SiteDescription:
             samples, features, outputs = (count(fields, name) for name in ("samples", "features", "outputs"))
             bounds = [real(fields, name) for name in ("largest_feature", "largest_target")]
             facts = Facts(samples, features, outputs, _PRECISIONS[text(fields, "dtype")], *bounds)
-            shown, nonce = fields["member"], bytes.fromhex(text(fields, "nonce"))
+            shown, nonce, mark = fields["member"], bytes.fromhex(text(fields, "nonce")), text(fields, "mark")
             member = None if shown is None else Member.from_hex(*shown)
             task = TaskFacts.read(fields)
             sound = min(samples, features, outputs) >= 1 and len(nonce) == NONCE_BYTES
+            sound &= re.fullmatch("[0-9a-f]*", mark) is not None
         except (KeyError, TypeError, ValueError, EngineError):
             sound = False
         if not sound:
             raise EngineError(f"{site} sent an invalid description of its data; restart it")
-        return cls(facts, task, member, nonce)
+        return cls(facts, task, member, nonce, mark)
 
 
 def _check_keys(channel: Channel, descriptions: Sequence[SiteDescription], terms: SessionTerms) -> None:

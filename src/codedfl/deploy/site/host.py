@@ -196,7 +196,8 @@ class DeviceHost(Host):
             before, self._run = self._run, run
         if before is not None:
             before.close()
-        shown: dict[str, Any] = {"member": None if run.own is None else run.own.to_hex(), "nonce": run.nonce.hex()}
+        member = None if run.own is None else run.own.to_hex()
+        shown: dict[str, Any] = {"member": member, "nonce": run.nonce.hex(), "mark": run.mark}
         told = {**vars(facts), "dtype": facts.dtype.name}
         told |= local_data.task(scenario, share_names=self._site.share_names).to_fields()
         return Frame("answer", {**told, "version": version("codedfl"), **shown})
@@ -257,15 +258,15 @@ class DeviceHost(Host):
         with run.queue.slot(number, cancellable=True):
             began = time.perf_counter()
             run.admit(epoch, question, frame.arrays)
-            members = device.opens(frame.arrays)
+            members, noted = device.opens(frame.arrays), 1 if run.one_sum else epoch
             if members is not None:
                 run.admit_sum(members)
             if members is not None and self._record is not None:
-                self._record.sums.admit(self._site.name, run.part, epoch, members)
+                self._record.sums.admit(self._site.name, run.part, noted, members)
             self._charge(run)
             message = device.reply(epoch, frame.arrays, work)
             if members is not None and self._record is not None:
-                self._record.sums.opened(run.part, epoch, members)
+                self._record.sums.opened(run.part, noted, members)
             run.rounds.answered(epoch, question)
             self._count(replies=1, epoch=epoch, multiplications=work.macs)
             if slow is not None:

@@ -4,6 +4,9 @@
 run keeps the seed of its noise in ``records/RUN/noise.json`` until it ends. A session that resumes it releases the same
 sums, so it has the same entry; whatever differs (data, terms, cohort, sizes) derives other noise from the seed, and is
 another release. Without its seed, a run that is resumed is another release, too.
+
+Sites tell each other, through the server, marks of their seeds and data. If that of one site has changed, all derive
+other noise: noise that stays beside fresh noise of others would show by and by, as theirs averages out.
 """
 
 import dataclasses
@@ -21,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any, final
 
@@ -297,25 +299,32 @@ class RunNoise:
         self._sums: dict[str, str] = {}
         """Digests of the noisy sums by the name of their release; of replies in each epoch, with its number."""
 
+    def mark(self, shard: Shard, scenario: Scenario) -> str:
+        """Return a public name of seed, terms and data: as long as it stays, the same noise is added to the same."""
+        bound = f"{self._run} {terms_of(scenario).digest} {self._ledger.digest(shard.x, shard.y)}"
+        return Seed(self._secret()).derive(b"codedfl mark of noise 1 " + bound.encode(), _NAME_BYTES).hex()
+
     def released(
         self, shard: Shard, release: Release | GradientRelease, scenario: Scenario, facts: Mapping[str, Any]
     ) -> tuple[Shard, LedgerEntry]:
-        """Return noisy sums or gradients and their entry, as before for the same data, terms and public facts."""
-        seed, data, terms = self._secret(), self._ledger.digest(shard.x, shard.y), terms_of(scenario).digest
-        for attempt in count():
-            bound = [self._run, terms, data, dataclasses.asdict(release), facts, attempt]
-            text = json.dumps(bound, sort_keys=True).encode()
-            own = Seed(Seed(seed).derive(b"codedfl noise of a site 1 " + hashlib.sha256(text).digest()))
-            name = own.derive(b"codedfl name of a release 1", _NAME_BYTES).hex()
-            entry = self._entry(name, release, scenario, terms, data)
-            self._ledger.admit(entry)
-            made = noisy_shard(shard, release, own.derive(b"codedfl noise of a release 1"), partial(self._answer, name))
-            sums = self._ledger.digest(made.gram, made.moments)
-            if self._sums.get(name, sums) == sums:
-                break
+        """Return noisy sums or gradients and their entry, as before for the same data, terms, facts and marks."""
+        if facts["marks"][facts["index"]] != self.mark(shard, scenario):
+            raise RefusalError(f"the noise of run {self._run} is not that which this session began with; begin again")
+        data, terms = self._ledger.digest(shard.x, shard.y), terms_of(scenario).digest
+        text = json.dumps([self._run, terms, data, dataclasses.asdict(release), facts], sort_keys=True).encode()
+        own = Seed(Seed(self._secret()).derive(b"codedfl noise of a site 1 " + hashlib.sha256(text).digest()))
+        name = own.derive(b"codedfl name of a release 1", _NAME_BYTES).hex()
+        entry = self._entry(name, release, scenario, terms, data)
+        self._ledger.admit(entry)
+        made = noisy_shard(shard, release, own.derive(b"codedfl noise of a release 1"), partial(self._answer, name))
+        sums = self._ledger.digest(made.gram, made.moments)
+        if self._sums.setdefault(name, sums) != sums:
             # sums of products were rounded otherwise (threads, libraries): no noise is added to different numbers
-            _log.warning("the sums of run %s are not those of before to the last bit: another release", self._run)
-        self._sums[name] = sums
+            self.forget()
+            raise RefusalError(
+                f"the sums of run {self._run} are not those of before to the last bit, and the same noise would show "
+                "the difference; resume it once more, as another release"
+            )
         return made, entry
 
     def keep(self) -> None:

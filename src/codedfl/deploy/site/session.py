@@ -188,6 +188,8 @@ class Session:
         self.local_data = local_data
         self.nonce = secrets.token_bytes(NONCE_BYTES)
         """Fresh randomness of this site in this session; public."""
+        self.mark = noise.mark(local_data.shard, scenario) if scenario.private else ""
+        """What the other sites learn of the seed of its noise."""
         self._key: SessionKey | None = None
         self.own: Member | None = None
         if site.key is not None:
@@ -197,7 +199,7 @@ class Session:
         self.inbox = Inbox()
         self.reception = Reception()
         self.slow: Emulation | None = None
-        self.uploads = False
+        self.uploads = self.one_sum = False
         self._site = site
         self._lock = threading.Lock()
         self._begun = False
@@ -253,6 +255,7 @@ class Session:
             self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, named, site.pins)
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
+        self.one_sum = scheme.opens_sums and scheme.sums
         returns = public.devices if scheme.repeats_epochs else 0
         self.rounds = RoundOrder(site.name, self.scenario.training.epochs, returns)
         self._model = (public.features, public.outputs), public.dtype
@@ -262,6 +265,7 @@ class Session:
             shard = self.local_data.shard
             if public.release is not None:
                 facts = {"index": index, "sites": self._sites, "samples": public.samples, "part": self.part}
+                facts["marks"] = fields.names(description, "marks")
                 shard, self.release = self._noise.released(shard, public.release, self.scenario, facts)
             device = scheme.device(index, shard)
             if identity is not None:
@@ -354,6 +358,8 @@ class Session:
         )
         if public.release is not None:
             admit_facts(self._site.name, self.scenario, own, public)
+            if len(marks := fields.names(description, "marks")) != len(sites) or marks[index] != self.mark:
+                raise RefusalError(f"{self._site.name} is told another mark of its noise than its own; start again")
         return public
 
     def _nonces(self, description: Mapping[str, Any], index: int) -> tuple[bytes, ...]:

@@ -14,6 +14,7 @@ from dp_accounting import get_epsilon_gaussian, get_sigma_gaussian
 from codedfl import schemes
 from codedfl.deploy.protocol.terms import terms_of
 from codedfl.deploy.protocol.wire import Frame
+from codedfl.deploy.server.channel import SiteRequest
 from codedfl.deploy.site import privacy as site_privacy
 from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.privacy import LEDGER, SEED, SitePrivacy
@@ -252,12 +253,15 @@ def test_no_more_devices_than_agreed_may_be_called_lost(scheme: str, losses: int
     assert any(f"fewer than the threshold of {5 - losses}" in sentence for sentence in told)
 
 
-def test_a_sum_with_noise_is_opened_again_with_the_same_devices_only() -> None:
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_sum_with_noise_is_opened_again_with_the_same_devices_only(epoch: int) -> None:
     """In another session of the run noise is the same, so the difference would be one device's noisy sum."""
     with deviating(private("one-shot", **{"privacy.losses": 1})) as (sites, server):
         begun = server.begin("private", run="a-run")
         begun.epoch(1, MODEL)
-        again = refusals(server, lambda hostile: hostile.begin("private", run="a-run").epoch(1, MODEL, only=range(4)))
+        again = refusals(
+            server, lambda hostile: hostile.begin("private", run="a-run").epoch(epoch, MODEL, only=range(4))
+        )
         assert any("because their difference shows single devices" in sentence for sentence in again)
         assert [host._ledger.total().releases for host in map(sites.carrier.host, sites.sites)] == [1] * 5  # type: ignore[attr-defined]
 
@@ -268,6 +272,17 @@ def test_an_epoch_with_noise_of_its_own_is_answered_again_with_the_same_model_on
         assert np.array_equal(server.begin("private", run="a-run").epoch(1, MODEL), first)
         told = refusals(server, lambda hostile: hostile.begin("private", run="a-run").epoch(1, 2 * MODEL))
     assert any("epoch 1 was answered with another model" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize("scheme", OWN)
+def test_noise_is_not_repeated_beside_fresh_noise_of_others(scheme: str, made: dict[bytes, list[NoisyShard]]) -> None:
+    """A server that ends the run at all sites but one would average their noise out; the one is charged as well."""
+    with deviating(private(scheme)) as (_, server):
+        begun = server.begin("private", run="a-run")
+        begun.ask({device: SiteRequest("forget", {"stage": None}) for device in begun.devices[1:]})
+        server.begin("private", run="a-run")
+    for first, again in made.values():
+        assert not np.any(first.moments == again.moments)
 
 
 def test_a_number_format_that_rounds_noise_away_is_refused() -> None:
