@@ -175,3 +175,23 @@ class TestSpareNoise:
         shards = [noisy_shard(shard, made.public.release, bytes(32)) for shard in given.shards]
         server, devices = placed(made, shards)
         assert conversed(server, devices, 1, np.zeros(given.shape), lambda device, question: device > 2) is None
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_devices_cannot_be_told_apart_by_the_rounding_of_their_replies(scheme: str) -> None:
+    """What one device has more and another has less, in whole steps, leaves every bit of every gradient as it was."""
+    given, wanted = problem((30, 20, 10), dtype="float64"), scenario(private(scheme))
+    made = schemes.create(wanted, given)
+    release = made.public.release
+    assert release is not None
+    before = [noisy_shard(shard, release, bytes([i]) * 32) for i, shard in enumerate(given.shards)]
+    after = [noisy_shard(shard, release, bytes([i]) * 32) for i, shard in enumerate(given.shards)]
+    for shard, sign in zip(after, (1, -1, 0), strict=True):  # by about 100 steps of any format
+        gram, side = (2.0 ** (round(np.log2(step)) + 7) for step in release.coarsest_steps)
+        vars(shard).update(gram=shard.gram + sign * gram, moments=shard.moments + sign * side)
+    rng = np.random.default_rng(1)
+    models = [np.zeros(given.shape), *(rng.normal(size=given.shape) * scale for scale in (1, 1e-3, 1e-6, 1e3))]
+    sides = [placed(made, shards) for shards in (before, after)]
+    for epoch, model in enumerate(models, start=1):
+        first, second = (conversed(server, devices, epoch, model) for server, devices in sides)
+        np.testing.assert_array_equal(first, second)

@@ -10,6 +10,7 @@ from codedfl.cipher.seals import Z_64, FixedPoint, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.masker import Masker
+from codedfl.schemes.aggregated.noisy import NoisyGradients
 from codedfl.schemes.aggregated.server import ENTRIES
 from codedfl.schemes.contract import Device, ReplySum
 from codedfl.schemes.identity import Identity
@@ -63,17 +64,19 @@ class MaskedDevice(Device):
         *,
         once: bool = False,
         spare: bytes | None = None,
+        noisy: NoisyGradients | None = None,
         coarsest: float = math.inf,
     ) -> None:
         """Take the device's share of all data points as ``share``, and the seed of its spare noise.
 
-        Noisy replies are rounded to steps of at most ``coarsest``.
+        Replies with noise are those of ``noisy``, in steps of at most ``coarsest``.
         """
         self._index = index
         self._inner = inner
         self._reply_sum = reply_sum
         self._share = share
         self._cohort = cohort
+        self._noisy = noisy
         self._coarsest = coarsest
         self._masker = Masker(index, cohort, once=once, spare=spare)
 
@@ -98,16 +101,20 @@ class MaskedDevice(Device):
         if "envelopes" not in request:
             return self._masker.answer(epoch, request, work, held)
         inner = proper_request(request)
+        form = proper_form(request, 1)
+        if self._noisy is not None:
+            step = math.inf if form is None else form.data_step
+            if form is None or step > self._coarsest:
+                raise CipherError(
+                    f"Device {self._index} was asked to round its noisy reply to steps of {step:.2g}, which shows more "
+                    f"than its noise hides: ask for steps of at most {self._coarsest:.2g}."
+                )
+            reply = self._noisy.reply(inner["model"], form.data_bits, work)
+            return self._masker.mask(epoch, request, reply, Z_64, work, held)
         kind = self._reply_sum(epoch, inner)
         reply = self._inner.reply(epoch, inner, work)
-        form = proper_form(request, 1)
         if isinstance(kind, Ring) or form is None:
             return self._masker.mask(epoch, request, reply, kind if isinstance(kind, Ring) else Z_64, work, held)
-        if form.data_step > self._coarsest:
-            raise CipherError(
-                f"Device {self._index} was asked to round its noisy reply to steps of {form.data_step:.2g}, which "
-                f"shows more than its noise hides: ask for steps of at most {self._coarsest:.2g}."
-            )
         # refuse entries above the device's share of the bound: the sum could overflow the ring undetected
         bound = form.sum_bound * self._share
         rounded = {name: form.encode(array, bound=bound) for name, array in reply.items()}

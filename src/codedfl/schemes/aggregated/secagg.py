@@ -24,6 +24,7 @@ from codedfl.scenario import Privacy, SchemeOptions, known_options
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
+from codedfl.schemes.aggregated.noisy import NoisyGradients, kept_bits, model_steps
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
@@ -87,8 +88,13 @@ class SecAggServer(Server):
         averages: bool,
         signed: bool = False,
         holdings: int = 0,
+        kept: int | None = None,
     ) -> None:
-        """With ``averages``, any set of replies suffices for the inner server; the rest as in a sum."""
+        """With ``averages``, any set of replies suffices for the inner server; the rest as in a sum.
+
+        With ``kept``, the bits of noisy Gram matrices, models are rounded so that products are exact.
+        """
+        self._kept = kept
         self._signed = signed
         self._holdings = holdings
         self._reply_sum = reply_sum
@@ -108,6 +114,10 @@ class SecAggServer(Server):
         kinds = {id(request): request for request in requests.values()}.values()
         ring, self._form = _format([self._reply_sum(epoch, request) for request in kinds], len(requests))
         told = {} if self._form is None else form_message(self._form.data_bits)
+        point = question.point
+        if self._form is not None and self._kept is not None:
+            bits = self._form.data_bits - self._kept
+            told["model"] = point = np.ldexp(model_steps(model, bits), -bits)
         self._sum = MaskedSum(
             epoch,
             {device: {**request, **told} for device, request in requests.items()},
@@ -120,7 +130,7 @@ class SecAggServer(Server):
             signed=self._signed,
             holdings=self._holdings,
         )
-        return replace(self._sum.begin(), point=question.point)
+        return replace(self._sum.begin(), point=point)
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
         """Return the next round; the third has the inner server's requests and deadline."""
@@ -243,6 +253,9 @@ class SecAgg(Scheme[SecAggOptions]):
         inner, own, public = self.inner.rounding, self._mask_rounding, self.public
         if inner is None or own is None:
             return inner
+        if self._kept is not None:  # devices round what they multiply, once, and nothing else
+            steps = public.devices / 2 * 2.0 ** -self._kept[0], public.devices / 2 * 2.0 ** -self._kept[1]
+            return replace(inner, gram=inner.gram + steps[0], moments=inner.moments + steps[1], uniform=steps)
         moments, uniform = inner.moments + own.moments, (inner.uniform[0], inner.uniform[1] + own.moments)
         found = replace(inner, moments=moments, joint=own.joint, uniform=uniform)
         if 2 * own.relative(public) < inner.relative(public) + own.relative(public):
@@ -264,6 +277,12 @@ class SecAgg(Scheme[SecAggOptions]):
             return None
         half = public.devices * 2.0**-SUM_BITS
         return Rounding(0.0, half * first, joint=half * (second - first), uniform=(0.0, half * first))
+
+    @property
+    def _kept(self) -> tuple[int, int] | None:
+        """The bits of noisy Gram matrices and right-hand sides where replies are no residues; else None."""
+        release = self.public.release
+        return kept_bits(release) if isinstance(release, Release) and self._mask_rounding is not None else None
 
     @property
     def follows_timing(self) -> bool:
@@ -308,9 +327,11 @@ class SecAgg(Scheme[SecAggOptions]):
         hands_over = self.inner.sharing is not None
         cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses, hands_over=hands_over)
         release = self.public.release  # noise of each epoch is in residues, which are not rounded
-        coarsest = release.coarsest_steps[1] if isinstance(release, Release) else math.inf
+        noisy, coarsest = None, math.inf
+        if isinstance(release, Release) and self._kept is not None:
+            noisy, coarsest = NoisyGradients(shard, release), release.coarsest_steps[1]
         inner = self.inner.device(index, shard)
-        return MaskedDevice(index, inner, self._reply_sum, share, cohort, coarsest=coarsest)
+        return MaskedDevice(index, inner, self._reply_sum, share, cohort, noisy=noisy, coarsest=coarsest)
 
     def server(self) -> Server:
         """Prepare a server that wraps that of the inner scheme."""
@@ -321,6 +342,7 @@ class SecAgg(Scheme[SecAggOptions]):
             averages=self.inner.averages and self.public.release is None,
             signed=self.public.signed,
             holdings=0 if self.inner.sharing is None else self.public.devices,
+            kept=None if self._kept is None else self._kept[0],
         )
 
     @property
