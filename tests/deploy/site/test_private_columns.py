@@ -53,7 +53,9 @@ def scenario(**changes: Any) -> Scenario:
     return Scenario.from_table(table).with_settings(settings | changes)
 
 
-def deployed(wanted: Scenario, folder: Path, target: str = "price", recording: Recording | None = None) -> Run:
+def deployed(
+    wanted: Scenario, folder: Path, target: str = "price", recording: Recording | None = None, kind: str = "auto"
+) -> Run:
     sites = [f"device-{number}" for number in range(1, len(SIZES) + 1)]
     pins, clock = {name: make_key(folder / f"{name}.key") for name in sites}, StillClock()
     carrier = InProcessCarrier(clock=clock, recording=recording)
@@ -61,7 +63,7 @@ def deployed(wanted: Scenario, folder: Path, target: str = "price", recording: R
         write(folder / f"{name}.csv", table)
         (folder / name).mkdir()
         values: dict[str, Any] = {"name": name, "key": f"../{name}.key", "peers": pins, "folder": str(folder / name)}
-        values |= {"data": {"source": f"../{name}.csv", "target": target}}
+        values |= {"data": {"source": f"../{name}.csv", "target": target, "kind": kind}}
         values |= {"agreement": {"cohort": sites, "terms": [terms_of(wanted).digest]}}
         carrier.attach(name, make_host(values, carrier.peers(name)))
     try:
@@ -90,6 +92,28 @@ def test_the_model_is_that_of_pooled_rows(tmp_path: Path, scheme: str) -> None:
     assert model.privacy is not None
     asked = [decode(bytes_sent) for _, bytes_sent in recording.sent]
     assert not [frame for frame in asked if "sums" in frame.fields or "preparation" in frame.fields]
+
+
+@pytest.mark.parametrize(("kind", "classes"), [("auto", []), ("classification", []), ("auto", TOWNS)])
+def test_classes_are_declared_and_never_found_in_the_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str, classes: list[str]
+) -> None:
+    """Whether any row has a class would be told without noise."""
+    columns = [{"name": name, "low": low, "high": high} for name, (low, high) in RANGES.items()]
+    changes = {
+        "data.target": "town",
+        "features.categories": [],
+        "privacy.columns": columns,
+        "data.classes": classes or None,
+    }
+    wanted = scenario(**changes, **{"privacy.epsilon": 1.0})
+    if classes:
+        assert deployed(wanted, tmp_path, target="town").load_model().classes == tuple(classes)
+        return
+    with pytest.raises(CodedflError, match="the data of device-1 cannot be used for this run"):
+        deployed(wanted, tmp_path, target="town", kind=kind)
+    words = {"auto": "the target is text", "classification": "noise does not hide which classes"}
+    assert words[kind] in caplog.text
 
 
 def test_a_site_with_another_target_refuses(tmp_path: Path) -> None:

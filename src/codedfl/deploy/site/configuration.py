@@ -127,11 +127,16 @@ def _load(settings: SiteData, folder: Path, scenario: Scenario) -> LocalData:
     """Load the owner's data; the server's scenario never names the file."""
     place = settings.source if settings.known else str(folder / settings.source)
     if settings.part is None:
+        classes, kind = settings.classes or scenario.data.classes or (), settings.kind
+        if scenario.private and kind == "auto":  # what is told of a task must not follow from the data
+            kind = "classification" if classes else "regression"
+        if scenario.private and kind == "classification" and not classes:
+            raise DataError("noise does not hide which classes the rows have; declare all possible ones as classes")
         loaded = load_rows(
             Path(place),
             target=settings.target or None,
-            kind=settings.kind,
-            classes=settings.classes or scenario.data.classes or (),
+            kind=kind,
+            classes=classes,
             dtype="float64" if scenario.prepared else scenario.precision,
             categories=declared_categories(scenario),
             missing=scenario.features.missing,
