@@ -86,9 +86,9 @@ def write_json(path: Path, value: Any, *, durable: bool = True, private: bool = 
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n", durable=durable, private=private)
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Any], *, durable: bool = True) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, Any], *, durable: bool = True, private: bool = False) -> None:
     """Write named arrays as .npz, without pickle."""
-    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays), durable=durable)
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays), durable=durable, private=private)
 
 
 def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:

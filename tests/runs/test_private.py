@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
+from codedfl.errors import ScenarioError
 from codedfl.privacy.noise import spare_noise
 from codedfl.runs import backend
 from codedfl.runs import directory as runs
@@ -102,6 +103,7 @@ def test_a_resumed_run_draws_no_second_release(scheme: str, tmp_path: Path, monk
         private_run(tmp_path / "run", private(scheme), progress=progress)
     assert len(drawn) == 2
     assert "kept_noise" in np.load(tmp_path / "run" / "checkpoint.npz")
+    assert (tmp_path / "run" / "checkpoint.npz").stat().st_mode & 0o077 == 0, "others could take the noise off"
     private_run(tmp_path / "run", private(scheme))
     assert len(drawn) == 2, "the resumed run drew again"
     assert results(tmp_path / "run") == results(whole.path)
@@ -165,6 +167,14 @@ class TestSpareNoise:
         opened, spare, shards = self.sums(lambda device, question: device != 4 or question < 3)
         told = spare.sum(axis=0) - spare[4]
         np.testing.assert_allclose(opened, sum(each.gram for each in shards) - told, rtol=1e-12, atol=1e-9)
+
+    def test_two_sums_must_not_open_with_the_help_of_those_who_collude(self) -> None:
+        """Two of four honest devices and two that collude are four, the threshold: and so are the other two."""
+        given = problem((30, 20, 10, 25, 15, 20), dtype="float64")
+        changes = LOSSES | {"privacy.colluding": 2, "fleet.devices": [{"count": 6, "mac_rate": 1e6}]}
+        with pytest.raises(ScenarioError, match=r"whose difference has too little noise; .*threshold = 5, or lower"):
+            schemes.create(scenario(private("one-shot", **changes)), given)
+        assert schemes.create(scenario(private("one-shot", **changes, **{"schemes.one-shot.threshold": 5})), given)
 
     def test_more_losses_than_foreseen_open_nothing(self) -> None:
         given, wanted = (

@@ -300,7 +300,8 @@ def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, 
     def save(current: State) -> None:
         own = {f"{_BACKEND}{name}": array for name, array in backend.checkpoint_arrays().items()}
         arrays = {**current.to_arrays(), **own, "wall_seconds": np.array(time.perf_counter() - began)}
-        storage.write_arrays(path / "checkpoint.npz", arrays, durable=False)
+        # the key of noise takes it off
+        storage.write_arrays(path / "checkpoint.npz", arrays, durable=False, private=scenario.private)
 
     def after_epoch(current: State) -> None:
         nonlocal saved_at

@@ -26,6 +26,15 @@ def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
 def check_sums(scheme: str, threshold: int | None, public: Public) -> None:
     """Refuse a single device, and a threshold that opens sums without noise that is counted on."""
     check_threshold(scheme, None, public.devices)
+    release, n = public.release, public.devices
+    if release is not None and release.losses and release.honest > 1:
+        least = (n + release.colluding) // 2 + 1  # as in aggregated_views
+        if private_threshold(public, Threshold(threshold)).of(n) < least:
+            raise ScenarioError(
+                f"privacy.losses = {release.losses} and privacy.colluding = {release.colluding} let a server that "
+                f"deviates open two sums, whose difference has too little noise; set schemes.{scheme}.threshold = "
+                f"{least}, or lower one of them"
+            )
     if public.release is not None and threshold is not None and threshold < public.devices - public.release.losses:
         raise ScenarioError(
             f"schemes.{scheme}.threshold = {threshold} opens sums without the noise of {public.devices - threshold} of "
