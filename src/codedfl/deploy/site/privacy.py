@@ -40,7 +40,6 @@ from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.promise import Promise, rounded_up
 from codedfl.privacy.release import Release
 from codedfl.scenario import Scenario
-from codedfl.schemes import Public
 from codedfl.schemes.private import noisy_shard
 from codedfl.settings import Settings, setting
 from codedfl.storage import write_json, write_whole
@@ -390,19 +389,3 @@ class RunNoise:
             _log.warning("the seed of the noise of run %s is damaged: it goes on as another release", self._run)
             return None
         return seed, sums
-
-
-def admit_facts(site: str, scenario: Scenario, shard: Shard, public: Public) -> None:
-    """Refuse other public bounds than the clips: number formats that follow from them round noisy sums.
-
-    What the server says about the rows of others can make grid and noise coarser only.
-    """
-    own = schemes.describe(scenario, shard)
-    bounds = own.largest_feature, own.largest_target
-    told = {(public.largest_feature, public.largest_target), *public.claims}
-    energies = {public.feature_energy, public.target_energy}
-    if (told, energies, public.accuracy) != ({bounds}, {None}, scenario.accuracy):
-        raise RefusalError(
-            f"{site} is told other bounds than the agreed privacy.clip_features and privacy.clip_targets; check the "
-            "server"
-        )

@@ -4,6 +4,7 @@ import hashlib
 import re
 from typing import Any
 
+from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.wire import Frame
@@ -19,6 +20,8 @@ from codedfl.errors import (
 )
 from codedfl.runs.selection import fold_count
 from codedfl.scenario import Scenario
+from codedfl.schemes import Public
+from codedfl.task import Shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.preparing import COLUMNS, COUNTS, ERRORS, FEATURES
 
@@ -86,6 +89,22 @@ def admit_preparation(site: str, scenario: Scenario) -> None:
     """Refuse a preparation of columns where the agreed scenario has none."""
     if not scenario.prepared and len(scenario.ridges) < 2:
         raise RefusalError(f"{site} has agreed to columns as they are, and the server prepares them; check the server")
+
+
+def admit_facts(site: str, scenario: Scenario, shard: Shard, public: Public) -> None:
+    """Refuse other public bounds than the clips: number formats that follow from them round noisy sums.
+
+    What the server says about the rows of others can make grid and noise coarser only.
+    """
+    own = schemes.describe(scenario, shard)
+    bounds = own.largest_feature, own.largest_target
+    told = {(public.largest_feature, public.largest_target), *public.claims}
+    energies = {public.feature_energy, public.target_energy}
+    if (told, energies, public.accuracy) != ({bounds}, {None}, scenario.accuracy):
+        raise RefusalError(
+            f"{site} is told other bounds than the agreed privacy.clip_features and privacy.clip_targets; check the "
+            "server"
+        )
 
 
 def event_of(frame: Frame) -> TransferEvent | None:

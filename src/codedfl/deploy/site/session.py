@@ -33,9 +33,9 @@ from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model, id
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, RequestQueue
 from codedfl.deploy.site.parcels import Inbox
-from codedfl.deploy.site.privacy import LedgerEntry, RunNoise, SitePrivacy, admit_facts
+from codedfl.deploy.site.privacy import LedgerEntry, RunNoise, SitePrivacy
 from codedfl.deploy.site.reception import Reception
-from codedfl.deploy.site.requests import TRAINING
+from codedfl.deploy.site.requests import TRAINING, admit_facts
 from codedfl.errors import DataError, EngineError, RefusalError, UsageError
 from codedfl.runs.sums import sum_shard
 from codedfl.scenario import Scenario

@@ -10,7 +10,7 @@ from codedfl.cipher.seals import Z_64, FixedPoint, Ring
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.masker import Masker
-from codedfl.schemes.aggregated.noisy import NoisyGradients
+from codedfl.schemes.aggregated.noisy import ExactReplies
 from codedfl.schemes.aggregated.server import ENTRIES
 from codedfl.schemes.contract import Device, ReplySum
 from codedfl.schemes.identity import Identity
@@ -64,7 +64,7 @@ class MaskedDevice(Device):
         *,
         once: bool = False,
         spare: bytes | None = None,
-        noisy: NoisyGradients | None = None,
+        noisy: ExactReplies | None = None,
         coarsest: float = math.inf,
     ) -> None:
         """Take the device's share of all data points as ``share``, and the seed of its spare noise.

@@ -38,7 +38,7 @@ def model_steps(model: Float[np.ndarray, "d c"], bits: int) -> Float[np.ndarray,
 
 
 @final
-class NoisyGradients:
+class ExactReplies:
     """The replies of one device."""
 
     def __init__(self, shard: Shard, release: Release) -> None:

@@ -24,7 +24,7 @@ from codedfl.scenario import Privacy, SchemeOptions, known_options
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
-from codedfl.schemes.aggregated.noisy import NoisyGradients, kept_bits, model_steps
+from codedfl.schemes.aggregated.noisy import ExactReplies, kept_bits, model_steps
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
@@ -329,7 +329,7 @@ class SecAgg(Scheme[SecAggOptions]):
         release = self.public.release  # noise of each epoch is in residues, which are not rounded
         noisy, coarsest = None, math.inf
         if isinstance(release, Release) and self._kept is not None:
-            noisy, coarsest = NoisyGradients(shard, release), release.coarsest_steps[1]
+            noisy, coarsest = ExactReplies(shard, release), release.coarsest_steps[1]
         inner = self.inner.device(index, shard)
         return MaskedDevice(index, inner, self._reply_sum, share, cohort, noisy=noisy, coarsest=coarsest)
 
