@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from codedfl.errors import UsageError
 from codedfl.front import broken_ciphers
+from codedfl.privacy.promise import rounded_up
 from codedfl.progress import Progress as Report
 from codedfl.progress import dated_lines
 from codedfl.scenario import Scenario, load, preset_names
@@ -211,7 +212,7 @@ def epsilon_text(privacy: Mapping[str, Any] | None) -> str:
     """Write the epsilon of a run for people; none without noise."""
     if privacy is None:
         return "-"
-    return f"{privacy['epsilon']:.3g}{' (known seed)' if privacy['known_seed'] else ''}"
+    return f"{rounded_up(privacy['epsilon'])}{' (known seed)' if privacy['known_seed'] else ''}"
 
 
 def print_privacy(promises: Iterable[tuple[str, Mapping[str, Any] | None]]) -> None:

@@ -32,8 +32,8 @@ def run_command(
         common.print_json(run.summary)
     else:
         common.console.print(run_table(run.summary))
-        if run.summary.get("remark"):
-            common.console.print(run.summary["remark"], soft_wrap=True)
+        for remark in filter(None, (run.summary.get(name) for name in ("remark", "without_noise"))):
+            common.console.print(remark, soft_wrap=True)
         common.console.print(f"run directory: {place}", soft_wrap=True)
 
 

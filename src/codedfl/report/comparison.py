@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codedfl.privacy.promise import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED, rounded_up
 from codedfl.progress import Progress, silent
 from codedfl.report.figures import accuracy_against_time, new_figure, save_if_possible, time_and_band
 from codedfl.report.pages import seconds_text, table_markdown
@@ -87,7 +87,7 @@ def _fleet(rows: Sequence[Row], targets: Sequence[str], metric: str) -> str:
     header += ["secrecy: the server sees", "strongest attack"]
     lines = [_line(row, targets) for row in rows]
     if any(row["epsilon"] is not None for row in rows):
-        header.append("epsilon, delta")
+        header.append("epsilon, delta of the run alone")
         lines = [[*line, _budget(row)] for line, row in zip(lines, rows, strict=True)]
     return table_markdown(header, lines)
 
@@ -95,7 +95,9 @@ def _fleet(rows: Sequence[Row], targets: Sequence[str], metric: str) -> str:
 def _budget(row: Row) -> str:
     if row["epsilon"] is None:
         return "no noise"
-    return f"{row['epsilon']:.3g}, {row['delta']:g}" + (f" ({KNOWN_SEED})" if row["privacy"]["known_seed"] else "")
+    return f"{rounded_up(row['epsilon'])}, {row['delta']:g}" + (
+        f" ({KNOWN_SEED})" if row["privacy"]["known_seed"] else ""
+    )
 
 
 def _line(row: Row, targets: Sequence[str]) -> list[str]:

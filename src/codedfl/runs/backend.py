@@ -31,6 +31,11 @@ from codedfl.training.costs import LINKS
 from codedfl.training.timeline import timeline
 from codedfl.training.timing import Variant, epoch_ends
 
+WITHOUT_NOISE = (
+    "losses, gradient norms and scores of this simulation are computed from the data without noise: the promise covers "
+    "what devices send and the model, not these files"
+)
+
 
 class RunBackend(ABC):
     """The backend of one run."""
@@ -212,6 +217,8 @@ class SimulationBackend(RunBackend):
     def facts(self, state: State) -> dict[str, Any]:
         """Return the time of the run's own draw, and what the sums of columns cost."""
         facts: dict[str, Any] = {"virtual_seconds": state.history.columns["time"][-1]}
+        if self.scheme.public.release is not None:
+            facts["without_noise"] = WITHOUT_NOISE
         if self._earlier:
             facts["preparation"] = _costs(self._earlier)
         if self._selection is not None:
