@@ -35,9 +35,10 @@ def check_private(scenario: Scenario, scheme: "Scheme[Any]") -> None:
     if not scenario.private:
         return
     if (reason := scheme.refuses_noise(scenario.privacy)) is not None:
+        fitting = "one-shot, sealed-coded or secagg" if scenario.privacy.release == "once" else "secagg"
         raise ScenarioError(
             f"privacy.epsilon = {scenario.privacy.epsilon:g} cannot be kept by scheme = '{scenario.scheme}': {reason}; "
-            "choose one-shot, sealed-coded or secagg, or leave privacy.epsilon out"
+            f"choose {fitting}, or leave privacy.epsilon out"
         )
     devices = scenario.fleet.size
     if scenario.privacy.colluding + scenario.privacy.losses > devices - 1:
