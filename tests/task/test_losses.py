@@ -9,6 +9,7 @@ from sklearn.linear_model import LogisticRegression
 
 import codedfl
 from codedfl.errors import ScenarioError, UsageError
+from codedfl.security.audit import attack_scenario
 from codedfl.task import Problem
 from codedfl.task.losses import softmax
 from codedfl.task.model import Model
@@ -120,6 +121,12 @@ def test_the_squared_loss_changes_no_id() -> None:
     table = plain.to_table()
     del table["task"]["loss"]
     assert type(plain).from_table(table).id() == plain.id()
+
+
+def test_attacks_that_do_not_fit_give_no_verdict() -> None:
+    wanted = scenario({"scheme": "conventional", "task.loss": "softmax"}).with_devices(3)
+    with pytest.raises(ScenarioError, match=r"they say nothing of task\.loss = 'softmax'"):
+        attack_scenario(wanted, small_problem())
 
 
 def test_an_unknown_loss_is_refused() -> None:

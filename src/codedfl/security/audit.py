@@ -167,6 +167,11 @@ def attack_scenario(
             "attacks are scored on runs without noise; leave privacy.epsilon out (python -m benchmarks private_attacks "
             "scores them with noise)"
         )
+    if scenario.task.loss != "squared":
+        raise ScenarioError(
+            f"attacks are made for gradients of the squared loss, so they say nothing of task.loss = "
+            f"'{scenario.task.loss}'; leave it out"
+        )
     epochs = decisive_epochs(scenario, problem) if epochs is None else epochs
     seen = exposures(scenario, problem, epochs, progress)
     place = Range(scenario.name, problem, epochs)
