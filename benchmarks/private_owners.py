@@ -93,7 +93,7 @@ def main() -> dict[str, Any]:
         problem = Problem.build(private(owner))
         sizes = [shard.samples for shard in problem.shards]
         usual = int(median(sizes))
-        base = {"owners": f"{len(sizes):,} {what}", "rows of an owner": f"{min(sizes)} to {max(sizes):,}"}
+        base = {"owners": f"{len(sizes):,} {what}", "rows of an owner": f"{min(sizes):,} to {max(sizes):,}"}
         for unit in ("record", "device"):
             rule = {} if unit == "record" else {"privacy.unit": "device", "privacy.most_rows": usual}
             hidden = f"an owner, as {usual:,} ratings" if rule else "one rating"

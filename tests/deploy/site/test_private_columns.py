@@ -13,7 +13,7 @@ from codedfl.deploy.protocol.wire import decode
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.site.configuration import make_host
 from codedfl.errors import CodedflError, ScenarioError
-from codedfl.runs.directory import Run
+from codedfl.runs.directory import Run, execute
 from codedfl.scenario import Scenario
 from codedfl.testing.in_process import InProcessCarrier, Recording, StillClock
 from deploy.site.test_configuration import make_key
@@ -54,16 +54,24 @@ def scenario(**changes: Any) -> Scenario:
 
 
 def deployed(
-    wanted: Scenario, folder: Path, target: str = "price", recording: Recording | None = None, kind: str = "auto"
+    wanted: Scenario,
+    folder: Path,
+    target: str = "price",
+    recording: Recording | None = None,
+    kind: str = "auto",
+    *,
+    parts: bool = False,
 ) -> Run:
+    """Train on a file of each site, or on parts of one."""
     sites = [f"device-{number}" for number in range(1, len(SIZES) + 1)]
     pins, clock = {name: make_key(folder / f"{name}.key") for name in sites}, StillClock()
     carrier = InProcessCarrier(clock=clock, recording=recording)
-    for name, table in zip(sites, tables(), strict=True):
+    for number, (name, table) in enumerate(zip(sites, tables(), strict=True), start=1):
         write(folder / f"{name}.csv", table)
         (folder / name).mkdir()
         values: dict[str, Any] = {"name": name, "key": f"../{name}.key", "peers": pins, "folder": str(folder / name)}
-        values |= {"data": {"source": f"../{name}.csv", "target": target, "kind": kind}}
+        own = {"source": "../all.csv", "part": number, "parts": len(SIZES)} if parts else {"source": f"../{name}.csv"}
+        values |= {"data": {**own, "target": target, "kind": kind}}
         values |= {"agreement": {"cohort": sites, "terms": [terms_of(wanted).digest]}}
         carrier.attach(name, make_host(values, carrier.peers(name)))
     try:
@@ -114,6 +122,15 @@ def test_classes_are_declared_and_never_found_in_the_data(
         deployed(wanted, tmp_path, target="town", kind=kind)
     words = {"auto": "the target is text", "classification": "noise does not hide which classes"}
     assert words[kind] in caplog.text
+
+
+def test_parts_of_one_file_give_the_model_of_a_simulation(tmp_path: Path) -> None:
+    write(tmp_path / "all.csv", {name: values.tolist() for name, values in together().items()})
+    wanted = scenario(**{"data.source": str(tmp_path / "all.csv"), "data.test_fraction": 0.2})
+    run = deployed(wanted, tmp_path, parts=True)
+    simulated = execute(wanted, tmp_path / "simulated")
+    assert run.summary["final_r2"] == pytest.approx(simulated.summary["final_r2"], abs=1e-3)
+    assert run.load_model().columns == simulated.load_model().columns
 
 
 def test_a_site_with_another_target_refuses(tmp_path: Path) -> None:
