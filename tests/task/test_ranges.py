@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from codedfl import schemes
 from codedfl.data import Column, FeatureMap, Preparation
 from codedfl.data.dataset import Dataset, classification, regression
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import Scenario, load
-from codedfl.schemes import describe
 from codedfl.task.folds import DeviceRows
 from codedfl.task.ranges import ranged_preparation
 from codedfl.task.shard import make_shard, prepared_features
@@ -81,6 +81,13 @@ def test_without_an_intercept_there_is_no_constant() -> None:
     assert found.penalty.shape == (4,)
 
 
+def test_the_constant_fits_other_losses_than_the_squared_one() -> None:
+    wanted = {"scheme": "secagg", "task.loss": "softmax", "training.solver": "gradient-descent"}
+    schemes.check(private(**wanted, **{"privacy.release": "each-epoch"}))
+    with pytest.raises(ScenarioError, match=r"'softmax' does not go with features\.intercept"):
+        schemes.check(load("own-data").with_settings({"data.source": "rows.csv", **wanted}))
+
+
 class TestRandomFeatures:
     def test_columns_are_scaled_to_one_and_have_no_intercept(self) -> None:
         found = prepared(private(**{"features.kind": "rbf"}), costs())
@@ -96,7 +103,7 @@ class TestRandomFeatures:
         shard = make_shard(DeviceRows(ROWS, COSTS), features, found)
         assert shard.x[:, -1].tolist() == [1, 1, 1]
         # sums of the constant are as large as the number of rows: a bound of sqrt(2 / d) would overflow
-        assert describe(scenario, shard).largest_feature == 1.42
+        assert schemes.describe(scenario, shard).largest_feature == 1.42
 
 
 def test_a_device_without_rows_has_the_same_features() -> None:

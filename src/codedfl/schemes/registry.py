@@ -236,7 +236,11 @@ def _check_loss(scenario: Scenario, scheme: "Scheme[Any]") -> None:
             "with schemes.secagg.inner = 'conventional'"
         )
     for wrong, key, advice in (
-        (scenario.intercept, "features.intercept", "set false: it shifts the targets"),
+        (
+            scenario.intercept and not scenario.ranged,  # by ranges it is the coefficient of a constant
+            "features.intercept",
+            "set false: it shifts the targets",
+        ),
         (scenario.training.start is not None, "training.start", "leave it out: it shifts the targets"),
         (
             scenario.private and scenario.privacy.release == "once",
