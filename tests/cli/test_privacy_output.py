@@ -3,7 +3,7 @@
 import pytest
 
 from cli.conftest import Command
-from codedfl.privacy.release import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED
 from rundirs import strict_json
 
 NOISE = ("--set", "privacy.epsilon=2", "--set", "privacy.delta=1e-4")
