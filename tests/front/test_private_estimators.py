@@ -224,3 +224,11 @@ def test_a_weight_cannot_be_chosen_on_rows() -> None:
     x, y, _ = TABLES["unscaled"]
     with pytest.raises(ValueError, match=r"does not go with task\.ridge with several weights"):
         FederatedRidgeCV(settings={"privacy.epsilon": 1}, scale="auto", scheme="one-shot").fit(x, y)
+
+
+def test_the_report_and_the_model_state_what_noise_promises() -> None:
+    made = fitted("unscaled", "one-shot")
+    assert made.report_["epsilon"] == pytest.approx(LARGE, rel=1e-3)
+    assert made.report_["delta"] == 1e-5
+    assert made.report_["privacy"] == made.model_.privacy
+    assert made.report_["privacy"]["known_seed"] is True
