@@ -26,7 +26,7 @@ from codedfl.security.views.kinds import MembershipView
 from codedfl.task import Problem, Shard
 from codedfl.training import State, train
 
-PRESETS = {"digits, 300 features": ("paper-quick", 20), "mnist, 2000 features": ("paper", 1)}
+PRESETS = {"digits, 300 features": ("paper-quick", 20), "mnist, 2000 features": ("paper", 3)}
 """Preset, and how many times noise and candidates are drawn: one draw of noise moves the scores of all candidates."""
 EPSILONS = (8.0, 3.0, 1.0)
 MEMBERS, OUTSIDERS = 1024, 2048
