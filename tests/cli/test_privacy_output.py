@@ -42,7 +42,7 @@ def test_plan(codedfl: Command) -> None:
 def test_compare(codedfl: Command) -> None:
     chosen = ("one-shot", "-s", "small.toml", "--out", "there", *SEEDED)
     shown = codedfl("compare", *chosen).out
-    assert "2 (known seed)" in shown
+    assert "2.00 (known seed)" in shown
     assert f"noise of one-shot: {KNOWN_SEED}" in words(shown)
     rows = {row["scheme"]: row for row in strict_json(codedfl("compare", *chosen, "--json").out)}
     assert rows["one-shot"]["epsilon"] == pytest.approx(2.0, rel=1e-3)

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from codedfl import schemes
-from codedfl.errors import ScenarioError
+from codedfl.errors import CipherError, ScenarioError
 from codedfl.privacy.noise import spare_noise
 from codedfl.runs import backend
 from codedfl.runs import directory as runs
 from codedfl.scenario import Privacy
+from codedfl.schemes.aggregated.noisy import ExactReplies
+from codedfl.schemes.messages import Work
 from codedfl.schemes.private import NoisyShard, noise_key, noisy_shard
 from codedfl.task import Shard
 from codedfl.testing.small import conversed, placed, problem, scenario
@@ -205,3 +207,20 @@ def test_devices_cannot_be_told_apart_by_the_rounding_of_their_replies(scheme: s
     for epoch, model in enumerate(models, start=1):
         first, second = (conversed(server, devices, epoch, model) for server, devices in sides)
         np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("model", "bits", "says"),
+    [
+        (np.zeros((10, 40)), 40, r"shape \(10, 40\) is refused"),
+        (np.full((40, 10), np.inf), 40, "does not fit"),
+        (np.full((40, 10), np.nan), 40, "does not fit"),
+        (np.ones((40, 10)), 30_000, "does not fit"),
+    ],
+)
+def test_models_that_cannot_be_multiplied_exactly_are_refused(model: np.ndarray, bits: int, says: str) -> None:
+    given = problem((30, 20, 10), features=40, outputs=10, dtype="float64")
+    release = schemes.create(scenario(private("secagg")), given).public.release
+    exact = ExactReplies(noisy_shard(given.shards[0], release, bytes(32)), release)
+    with pytest.raises(CipherError, match=says):
+        exact.reply(model, bits, Work())

@@ -53,6 +53,8 @@ class ExactReplies:
 
         Steps are at most those of the right-hand side, which the device has checked.
         """
+        if model.shape != self._side.shape:
+            raise CipherError(f"A model of shape {model.shape} is refused: {self._side.shape} is agreed.")
         steps = _residues(model_steps(model, bits - self._bits[0]))
         work.macs += steps.size * len(self._gram)
         product = Z_64.product(np.ascontiguousarray(steps.T), self._gram).T
