@@ -5,7 +5,7 @@ product of both clips, whatever the model and the loss. All epochs together are 
 mu = sqrt(epochs) (sensitivity / noise), also if each model depends on the gradients before (``accounting.composed``).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, sqrt
 from typing import cast, final
 
@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 from codedfl.cipher.seals.pads import Seed
 from codedfl.errors import DataError
 from codedfl.privacy.accounting import epsilon_of
-from codedfl.privacy.promise import Promise, Unit, rounded_up
+from codedfl.privacy.promise import Promise, Unit
 from codedfl.privacy.release import basis, calibrated
 from codedfl.privacy.sampling import discrete_gaussian
 
@@ -103,12 +103,6 @@ class GradientRelease(Promise):
             sensitivity=found.sensitivity,
         )
 
-    def after(self, epochs: int) -> "GradientRelease":
-        """Return what was released in so many epochs, of those that were planned."""
-        asked = min(epochs, self.planned)
-        mu = self.mu * sqrt(asked / self.releases)
-        return replace(self, releases=asked, mu=mu, epsilon=epsilon_of(mu, self.delta))
-
     @property
     def std(self) -> float:
         """Standard deviation of the noise of all devices in an entry of the sum of gradients."""
@@ -131,11 +125,8 @@ class GradientRelease(Promise):
 
     @property
     def covered(self) -> str:
-        """The epochs of the run, and how many were planned."""
-        if self.releases == self.planned:
-            return f"this run of {self.planned} epochs"
-        whole = rounded_up(self.after(self.planned).epsilon)
-        return f"the {self.releases} epochs of this run, planned for {self.planned} with epsilon {whole},"
+        """All planned epochs, also if there are fewer: when to stop may follow from the data, and so tell of them."""
+        return f"this run of at most {self.planned} epochs"
 
 
 def noisy_gradient(

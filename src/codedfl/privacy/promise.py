@@ -48,10 +48,6 @@ class Promise(ABC):
         """Further clips, and standard deviations of the noise of all devices."""
 
     @abstractmethod
-    def after(self, epochs: int) -> "Promise":
-        """Return what holds for a run that stopped after so many epochs."""
-
-    @abstractmethod
     def epsilon_against(self, colluding: int) -> float:
         """Epsilon where so many devices collude; infinite where they may have all the noise."""
 

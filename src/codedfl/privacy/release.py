@@ -238,10 +238,6 @@ class Release(Promise):
         drawn = 2 * self.features * (self.features + self.outputs) * (self.devices + 1) * self.releases
         return sqrt(2 * log(2 * drawn / UNLIKELY))
 
-    def after(self, epochs: int) -> "Release":
-        """Return the same: what is released once covers every epoch."""
-        return self
-
     def epsilon_against(self, colluding: int) -> float:
         """Epsilon where so many devices collude; infinite where they may have all the noise."""
         honest: float = self.devices - colluding - self.losses

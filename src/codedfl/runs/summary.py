@@ -114,7 +114,7 @@ def summarise(backend: RunBackend, state: State, runs: list[Timed], scoring: Sco
         "survives_losses": scheme.survives_losses,
         "verdict": scheme.verdict,
         "leakage": leakage_table(backend.given, scheme),
-        **privacy_entries(scheme.public.release, state.epoch),
+        **privacy_entries(scheme.public.release),
         **backend.facts(state),
     }
 

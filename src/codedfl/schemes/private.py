@@ -144,12 +144,11 @@ def release_of(
     return GradientRelease.plan(**asked, clip_residuals=given.clip_residuals, epochs=epochs, loss=loss)
 
 
-def privacy_entries(release: Promise | None, epochs: int | None = None) -> dict[str, Any]:
-    """Return what a run of so many epochs (by default all) promises, for files and reports; null without noise."""
+def privacy_entries(release: Promise | None) -> dict[str, Any]:
+    """Return what a run promises, however many epochs it takes, for files and reports; null without noise."""
     if release is None:
         return dict.fromkeys(("epsilon", "delta", "privacy"))
-    made = release if epochs is None else release.after(epochs)
-    return {"epsilon": made.epsilon, "delta": made.delta, "privacy": made.to_table()}
+    return {"epsilon": release.epsilon, "delta": release.delta, "privacy": release.to_table()}
 
 
 def with_release(scenario: Scenario, scheme: "Scheme[Any]") -> "Scheme[Any]":
