@@ -232,3 +232,22 @@ def test_the_report_and_the_model_state_what_noise_promises() -> None:
     assert made.report_["delta"] == 1e-5
     assert made.report_["privacy"] == made.model_.privacy
     assert made.report_["privacy"]["known_seed"] is True
+
+
+@pytest.mark.parametrize(("far", "what"), [((1, 100), "targets"), ((100, 0), "features")])
+def test_rows_that_clips_change_much_are_named(far: tuple[float, float], what: str) -> None:
+    """Without a word, a target of 100 would be learned as 1."""
+    x = far[0] * RNG.uniform(-0.3, 0.3, (200, 3))
+    y = x @ [0.001, 0.002, 0.003] + far[1]
+    made = FederatedRidge(epsilon=100, scale="none", fit_intercept=False, random_state=0)
+    with pytest.warns(
+        codedfl.CodedflWarning, match=rf"of the rows have {what} more than twice as long as privacy.clip"
+    ):
+        made.fit(x, y)
+
+
+def test_rows_within_the_clips_cause_no_words(recwarn: pytest.WarningsRecorder) -> None:
+    FederatedRidge(epsilon=100, scale="none", fit_intercept=False).fit(
+        RNG.uniform(-1, 1, (200, 3)), RNG.uniform(size=200)
+    )
+    assert not recwarn.list

@@ -5,7 +5,7 @@ from typing import Any
 from rich.table import Table
 
 from codedfl.cli import common
-from codedfl.front.functions import taken_as_public
+from codedfl.front.functions import shortened, taken_as_public
 from codedfl.report.pages import seconds_text
 from codedfl.runs import default_directory, execute, final_score, metric_name
 from codedfl.runs.scoring import HELD_OUT
@@ -26,7 +26,8 @@ def run_command(
     with common.bars() as progress:
         run = execute(chosen, place, progress=progress)
     common.warn_if_broken(chosen)
-    for sentence in taken_as_public(chosen, run.load_model().classes if chosen.private else ()):
+    classes = run.load_model().classes if chosen.private else ()
+    for sentence in (*taken_as_public(chosen, classes), *shortened(run.summary)):
         common.warn(sentence)
     if json:
         common.print_json(run.summary)

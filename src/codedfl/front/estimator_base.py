@@ -20,7 +20,7 @@ from codedfl.data import Column, Dataset
 from codedfl.data.dataset import check_finite, classification, regression
 from codedfl.data.tables import inputs_of_table
 from codedfl.errors import CodedflError, CodedflWarning, DataError
-from codedfl.front.functions import broken_ciphers, taken_as_public
+from codedfl.front.functions import broken_ciphers, shortened, taken_as_public
 from codedfl.front.scenarios import OWNERS, declared_values, estimator_scenario
 from codedfl.progress import Progress, silent
 from codedfl.scenario import Scenario
@@ -158,8 +158,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         for sentence in broken_ciphers(scenario, [scenario.scheme]):
             warnings.warn(sentence, CodedflWarning, stacklevel=3)
         data, progress = RawData.create(scenario, loaded), self.progress or silent
-        self._run(scenario, data, progress)
-        for sentence in taken_as_public(scenario, self.model_.classes):
+        summary = self._run(scenario, data, progress)
+        for sentence in (*taken_as_public(scenario, self.model_.classes), *shortened(summary)):
             warnings.warn(sentence, CodedflWarning, stacklevel=3)
         self.scenario_, self.ridge_ = scenario, self.model_.ridge
         if loaded.columns:
@@ -167,8 +167,8 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         if data.features.kind == "none":
             self._set_coefficients(*self._linear_map())
 
-    def _run(self, scenario: Scenario, data: RawData, progress: Progress) -> None:
-        """Train, in memory or in a run directory."""
+    def _run(self, scenario: Scenario, data: RawData, progress: Progress) -> Mapping[str, Any]:
+        """Train, in memory or in a run directory; return the summary."""
         done: runs.MemoryRun | runs.Run
         if self.out is None:
             done = runs.run_in_memory(scenario, data, progress)
@@ -181,6 +181,7 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         ends = band(timings[:, -1].astype(np.float64))
         self.report_ = {name: summary[name] for name in _REPORTED if name in summary}
         self.report_ |= {"seconds": ends.mean, "seconds_band": [ends.low, ends.high]}
+        return summary
 
     def _linear_map(self) -> tuple[Float[np.ndarray, "p c"], Float[np.ndarray, "c"]]:
         """Return the linear map from raw inputs to outputs."""

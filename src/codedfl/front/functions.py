@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from codedfl.studies.plan import Plan
     from codedfl.task.model import Model
 
+_SHORTENED = 0.01
+"""Share of rows from which on it is said that they are scaled down."""
 _SHOWN = 10
 """Names of classes that a sentence lists."""
 Chosen = Scenario | str | PathLike[str]
@@ -71,7 +73,8 @@ def run(
     _warn(chosen, [chosen.scheme])
     place = runs.default_directory(chosen) if out is None else Path(out)
     done = runs.execute(chosen, place, progress=progress, **options)
-    for sentence in taken_as_public(chosen, done.load_model().classes if chosen.private else ()):
+    classes = done.load_model().classes if chosen.private else ()
+    for sentence in (*taken_as_public(chosen, classes), *shortened(done.summary)):
         warnings.warn(sentence, CodedflWarning, stacklevel=2)
     return done
 
@@ -340,6 +343,17 @@ def taken_as_public(scenario: Scenario, classes: Sequence[Any]) -> Iterator[str]
     if scenario.private and classes and not (data.named or data.tabular or data.classes):
         few = ", ".join(map(str, classes[:_SHOWN])) + (", ..." if len(classes) > _SHOWN else "")
         yield f"the names of the {len(classes)} classes ({few}) come from the data and are taken as public"
+
+
+def shortened(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence if clips change many rows of a simulation much, so that the model is one of other data."""
+    for what, share in summary.get("shortened_rows", {}).items():
+        if share > _SHORTENED:
+            clip = summary["privacy"][f"clip_{what}"]
+            yield (
+                f"{share:.0%} of the rows have {what} more than twice as long as privacy.clip_{what} = {clip:g}, so "
+                "they are scaled down to it; scale the columns, declare ranges, or raise it"
+            )
 
 
 def _chosen(given: Chosen, settings: Settings) -> Scenario:

@@ -19,7 +19,7 @@ from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import Selection, choose_ridge, fold_scenario
 from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord
 from codedfl.scenario import Scenario
-from codedfl.schemes.private import noise_key, noisy_shards
+from codedfl.schemes.private import noise_key, noisy_shards, shortened_rows
 from codedfl.task import Problem, RawData, Shard, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
@@ -217,8 +217,11 @@ class SimulationBackend(RunBackend):
     def facts(self, state: State) -> dict[str, Any]:
         """Return the time of the run's own draw, and what the sums of columns cost."""
         facts: dict[str, Any] = {"virtual_seconds": state.history.columns["time"][-1]}
-        if self.scheme.public.release is not None:
-            facts["without_noise"] = WITHOUT_NOISE
+        if (release := self.scheme.public.release) is not None:
+            facts |= {
+                "without_noise": WITHOUT_NOISE,
+                "shortened_rows": shortened_rows(self.problem.shards, release),
+            }
         if self._earlier:
             facts["preparation"] = _costs(self._earlier)
         if self._selection is not None:

@@ -249,6 +249,14 @@ def noiseless_shard(shard: Shard, release: Release | GradientRelease | None) -> 
     return made
 
 
+def shortened_rows(shards: Sequence[Shard], release: Release | GradientRelease) -> dict[str, float]:
+    """Return the share of rows whose features, or targets, are scaled down to less than half."""
+    found = {"features": np.concatenate([factors(s.x.astype(np.float64), release.clip_features) for s in shards])}
+    if isinstance(release, Release):
+        found["targets"] = np.concatenate([factors(s.y.astype(np.float64), release.clip_targets) for s in shards])
+    return {what: float(np.mean(each < 0.5)) for what, each in found.items()}
+
+
 def _zeros(shard: Shard) -> tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n c"]]:
     zero = np.zeros(1)
     return np.broadcast_to(zero, shard.x.shape), np.broadcast_to(zero, shard.y.shape)
