@@ -11,6 +11,7 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from dp_accounting.pld import PLDAccountant
 
+from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey
 from codedfl.deploy.protocol.terms import terms_of
 from codedfl.deploy.protocol.wire import Frame
 from codedfl.deploy.site.configuration import read_settings
@@ -24,6 +25,9 @@ from deploy.site.test_host import GIVEN, Asker, host, reason
 from rundirs import strict_json
 
 EPSILON = 2.0
+OWN, OTHER = DeviceKey(), DeviceKey()
+KEYED: dict[str, Any] = {"key": OWN, "pins": {"device-2": OTHER.fingerprint}}
+"""What a site must have to add noise."""
 
 
 class PrivateAsker(Asker):
@@ -37,6 +41,11 @@ class PrivateAsker(Asker):
     @property
     def described(self) -> dict[str, Any]:
         return super().described | {"run": self.run}
+
+    def prepare(self, told: Frame, **changes: Any) -> Frame:
+        other = Member.of(OTHER, SessionKey(), self.session, "device-2").to_hex()
+        members = {"device-1": told.fields["member"], "device-2": other} if told.fields["member"] else {}
+        return super().prepare(told, **({"members": members} | changes))
 
     @property
     def noisy(self) -> Any:
@@ -53,7 +62,7 @@ class PrivateAsker(Asker):
 
 
 def kept(folder: Path, **privacy: Any) -> DeviceHost:
-    return host(folder=folder, privacy=SitePrivacy(**privacy))
+    return host(folder=folder, privacy=SitePrivacy(**privacy), **KEYED)
 
 
 def ledger(folder: Path) -> list[dict[str, Any]]:
@@ -84,6 +93,14 @@ def test_a_release_is_entered_before_anything_leaves(tmp_path: Path) -> None:
     assert entry["terms"] == terms_of(asker.scenario).digest
     for name in (LEDGER, KEY, f"records/run-1/{SEED}"):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600, name
+
+
+@pytest.mark.parametrize("known", [{}, {"key": OWN, "pins": None}], ids=["no key", "no pins"])
+def test_a_site_adds_noise_beside_devices_that_it_knows_only(tmp_path: Path, known: dict[str, Any]) -> None:
+    """A server that invents the others would have its data under its own share of the noise."""
+    asker = PrivateAsker(host(folder=tmp_path, privacy=SitePrivacy(), **known))
+    assert "pin the keys of the others" in reason(asker.prepare(asker.describe()))
+    assert ledger(tmp_path) == []
 
 
 def test_a_session_that_resumes_a_run_releases_the_same_sums_and_is_charged_once(tmp_path: Path) -> None:
@@ -124,7 +141,7 @@ def test_other_numbers_of_rows_are_another_release(tmp_path: Path) -> None:
 def test_other_data_are_another_release_under_other_noise(tmp_path: Path) -> None:
     first = released(PrivateAsker(kept(tmp_path)))
     shard = Shard(GIVEN.shards[0].x * 0.5, GIVEN.shards[0].y)
-    other = host(folder=tmp_path, load=lambda wanted: LocalData(shard, "classification", ("a", "b")))
+    other = host(**KEYED, folder=tmp_path, load=lambda wanted: LocalData(shard, "classification", ("a", "b")))
     assert not np.any(released(PrivateAsker(other, "s2")) == first)
     one, two = ledger(tmp_path)
     assert one["data"] != two["data"]
@@ -184,7 +201,7 @@ def test_a_site_that_stops_keeps_the_seed(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_the_host_remembers() -> None:
-    same = host()
+    same = host(**KEYED)
     first = released(PrivateAsker(same))
     assert np.array_equal(released(PrivateAsker(same, "s2")), first)
     assert same._ledger.total().releases == 1

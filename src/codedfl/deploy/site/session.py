@@ -357,6 +357,11 @@ class Session:
             loss=self.scenario.task.loss,
         )
         if public.release is not None:
+            if self.own is None or self._site.pins is None:
+                raise RefusalError(
+                    f"{self._site.name} adds noise beside devices that it knows only, as a server that invents them "
+                    "would have its data under its own share; give it a key and pin the keys of the others"
+                )
             admit_facts(self._site.name, self.scenario, own, public)
             if len(marks := fields.names(description, "marks")) != len(sites) or marks[index] != self.mark:
                 raise RefusalError(f"{self._site.name} is told another mark of its noise than its own; start again")
