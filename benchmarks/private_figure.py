@@ -1,7 +1,7 @@
 """The figure accuracy against epsilon: ``python -m benchmarks.private_figure [JSON ...]`` draws docs/privacy.png.
 
 The files hold rows of real runs, each with scheme, epsilon (null without noise), seed and accuracy, as
-``python -m benchmarks private`` writes them.
+``python -m benchmarks private`` writes them, or are those of ``python -m benchmarks private_descent``.
 """
 
 import json
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ROWS, PLACE = Path("out/bench/private.json"), Path("docs/privacy.png")
+ROWS = (Path("out/bench/private.json"), Path("out/bench/private_descent.json"))
+PLACE = Path("docs/privacy.png")
 _MARKS = ("o", "s", "^", "D", "v")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)))
 _APART = 0.045
@@ -50,7 +51,7 @@ def accuracy_against_epsilon(rows: Sequence[Mapping[str, Any]]) -> "Figure":
     if clear:
         axes.axhline(float(np.mean(clear)), color="0.35", linewidth=1.2, linestyle=(0, (6, 2)))
         axes.axhspan(min(clear), max(clear), color="0.35", alpha=0.12, linewidth=0)
-        labels.append((float(np.mean(clear)), "without noise", "0.35"))
+        labels.append((float(np.mean(clear)), "ridge without noise", "0.35"))
     axes.set_xscale("log")
     axes.set_xlim(epsilons[0] / 1.15, epsilons[-1] * 1.05)
     plain_ticks(axes.xaxis, epsilons)
@@ -81,12 +82,27 @@ def _label(axes: "Axes", labels: Sequence[tuple[float, str, str]]) -> None:
         axes.annotate(name, (1.01, place), xycoords="axes fraction", color=colour, va="center", fontsize=9)
 
 
+def _rows(read: Any) -> list[dict[str, Any]]:
+    """Return rows as they are; of gradient descent, those with noise, for its model without noise is another one."""
+    if isinstance(read, list):
+        return read
+    name, scores = (
+        "secagg, softmax",
+        {key: value for key, value in read.items() if key[0].isdigit()},
+    )
+    return [
+        {"scheme": name, "epsilon": float(key), "seed": seed, "accuracy": value}
+        for key, values in scores.items()
+        for seed, value in enumerate(values)
+    ]
+
+
 def main(paths: Sequence[str]) -> None:
     """Draw the rows of files."""
-    rows = [row for path in paths for row in json.loads(Path(path).read_text(encoding="utf-8"))]
+    rows = [row for path in paths for row in _rows(json.loads(Path(path).read_text(encoding="utf-8")))]
     figure = accuracy_against_epsilon(rows)
     write_whole(PLACE, lambda file: figure.savefig(file, format="png"))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or [str(ROWS)])
+    main(sys.argv[1:] or [str(path) for path in ROWS])
