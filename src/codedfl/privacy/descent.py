@@ -6,20 +6,18 @@ mu = sqrt(epochs) (sensitivity / noise), also if each model depends on the gradi
 """
 
 from dataclasses import dataclass
-from math import inf, sqrt
+from math import sqrt
 from typing import cast, final
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from codedfl.cipher.seals.pads import Seed
-from codedfl.errors import DataError
 from codedfl.privacy.accounting import epsilon_of
+from codedfl.privacy.noise import in_steps
 from codedfl.privacy.promise import Promise, Unit
 from codedfl.privacy.release import basis, calibrated
 from codedfl.privacy.sampling import discrete_gaussian
-
-_SLACK = 1 + 1e-9  # rounding of sums
 
 
 @final
@@ -36,8 +34,6 @@ class GradientRelease(Promise):
     """Noise of one device, in steps of the grid."""
     sensitivity: float
     """Frobenius norm of the largest change that one record (or device) makes, after rounding."""
-    planned: int
-    """How many epochs the noise is sized for; no device replies in a later one."""
 
     @classmethod
     def plan(
@@ -95,7 +91,6 @@ class GradientRelease(Promise):
             rows=rows,
             unit=cast(Unit, unit),
             releases=epochs,
-            planned=epochs,
             loss=loss,
             known_seed=known_seed,
             bits=found.bits,
@@ -108,25 +103,19 @@ class GradientRelease(Promise):
         """Standard deviation of the noise of all devices in an entry of the sum of gradients."""
         return sqrt(self.devices) * self.steps * 2.0**-self.bits
 
-    @property
-    def honest(self) -> int:
-        """How many shares of noise are counted on."""
-        return self.devices - self.colluding - self.losses
-
-    def epsilon_against(self, colluding: int) -> float:
-        """Epsilon where so many devices collude; infinite where they may have all the noise."""
-        honest = self.devices - colluding - self.losses
-        return epsilon_of(self.mu * sqrt(self.honest / honest), self.delta) if honest > 0 else inf
+    def counted(self, colluding: int) -> float:
+        """How many shares of noise are counted on where so many devices collude."""
+        return self.devices - colluding - self.losses
 
     @property
     def details(self) -> dict[str, float]:
-        """The clip of residuals, the noise of all devices, and for how many epochs it is sized."""
-        return {"clip_residuals": self.clip_residuals, "gradient_noise_std": self.std, "planned_epochs": self.planned}
+        """The clip of residuals, and the noise of all devices."""
+        return {"clip_residuals": self.clip_residuals, "gradient_noise_std": self.std}
 
     @property
     def covered(self) -> str:
         """All planned epochs, also if there are fewer: when to stop may follow from the data, and so tell of them."""
-        return f"this run of at most {self.planned} epochs"
+        return f"this run of at most {self.releases} epochs"
 
 
 def noisy_gradient(
@@ -150,9 +139,7 @@ def noisy_gradient(
     DataError
         If an entry is larger than clipped gradients allow.
     """
-    bound = release.rows * release.clip_features * release.clip_residuals
-    if not np.all(np.abs(gradient) <= bound * _SLACK):
-        raise DataError(f"an entry of a gradient is larger than {bound:g}: clip rows and residuals before noise")
+    rounded = in_steps(gradient, release.bits, release.rows * release.clip_features * release.clip_residuals)
     purpose = f"codedfl noise of a gradient 1 {epoch} {digest.hex()}"
     drawn = discrete_gaussian(release.steps, gradient.size, Seed(seed).derive(purpose.encode()))
-    return np.asarray(np.rint(np.ldexp(gradient, release.bits)).astype(np.int64) + drawn.reshape(gradient.shape))
+    return np.asarray(rounded.astype(np.int64) + drawn.reshape(gradient.shape))

@@ -42,8 +42,8 @@ def noisy(
     if not 0 <= number < release.releases:
         raise UsageError(f"release {number + 1} is not covered: the privacy budget was planned for {release.releases}")
     C, T = release.clip_features, release.clip_targets
-    upper = np.triu(_in_steps(gram, release.gram_bits, release.rows * C**2))
-    right = _in_steps(moments, release.moments_bits, release.rows * C * T)
+    upper = np.triu(in_steps(gram, release.gram_bits, release.rows * C**2))
+    right = in_steps(moments, release.moments_bits, release.rows * C * T)
     steps = release.off_diagonal_steps, release.diagonal_steps, release.moments_steps
     secret = fresh_seed(seed)
     _add_noise(steps, upper, right, secret, number)
@@ -91,12 +91,12 @@ def _whole(
     return np.ldexp(upper + np.triu(upper, 1).T, -release.gram_bits), np.ldexp(right, -release.moments_bits)
 
 
-def _in_steps(values: Float64[np.ndarray, "d k"], bits: int, bound: float) -> Float64[np.ndarray, "d k"]:
-    """Round to whole steps; scaling by a power of two is exact."""
+def in_steps(values: Float64[np.ndarray, "d k"], bits: int, bound: float) -> Float64[np.ndarray, "d k"]:
+    """Round what a device adds up to whole steps, and refuse more than its clipped rows can reach."""
     if not np.all(np.abs(values) <= bound * _SLACK):
         raise DataError(
-            f"an entry is larger than {bound:g}, which rows within privacy.clip_features and privacy.clip_targets "
-            "cannot reach: clip rows before noise is added"
+            f"an entry is larger than {bound:g}, which rows within the clips of privacy cannot reach: clip rows before "
+            "noise is added"
         )
     steps: Float64[np.ndarray, "d k"] = np.rint(np.ldexp(values, bits))
     return steps

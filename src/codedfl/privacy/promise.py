@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import floor, isfinite, log10
-from typing import Any, Literal
+from math import floor, inf, isfinite, log10, sqrt
+from typing import Any, Literal, final
+
+from codedfl.privacy.accounting import epsilon_of
 
 KNOWN_SEED = "noise from a known seed: protects nothing"
 
@@ -32,10 +34,9 @@ class Promise(ABC):
     known_seed: bool = False
     """Whether others know the seed of the noise, as in a simulation that can be repeated."""
 
-    @property
     @abstractmethod
-    def honest(self) -> int:
-        """How many shares of noise are counted on."""
+    def counted(self, colluding: int) -> float:
+        """How many shares of noise are counted on where so many devices collude."""
 
     @property
     @abstractmethod
@@ -47,9 +48,17 @@ class Promise(ABC):
     def details(self) -> dict[str, float]:
         """Further clips, and standard deviations of the noise of all devices."""
 
-    @abstractmethod
+    @property
+    @final
+    def honest(self) -> int:
+        """How many shares of noise are counted on."""
+        return int(self.counted(self.colluding))
+
+    @final
     def epsilon_against(self, colluding: int) -> float:
         """Epsilon where so many devices collude; infinite where they may have all the noise."""
+        left = self.counted(colluding)
+        return epsilon_of(self.mu * sqrt(self.honest / left), self.delta) if left > 0 else inf
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values."""

@@ -20,7 +20,7 @@ off its variance, too.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, floor, hypot, inf, isfinite, log, log2, sqrt
+from math import ceil, floor, hypot, isfinite, log, log2, sqrt
 from typing import NamedTuple, cast, final
 
 from codedfl.errors import UsageError
@@ -174,10 +174,13 @@ class Release(Promise):
             known_seed=known_seed,
         )
 
-    @property
-    def honest(self) -> int:
-        """How many shares of noise are counted on."""
-        return self.devices - self.colluding - (0 if any(self.spare_steps) else self.losses)
+    def counted(self, colluding: int) -> float:
+        """How many shares of noise are counted on where so many devices collude."""
+        if not any(self.spare_steps):
+            return self.devices - colluding - self.losses
+        # more devices that collude than planned take off what spare noise makes up for lost ones, as in _spares
+        others, more = self.devices - self.colluding, max(0, colluding - self.colluding)
+        return self.devices - colluding - self.losses * more / (others - 2 * self.losses)
 
     @property
     def covered(self) -> str:
@@ -237,16 +240,6 @@ class Release(Promise):
         """The z with 2 exp(-z^2 / 2) (numbers drawn) = 2^-60; sums of discrete Gaussians are sub-Gaussian."""
         drawn = 2 * self.features * (self.features + self.outputs) * (self.devices + 1) * self.releases
         return sqrt(2 * log(2 * drawn / UNLIKELY))
-
-    def epsilon_against(self, colluding: int) -> float:
-        """Epsilon where so many devices collude; infinite where they may have all the noise."""
-        honest: float = self.devices - colluding - self.losses
-        if any(self.spare_steps):  # as for spare noise in _spares, with more devices that collude
-            others = self.devices - self.colluding
-            honest = (
-                self.devices - colluding - self.losses * max(0, colluding - self.colluding) / (others - 2 * self.losses)
-            )
-        return epsilon_of(self.mu * sqrt(self.honest / honest), self.delta) if honest > 0 else inf
 
 
 class Basis(NamedTuple):

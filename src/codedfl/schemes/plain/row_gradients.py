@@ -71,10 +71,10 @@ class ClippedGradients:
     def steps(self, epoch: int, model: Float[np.ndarray, "d c"], work: Work) -> Int64[np.ndarray, "d c"]:
         """Return the noisy gradient at a model, in steps of the grid; refuse more than one for each planned epoch."""
         release = self._release
-        if not 1 <= epoch <= release.planned:
+        if not 1 <= epoch <= release.releases:
             raise RefusalError(
                 f"a gradient of epoch {epoch} was asked for, and the noise is sized for the epochs 1 to "
-                f"{release.planned}; train no longer than planned"
+                f"{release.releases}; train no longer than planned"
             )
         if not float(np.max(np.abs(model), initial=0.0)) <= _LARGEST:
             raise TrainingError("training diverged: the model is too large; lower training.learning_rate")
