@@ -133,8 +133,8 @@ def _check_declared(scenario: Scenario, columns: Sequence[Column], targets: Sequ
         needs.append(f"all possible values of {_listed(texts)} ({example})")
     if needs:
         raise ScenarioError(
-            f"privacy.epsilon = {scenario.privacy.epsilon:g} needs {' and '.join(needs)}: declare them from what is "
-            "generally known, not from the data"
+            f"privacy.epsilon = {scenario.privacy.epsilon:g} needs {' and '.join(needs)}: declare them (ranges of an "
+            "estimator) from what is generally known, not from the data"
         )
 
 
