@@ -2,7 +2,7 @@
 
 from codedfl.network.clock import Clock, Draws, Step
 from codedfl.network.costs import RoundCosts, TransferCosts
-from codedfl.network.delays import Chance, DelayModel, TransferChance
+from codedfl.network.delays import Chance, DelayModel, RandomBook, TransferChance
 from codedfl.network.load_allocation import Allocation, ReplyChances, allocate
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Clock",
     "DelayModel",
     "Draws",
+    "RandomBook",
     "ReplyChances",
     "RoundCosts",
     "Step",

@@ -72,6 +72,23 @@ class StageTimes:
 
 
 @final
+class DrawnBlock:
+    """The random delays of one round in several epochs: a row for each epoch and draw."""
+
+    def __init__(self, delays: DelayModel, chance: Chance) -> None:
+        self.delays = delays
+        self._chance = chance
+
+    def durations(self, costs: RoundCosts, rows: Bool[np.ndarray, "rows"] | None = None) -> Float[np.ndarray, "chosen"]:
+        """Return how long a round lasts that begins with no open request, the server's work included."""
+        chance = self._chance
+        if rows is not None and not rows.all():
+            chance = Chance(chance.down_tries[rows], chance.setup[rows], chance.up_tries[rows])
+        lasts = waiting_seconds(self.delays.reply_seconds(costs, chance), costs)[0]
+        return lasts + costs.server_macs / self.delays.server_mac_rate
+
+
+@final
 class Draws:
     """The random delays of draws ``first``, ``first`` + 1, ... of a seed; those of the last epoch are cached."""
 
@@ -82,6 +99,8 @@ class Draws:
         self._first = first
         self._epoch = 0
         self._known: dict[object, object] = {}
+        self._block: tuple[int, int] | None = None
+        self._blocks: dict[int, DrawnBlock] = {}
 
     def chance(self, epoch: int, question: int) -> Chance:
         """Return the random part of a round."""
@@ -92,6 +111,16 @@ class Draws:
         """Return when each asked device's reply arrives, in seconds after the request."""
         make = lambda: self.delays.reply_seconds(costs, self.chance(epoch, question))  # noqa: E731
         return self._kept(epoch, (question, costs), make)
+
+    def block(self, epochs: Sequence[int], question: int) -> "DrawnBlock":
+        """Return the random part of the same round of several epochs; that of the newest block is cached."""
+        where = (epochs[0], epochs[-1])
+        if where != self._block:
+            self._block, self._blocks = where, {}
+        if question not in self._blocks:
+            chance = self.delays.chances(self._seed, epochs, self._first, self.count, question)
+            self._blocks[question] = DrawnBlock(self.delays, chance)
+        return self._blocks[question]
 
     def _kept(self, epoch: int, key: object, make: Callable[[], Kept]) -> Kept:
         """Return the cached value of an epoch, made on first use; simulations with the same delays share it."""
@@ -187,6 +216,30 @@ def _sums(
     return total[:, :devices]
 
 
+def waiting_seconds(
+    due: Float[np.ndarray, "rows n"], costs: RoundCosts, now: Float[np.ndarray, "rows"] | float = 0.0
+) -> tuple[Float[np.ndarray, "rows"], Int[np.ndarray, "rows"]]:
+    """Return when the awaited replies have arrived, given when each is ``due`` (inf: never), and how many these are.
+
+    The server awaits the quorum, after the deadline ``least`` replies, and never more than are due.
+    """
+    began = np.broadcast_to(np.asarray(now, np.float64), len(due))
+    if due.shape[1] == 0:
+        due = np.full((len(due), 1), np.inf)
+    if not np.isfinite(costs.deadline) and costs.quorum >= due.shape[1] and np.isfinite(last := due.max(axis=1)).all():
+        return np.maximum(began, last), np.full(len(due), due.shape[1], np.int64)
+    ordered, limit = np.sort(due, axis=1), began[:, None] + costs.deadline
+    in_time = np.maximum(np.count_nonzero(ordered <= limit, axis=1), costs.least)
+    number = np.minimum(np.count_nonzero(ordered < np.inf, axis=1), costs.quorum)
+    taken = np.minimum(number, in_time)
+    last = np.take_along_axis(ordered, np.maximum(taken - 1, 0)[:, None], axis=1)[:, 0]
+    # a reply that arrives while the server computes is used when the server has finished
+    ended = np.where(taken > 0, np.maximum(began, last), began)
+    if np.isfinite(costs.deadline):
+        ended = np.where(taken < costs.quorum, np.maximum(ended, limit[:, 0]), ended)
+    return ended, taken
+
+
 @final
 class Clock:
     """Virtual time of several draws, in seconds since the run began.
@@ -230,6 +283,10 @@ class Clock:
         seconds, columns = self._draws.replies(epoch, question, costs), costs.asked
         due, turn = began[:, None] + seconds, self._turns + np.arange(len(columns))
         self._turns += len(turn)
+        if len(columns) == self._due.shape[1] and np.array_equal(columns, turn - turn[0]):  # everyone, in place
+            np.copyto(self._due, due, where=True if asked is None else asked)
+            np.copyto(self._turn, turn, where=True if asked is None else asked)
+            return seconds
         self._due[:, columns] = due if asked is None else np.where(asked, due, self._due[:, columns])
         self._turn[:, columns] = turn if asked is None else np.where(asked, turn, self._turn[:, columns])
         return seconds
@@ -266,15 +323,7 @@ class Clock:
 
     def _wait(self, costs: RoundCosts) -> None:
         """Wait for the quorum, after the deadline for ``least`` replies; never for more than are open."""
-        ordered, limit = np.sort(self._due, axis=1), self.now[:, None] + costs.deadline
-        in_time = np.maximum(np.count_nonzero(ordered <= limit, axis=1), costs.least)
-        number = np.minimum(np.count_nonzero(ordered < np.inf, axis=1), costs.quorum)
-        self._taken = np.minimum(number, in_time)
-        last = np.take_along_axis(ordered, np.maximum(self._taken - 1, 0)[:, None], axis=1)[:, 0]
-        # a reply that arrives while the server computes is used when the server has finished
-        self.now = np.where(self._taken > 0, np.maximum(self.now, last), self.now)
-        if np.isfinite(costs.deadline):
-            self.now = np.where(self._taken < costs.quorum, np.maximum(self.now, limit[:, 0]), self.now)
+        self.now, self._taken = waiting_seconds(self._due, costs, self.now)
 
     def charge(self, macs: int, rows: Bool[np.ndarray, "draws"] | bool = True) -> None:
         """Advance the time by the server's work, in all draws or in these ``rows``."""

@@ -8,7 +8,8 @@ Every (seed, epoch or stage, draw, device) has its own random numbers, independe
 same alone or among a thousand. So a run is one draw of its own band, and can be resumed at any epoch.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -46,6 +47,28 @@ class TransferChance:
     """Tries of relayed parcels from the server to the recipient."""
 
 
+class RandomBook:
+    """Random numbers by address: seed, epoch, stream, draw and device; ``log(1 - u)`` of a uniform number u.
+
+    The negative of the logarithm is an exponential setup time of mean 1, and both kinds of delays begin with it.
+    """
+
+    def logarithms(
+        self, seed: int, epochs: Sequence[int], stream: int, first: int, draws: int, columns: int
+    ) -> Float[np.ndarray, "rows columns"]:
+        """Return the numbers of a stream in some epochs, a row a draw."""
+        found = np.empty((len(epochs), draws, columns))
+        for place, epoch in enumerate(epochs):
+            bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
+            bits.advance(first * columns)
+            np.random.Generator(bits).random(out=found[place])
+        np.negative(found, out=found)
+        return np.log1p(found, out=found).reshape(len(epochs) * draws, columns)
+
+
+_FRESH = RandomBook()
+
+
 @dataclass(frozen=True, eq=False)
 class DelayModel:
     """A fleet and its links as vectors with one entry for each device."""
@@ -62,9 +85,11 @@ class DelayModel:
     server_mac_rate: float
     shared_channel: bool = False
     """Whether all direct parcels share one channel."""
+    book: RandomBook = _FRESH
+    """Where random numbers come from; they are the same from every book."""
 
     @classmethod
-    def create(cls, fleet: Fleet, links: Links) -> "DelayModel":
+    def create(cls, fleet: Fleet, links: Links, book: RandomBook = _FRESH) -> "DelayModel":
         """Expand the groups of a fleet into vectors; a value that a group leaves unset comes from the links.
 
         Where neither gives the loss between devices, it is the loss of the device's other links.
@@ -78,7 +103,13 @@ class DelayModel:
         between = np.repeat(np.array(given, np.float64), counts)  # None becomes nan
         vectors["d2d_loss"] = np.where(np.isnan(between), vectors["loss"], between)
         shared = links.d2d_channel == "shared"
-        return cls(**vectors, overhead=links.overhead, server_mac_rate=fleet.server_mac_rate, shared_channel=shared)
+        rate = fleet.server_mac_rate
+        return cls(**vectors, overhead=links.overhead, server_mac_rate=rate, shared_channel=shared, book=book)
+
+    def key(self) -> tuple[object, ...]:
+        """Return a value that is equal for equal delays."""
+        values = (getattr(self, each.name) for each in fields(self) if each.name != "book")
+        return tuple(value.tobytes() if isinstance(value, np.ndarray) else value for value in values)
 
     @property
     def devices(self) -> int:
@@ -87,16 +118,22 @@ class DelayModel:
 
     def chance(self, seed: int, epoch: int, first: int, draws: int, question: int = 0) -> Chance:
         """Draw the random part of a round of an epoch, for ``draws`` draws from number ``first`` on."""
+        return self.chances(seed, (epoch,), first, draws, question)
+
+    def chances(self, seed: int, epochs: Sequence[int], first: int, draws: int, question: int = 0) -> Chance:
+        """Draw the random parts of the same round of several epochs; the rows of an epoch follow each other."""
         stream = _FURTHER + 3 * (question - 1) if question else 0
-        down, setup, up = (self._uniform(seed, epoch, stream + part, first, draws, self.devices) for part in range(3))
-        return Chance(_tries(down, self.loss), _setup(setup), _tries(up, self.loss))
+        down, setup, up = (
+            self.book.logarithms(seed, epochs, stream + part, first, draws, self.devices) for part in range(3)
+        )
+        return Chance(_tries(down, self.loss), -setup, _tries(up, self.loss))
 
     def handover_chance(self, seed: int, epoch: int, first: int, draws: int) -> TransferChance:
         """Draw the random part of the hand-overs after an epoch."""
         streams = range(_HANDOVERS, _HANDOVERS + 4)
-        grant, export, parcel, absorb = (self._uniform(seed, epoch, s, first, draws, self.devices) for s in streams)
+        grant, export, parcel, absorb = (self._logarithms(seed, epoch, s, first, draws, self.devices) for s in streams)
         tries = _tries(parcel, self.d2d_loss)  # none goes over the server
-        return TransferChance(_tries(grant, self.loss), _setup(export), tries, _setup(absorb), tries, tries)
+        return TransferChance(_tries(grant, self.loss), -export, tries, -absorb, tries, tries)
 
     def stage_chance(
         self,
@@ -113,22 +150,20 @@ class DelayModel:
         to the recipients. Grants are short, so their number of tries is replaced by its expectation.
         """
         stream, n, m = _STAGES + 3 * stage, self.devices, len(senders)
-        export, absorb = (self._uniform(seed, 0, stream + part, first, draws, n) for part in range(2))
-        parcel = self._uniform(seed, 0, stream + 2, first, draws, m)
+        export, absorb = (self._logarithms(seed, 0, stream + part, first, draws, n) for part in range(2))
+        parcel = self._logarithms(seed, 0, stream + 2, first, draws, m)
         tries = up = again = _tries(parcel, self.d2d_loss[senders])
         if not np.array_equal(self.d2d_loss, self.loss):
             up = again = _tries(parcel, self.loss[senders])
         if relayed_to is not None:
-            again = _tries(self._uniform(seed, 0, _RELAYED + stage, first, draws, m), self.loss[relayed_to])
+            again = _tries(self._logarithms(seed, 0, _RELAYED + stage, first, draws, m), self.loss[relayed_to])
         grant = np.broadcast_to(1 / (1 - self.loss), (draws, n))
-        return TransferChance(grant, _setup(export), tries, _setup(absorb), up, again)
+        return TransferChance(grant, -export, tries, -absorb, up, again)
 
-    def _uniform(
+    def _logarithms(
         self, seed: int, epoch: int, stream: int, first: int, draws: int, columns: int
     ) -> Float[np.ndarray, "draws columns"]:
-        bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
-        bits.advance(first * columns)
-        return np.random.Generator(bits).random((draws, columns))
+        return self.book.logarithms(seed, (epoch,), stream, first, draws, columns)
 
     def reply_seconds(self, costs: RoundCosts, chance: Chance) -> Float[np.ndarray, "draws asked"]:
         """Return when each asked device's reply arrives at the server, in seconds after the request."""
@@ -163,13 +198,11 @@ class DelayModel:
         return np.asarray(work + setup * mean_setup)
 
 
-def _setup(uniform: Float[np.ndarray, "draws n"]) -> Float[np.ndarray, "draws n"]:
-    """Map uniform numbers to exponential setup times of mean 1."""
-    return np.asarray(-np.log1p(-uniform))
-
-
-def _tries(uniform: Float[np.ndarray, "draws n"], loss: Float[np.ndarray, "n"]) -> Float[np.ndarray, "draws n"]:
-    """Map uniform numbers to the geometric number of tries of a message."""
+def _tries(logarithms: Float[np.ndarray, "draws n"], loss: Float[np.ndarray, "n"]) -> Float[np.ndarray, "draws n"]:
+    """Map logarithms of uniform numbers to the geometric number of tries of a message."""
     # inversion of P(tries > k) = loss^k; log(0) = -inf gives a single try on a link without loss
     with np.errstate(divide="ignore"):
-        return np.asarray(1 + np.floor(np.log1p(-uniform) / np.log(loss)))
+        tries: Float[np.ndarray, "draws n"] = logarithms / np.log(loss)
+    np.floor(tries, out=tries)
+    tries += 1
+    return tries

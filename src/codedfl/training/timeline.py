@@ -10,7 +10,8 @@ from codedfl.network import Clock, DelayModel, Draws, RoundCosts, Step
 from codedfl.training import History
 
 _COLUMNS = ("epoch", "device", "activity", "peer", "begin", "end", "bits")
-_ROUND = ("receive model", "compute", "send reply")
+ROUND = ("receive model", "compute", "send reply")
+"""Activities of a round; all others are of transfers."""
 Row = tuple[int, int, str, int, float, float, int]
 
 
@@ -59,7 +60,7 @@ def _round(
     ends = began + np.cumsum(parts, axis=0)
     begins = ends - parts
     bits = (costs.down_bits, np.zeros_like(costs.macs), costs.up_bits)
-    for part, activity in enumerate(_ROUND):
+    for part, activity in enumerate(ROUND):
         for place in np.flatnonzero((parts[part] > 0) & (begins[part] < ended)):
             begin, end = float(begins[part, place]), min(float(ends[part, place]), ended)
             yield epoch, int(costs.asked[place]), activity, -1, begin, end, int(bits[part][place])

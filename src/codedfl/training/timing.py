@@ -22,6 +22,8 @@ from codedfl.training import History
 from codedfl.training.costs import SharedCosts, measure
 
 _ENOUGH_FOR_QUANTILES = 40
+_BLOCK = 500_000
+"""Replies that are timed at once: few enough for caches, many enough that Python costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -111,25 +113,53 @@ def replay(course: History | Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
 
 def _replay_rounds(history: History, draws: Draws) -> Iterator[ReplayedEpoch]:
     """Put recorded questions; who is asked in standing rounds differs: in each draw, whoever has replied."""
-    clock, ends, each = Clock(draws), np.zeros(draws.count), reply_costs(history, draws.delays.devices)
     standing = any(costs.standing for costs in history.rounds)
+    return _replay_standing(history, draws) if standing else _replay_blocks(history, draws)
+
+
+def _replay_standing(history: History, draws: Draws) -> Iterator[ReplayedEpoch]:
+    clock, each = Clock(draws), reply_costs(history, draws.delays.devices)
     for epoch, numbers in enumerate(history.questions(), start=1):
-        took, rounds = np.zeros(draws.count), []
+        rounds = []
         for question, number in enumerate(numbers):
             costs, asked = history.rounds[number], None
             if costs.standing:
                 costs = dataclasses.replace(each, quorum=costs.quorum, server_macs=costs.server_macs, standing=True)
                 asked = clock.idle
-            elif not standing:
-                clock = Clock(draws)  # no question is open: the round lasts as long whenever it begins
             clock.ask(epoch, question, costs, asked)
             clock.charge(costs.server_macs)
-            took = took + clock.now
             rounds.append((costs, asked))
+        yield ReplayedEpoch(clock.now, rounds)
+
+
+def _replay_blocks(history: History, draws: Draws) -> Iterator[ReplayedEpoch]:
+    """Time many epochs at once: no question is open when an epoch begins, so it lasts as long whenever it does."""
+    questions, ends = history.questions(), np.zeros(draws.count)
+    size = max(1, _BLOCK // (draws.count * draws.delays.devices))
+    for first in range(0, len(questions), size):
+        block = questions[first : first + size]
+        for place, took in enumerate(_durations(history, draws, first, block)):
+            ends = ends + took
+            yield ReplayedEpoch(ends, [(history.rounds[number], None) for number in block[place]])
+
+
+def _durations(
+    history: History, draws: Draws, first: int, block: Sequence[Sequence[int]]
+) -> Float[np.ndarray, "epochs draws"]:
+    """Return how long each epoch of a block lasts: its questions, then the stages before it."""
+    epochs = range(first + 1, first + len(block) + 1)
+    took = np.zeros((len(block), draws.count))
+    for question in range(max(map(len, block))):
+        number = np.array([numbers[question] if question < len(numbers) else -1 for numbers in block])
+        drawn = draws.block(epochs, question)
+        for each in np.unique(number[number >= 0]):
+            own = number == each
+            lasts = drawn.durations(history.rounds[each], np.repeat(own, draws.count))
+            took[own] += lasts.reshape(-1, draws.count)
+    for place, epoch in enumerate(epochs):
         for stage, transfers in history.stages_after(epoch - 1):
-            took = took + draws.stage(stage, transfers).seconds
-        ends = clock.now if standing else ends + took
-        yield ReplayedEpoch(ends, rounds)
+            took[place] += draws.stage(stage, transfers).seconds
+    return took
 
 
 def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
@@ -166,11 +196,15 @@ class _Fleet:
         self._policies = [variant.policy() for _ in range(draws.count)]
         self.active = np.ones((draws.count, draws.delays.devices), bool)
         self._forwards = np.zeros_like(self.active)
+        self._grouped: list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]] | None = None
+        """What :meth:`groups` returns, until somebody leaves."""
         self._grants = np.array([policy.may_grant for policy in self._policies])
         self._supports = np.array([policy.supports_left for policy in self._policies], np.float64)
 
     def groups(self) -> list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]]:
         """Return the questions that an epoch has, and in which draws it has them."""
+        if self._grouped is not None:
+            return self._grouped
         counts = self.active.sum(axis=1)
         found: dict[Any, tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]] = {}
         for count in np.unique(counts):
@@ -178,7 +212,8 @@ class _Fleet:
             key = tuple(costs.key() for costs in questions)
             before = found[key][1] if key in found else False
             found[key] = questions, before | (counts == count)
-        return list(found.values())
+        self._grouped = list(found.values())
+        return self._grouped
 
     def share(
         self,
@@ -194,10 +229,15 @@ class _Fleet:
 
     def _hand_over(self, epoch: int, seconds: Float[np.ndarray, "draws n"], clock: Clock) -> Sequence[TransferCosts]:
         """Let stragglers hand over, in draws where the policy can move anything; return those of the first draw."""
+        if not (self._grants.any() or self._forwards.any()):
+            return ()
         fastest = np.where(self.active, seconds, np.inf).min(axis=1)
         straggling = self.active & (seconds > (fastest + self._policies[0].delta)[:, None])
         acting = straggling.any(axis=1) & (self._grants | (straggling & self._forwards).any(axis=1))
         draws = np.flatnonzero(acting)
+        if not len(draws):
+            return ()
+        self._grouped = None
         transfers = [self._decide(draw, seconds[draw]) for draw in draws.tolist()]
         clock.hand_over(epoch, transfers, parallel=self._variant.parallel, rows=draws)
         return transfers[0] if acting[0] else ()
