@@ -4,7 +4,7 @@ A scheme reads no clock and opens no socket. An engine carries its messages and 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, final
 
@@ -293,6 +293,11 @@ class Scheme(ABC, Generic[Options]):
     def sharing(self) -> Sharing | None:
         """How devices hand data over; None if they do not."""
         return None
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """What it chooses by the delays of the fleet; with equal choices its costs are equal. By default all delays."""
+        return None if self.public.delays is None else self.public.delays.key()
 
     @property
     def uploads(self) -> bool:

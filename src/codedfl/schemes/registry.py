@@ -277,7 +277,11 @@ def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
     """Make and check the scheme of a scenario for the shards of a problem."""
     from codedfl.schemes.facts import agree, describe
 
-    facts = [describe(scenario, shard, problem.start) for shard in problem.shards]
+    # shards of one object are described once: planning has many devices with the same hollow data
+    known = {
+        id(shard): describe(scenario, shard, problem.start) for shard in {id(s): s for s in problem.shards}.values()
+    }
+    facts = [known[id(shard)] for shard in problem.shards]
     # with a first model, targets are what it does not explain, and the sums of columns say nothing about that
     owners = () if problem.raw is None else problem.raw.owners
     return build(scenario, agree(scenario, facts, problem.prepared if problem.start is None else None, owners))

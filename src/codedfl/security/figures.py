@@ -7,6 +7,7 @@ got most on the least hidden device. ``codedfl attack --all --record FILE`` make
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, final
@@ -162,6 +163,7 @@ def _figure(case: Case, outcome: Outcome, unit: str) -> Figure:
     )
 
 
+@cache
 def stored_figures() -> tuple[Figure, ...]:
     """Return the figures that come with the package."""
     return _read(

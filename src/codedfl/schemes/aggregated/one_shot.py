@@ -5,7 +5,7 @@ In the first epoch every device sends the upper triangle of A_i, and B_i, as res
 solution in closed form, so it sends no further requests.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import final
 
@@ -192,6 +192,11 @@ class OneShot(Scheme[OneShotOptions]):
         """Refuse a single device, and data that the ring cannot hold."""
         check_sums(self.name, self.options.threshold, self.public)
         _ = self.formats
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """Nothing: every device takes part."""
+        return ()
 
     @property
     def opens_sums(self) -> bool:

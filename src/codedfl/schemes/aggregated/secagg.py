@@ -9,7 +9,7 @@ The options of the inner scheme are in its own table of the scenario, ``[schemes
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -201,6 +201,11 @@ class SecAgg(Scheme[SecAggOptions]):
     options_type = SecAggOptions
     verdict = SUMS
     verdict_reason = SECAGG_REASON
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """What the scheme inside chooses."""
+        return tuple(each.chosen_by_delays for each in self.wrapped)
 
     @property
     def opens_sums(self) -> bool:

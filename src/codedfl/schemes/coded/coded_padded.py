@@ -14,7 +14,7 @@ therefore exact. Up to alpha - 1 devices
 may be lost after the set-up.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, final
 
@@ -275,6 +275,11 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         """Refuse a single device, an alpha above the number of devices, and data that the field cannot hold."""
         self.options.check_fleet(self.public.devices)
         _ = self.formats
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """How many devices hold the data of each."""
+        return self.code.alpha
 
     @cached_property
     def formats(self) -> Formats:

@@ -27,7 +27,7 @@ Dhakal, Akdeniz, Yona, Talwar, Avestimehr and Himayat, "Coded computing for low-
 edge networks", IEEE JSAC 39, 2021.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -278,6 +278,11 @@ class Parity(Scheme[ParityOptions]):
         parts = self.options.parts
         sizes = self.public.samples
         return [[Batch(batch_rows(size, parts, part + 1)) for size in sizes] for part in range(parts)]
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """Deadline and loads of every batch."""
+        return tuple((each.deadline, each.loads.tobytes(), each.chances.tobytes()) for each in self.allocations)
 
     @cached_property
     def allocations(self) -> tuple[Allocation, ...]:

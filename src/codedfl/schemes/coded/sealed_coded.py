@@ -17,7 +17,7 @@ that are not workers. A lost worker is replaced: K other workers send their code
 combines them into its own coded block.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, final
 
@@ -254,6 +254,11 @@ class SealedCoded(Scheme[SealedCodedOptions]):
                 "scheme = 'sealed-coded' needs at least 2 features; add one, or choose scheme = 'sealed'"
             )
         _ = self.formats
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """The workers and how many of their replies make an epoch."""
+        return self.workers.chosen, self.workers.threshold
 
     @cached_property
     def formats(self) -> Formats:

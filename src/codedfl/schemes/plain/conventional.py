@@ -1,6 +1,6 @@
 """Conventional federated learning: full batch, the server awaits all devices."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -146,6 +146,11 @@ class PlainScheme(Scheme[Options]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; by default it replies the gradient of all its data."""
         return GradientDevice(shard)
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """Nothing: who is asked follows from the options."""
+        return ()
 
     @property
     def reply_sum(self) -> ReplySum | None:

@@ -1,5 +1,6 @@
 """Federated learning with a deadline: the server continues with the replies that have arrived by then."""
 
+from collections.abc import Hashable
 from functools import cached_property
 from typing import final
 
@@ -78,6 +79,11 @@ class Deadline(PlainScheme[DeadlineOptions]):
     def check(self) -> None:
         """Refuse an unset deadline if the delays of the fleet are unknown."""
         _ = self.seconds
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """The deadline."""
+        return self.seconds
 
     @cached_property
     def seconds(self) -> float:

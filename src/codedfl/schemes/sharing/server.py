@@ -5,7 +5,7 @@ device replies the product of the model and the data it holds, and the codec dec
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, final
 
@@ -154,6 +154,11 @@ class SharingScheme(Scheme[Options]):
     @abstractmethod
     def codec(self) -> Codec:
         """Make the codec of the server."""
+
+    @property
+    def chosen_by_delays(self) -> Hashable:
+        """Nothing: the policy looks at the times of replies."""
+        return ()
 
     @property
     def supports(self) -> tuple[int, Supply]:
