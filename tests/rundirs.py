@@ -56,7 +56,7 @@ wait_for = 4
 """
 SCHEMES = ("conventional", "minibatch", "drop-slowest")
 FINISHED = {
-    *("scenario.toml", "epochs.parquet", "summary.json", "timeline.parquet", "timings.npy"),
+    *("scenario.toml", "epochs.parquet", "summary.json", "costs.parquet", "timeline.parquet", "timings.npy"),
     *("model.npz", "model/model.json", "model/model.npz"),
 }
 

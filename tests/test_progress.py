@@ -57,3 +57,28 @@ def test_a_long_stage_has_a_line_a_minute() -> None:
     assert log.at(80, "training", 3, 9) == ["training: 3 of 9"]
     assert log.at(139, "training", 4, 9) == []
     assert log.at(150, "training", 9, 9) == ["training: done in 130 s"]
+
+
+def test_stages_that_alternate_have_a_line_each() -> None:
+    """As in `compare --all`: a training, and the percentage of everything."""
+    log = Log()
+    assert log.at(11, "training", 1, 900) == ["training: 1 of 900"]
+    assert log.at(11, "everything", 0, 100) == ["everything: 0 of 100"]
+    for epoch in range(2, 100):
+        assert log.at(11 + epoch / 100, "training", epoch, 900) == []
+        assert log.at(11 + epoch / 100, "everything", 1, 100) == []
+    assert log.at(71, "training", 200, 900) == ["training: 200 of 900"]
+    assert log.at(71, "everything", 2, 100) == ["everything: 2 of 100"]
+
+
+def test_a_stage_that_begins_again_before_its_end_has_a_line() -> None:
+    log = Log()
+    assert log.at(11, "training", 500, 900) == ["training: 500 of 900"]
+    assert log.at(12, "training", 1, 900) == ["training: 1 of 900"], "the next scheme; the last stopped at its target"
+
+
+def test_a_sentence_that_comes_back_is_said_again() -> None:
+    log = Log()
+    assert log.at(11, "one", 0, 0) == ["one"]
+    assert log.at(12, "two", 0, 0) == ["two"]
+    assert log.at(13, "one", 0, 0) == ["one"]

@@ -5,6 +5,7 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     CodedflError               anything below; the command line prints it and exits with 1
     ├── UsageError             the request itself is wrong; the command line exits with 2
     │   └── ScenarioError      a scenario file or ``--set`` holds a wrong key or value
+    │       └── NotCountedError    the costs of a scheme are not known yet
     ├── DataError              a data set or a feature file cannot be used
     │   └── DownloadError      no source of a data set answered with the right bytes
     ├── CodeError              a code cannot be built as asked for
@@ -47,6 +48,10 @@ class UsageError(CodedflError):
 
 class ScenarioError(UsageError):
     """A scenario holds a wrong key or value."""
+
+
+class NotCountedError(ScenarioError):
+    """The costs of a scheme are not known yet."""
 
 
 class DataError(CodedflError):

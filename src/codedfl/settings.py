@@ -47,7 +47,7 @@ class Settings:
         cls.table = table
 
     def __post_init__(self) -> None:
-        hints = typing.get_type_hints(type(self))
+        hints = _hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             key = f"{self.table}.{field.name}" if self.table else field.name
             value = _converted(getattr(self, field.name), hints[field.name], key, field.metadata)
@@ -73,6 +73,16 @@ class Settings:
         """Write the settings as a nested table of plain values; what is unset (None) is left out."""
         pairs = ((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
         return {name: _plain(value) for name, value in pairs if value is not None}
+
+
+_known_hints: dict[int, tuple[type, dict[str, Any]]] = {}
+
+
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of a class's settings; each is looked up once, because that takes long."""
+    if id(kind) not in _known_hints:
+        _known_hints[id(kind)] = kind, typing.get_type_hints(kind)
+    return _known_hints[id(kind)][1]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -103,7 +113,7 @@ class SettingDescription:
 
 def describe(settings: type[Settings], prefix: str = "") -> Iterator[SettingDescription]:
     """Describe each key of a settings class and of its sections, in order; ``prefix`` stands before every key."""
-    hints = typing.get_type_hints(settings)
+    hints = _hints(settings)
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         hint, key = hints[field.name], prefix + field.name
         section = next((a for a in (hint, *typing.get_args(hint)) if _is_section(a)), None)

@@ -7,11 +7,13 @@
     model.npz        its matrix
     deployment.json  the name of the run in the records of sites (deployments)
     site-records.json the signed records of all sites (deployments)
+    costs.parquet    bits and multiplications of each device
     timeline.parquet steps of all parties in the run's own draw (simulations)
     devices.parquet  requests to all devices and their durations (deployments)
     timings.npy      end of each epoch (columns) in each timing draw (rows), in seconds
     repeats/N/       further runs of a scheme whose model follows the timing
     checkpoint.npz   only while the run is not finished
+    .live            the address of the live page of an unfinished run (codedfl.report.live)
     .lock            held by the process that runs it
 
 Files are written atomically. An interrupted run, even by kill -9, resumes from its checkpoint and ends with the same
@@ -19,11 +21,10 @@ numbers to the last bit. A finished run is loaded.
 """
 
 import fcntl
-import html
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,12 +36,16 @@ from jaxtyping import Float, Shaped
 from codedfl import errors, schemes, storage
 from codedfl.progress import Progress, silent
 from codedfl.runs.backend import RunBackend, SimulationBackend
-from codedfl.runs.summary import Timed, final_score, metric_name, summarise, tabulate
+from codedfl.runs.facts import run_facts, score_facts
+from codedfl.runs.markup import facts_html
+from codedfl.runs.observing import Observer
+from codedfl.runs.summary import Timed, summarise, tabulate
 from codedfl.scenario import Scenario
 from codedfl.task import Problem, RawData, with_owners
 from codedfl.task.model import Model, save_model
 from codedfl.task.objective import Objective
 from codedfl.training import State, create_solver, train
+from codedfl.training.costs import LINKS, spent_in
 from codedfl.training.timing import time_to
 
 _CHECKPOINT_SECONDS = 0.25
@@ -75,18 +80,11 @@ class Run:
     timings: Float[np.ndarray, "draws epochs"]
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        facts = ", ".join(f"{name} {value}" for name, value in score_facts(self.summary).items())
         return f"<Run of '{self.scenario.name}' with {self.scenario.scheme}: {facts}>"
 
     def _repr_html_(self) -> str:
-        rows = {"scenario": self.scenario.name, "scheme": self.scenario.scheme, **self._facts()}
-        cells = (f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
-        return f"<table>{''.join(cells)}</table>"
-
-    def _facts(self) -> dict[str, str]:
-        score = final_score(self.summary)
-        shown = "not known" if score is None else f"{score:.4f}"
-        return {"epochs": f"{self.summary['epochs']:,}", f"final {metric_name(self.summary)}": shown}
+        return facts_html(run_facts(self.summary))
 
     @property
     def model(self) -> Float[np.ndarray, "features outputs"]:
@@ -133,12 +131,25 @@ def load(path: Path) -> Run:
         with (path / "timings.npy").open("rb") as file:
             timings = np.load(file, allow_pickle=False)
         epochs = {name: table[name].to_numpy() for name in table.column_names}
-        consistent = timings.shape[1] == len(epochs["epoch"]) == summary["epochs"] and "scenario_id" in summary
+        consistent = timings.shape[1] == len(epochs["epoch"]) == summary["epochs"] and _complete(summary)
+        consistent = consistent and bool(np.isfinite(timings).all())
     except (*storage.DAMAGED, pyarrow.ArrowException):
         consistent = False
     if not consistent:
         raise errors.RunDirectoryError(f"the run '{path}' is damaged; delete it and run again")
     return Run(path, scenario, summary, epochs, timings)
+
+
+def _complete(summary: Mapping[str, Any]) -> bool:
+    """Tell whether a summary has what everything that reads it needs."""
+    tables = ("time_to_accuracy", "time_to_accuracy_band", "bits_sent", "bits_per_device", "macs_per_device", "leakage")
+    texts = ("scenario_id", "scheme", "scenario", "metric", "verdict")
+    return (
+        all(isinstance(summary.get(name), dict) for name in tables)
+        and all(isinstance(summary.get(name), str) for name in texts)
+        and summary["time_to_accuracy"].keys() == summary["time_to_accuracy_band"].keys()
+        and all({"mean", "largest"} <= summary["bits_per_device"][link].keys() for link in LINKS)
+    )
 
 
 def model_difference(run: Run, reference: Run) -> float:
@@ -154,10 +165,12 @@ def execute(
     problem: Callable[[], Problem | RawData] | None = None,
     backend: Callable[[], RunBackend] | None = None,
     progress: Progress = silent,
+    observer: Observer | None = None,
 ) -> Run:
     """Run a scenario in a directory, resume it, or load it if it is finished.
 
-    ``problem`` may supply the data, so that several runs share it; ``backend`` may replace the simulation.
+    ``problem`` may supply the data, so that several runs share it; ``backend`` may replace the simulation;
+    ``observer`` sees the training, but not further runs of a scheme whose model follows the timing.
     Nothing is written before data and scheme are known to be usable. A training error removes what this call has
     written, and nothing of a run that it resumes.
     """
@@ -180,7 +193,7 @@ def execute(
                 marks = f"{_MARK}{identity}\n{_ON_SITES if on_sites else ''}"
                 storage.write_text(path / "scenario.toml", marks + scenario.to_toml())
             storage.remove_unfinished(path)
-            _finish(identity, chosen, path, progress)
+            _finish(identity, chosen, path, progress, observer)
     except errors.TrainingError as error:
         if not begun and not isinstance(error, errors.LostDevicesError):
             for made in set(path.iterdir()) - there:
@@ -247,9 +260,9 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) -> None:
+def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress, observer: Observer | None) -> None:
     scenario, scheme = backend.scenario, backend.scheme
-    state, began = _train(backend, path, progress)
+    state, began = _train(backend, path, progress, observer)
     timings = backend.timings(state, progress)
     runs = [(np.array(state.history.columns["accuracy"]), timings)]
     if scheme.follows_timing and isinstance(backend, SimulationBackend):
@@ -262,7 +275,9 @@ def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress) 
     storage.write_parquet(path / "epochs.parquet", tabulate(state, [seconds for _, seconds in runs]))
     storage.write_arrays(path / "model.npz", {"theta": theta})
     save_model(path / "model", scenario, identity, objective, theta, summary["privacy"])
-    for name, table in backend.tables(state).items():
+    spent = spent_in(state.history, scenario.fleet.size)
+    devices = np.arange(scenario.fleet.size)
+    for name, table in {"costs.parquet": {"device": devices, **spent}, **backend.tables(state)}.items():
         storage.write_parquet(path / name, table)
     storage.write_json(path / "summary.json", summary)
     (path / "checkpoint.npz").unlink(missing_ok=True)
@@ -286,7 +301,7 @@ def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, 
     return state, spent, restored
 
 
-def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, float]:
+def _train(backend: RunBackend, path: Path, progress: Progress, observer: Observer | None) -> tuple[State, float]:
     """Train or resume; return the state, and when the training would have begun without interruptions.
 
     The state is saved so often that an interruption loses a fraction of a second, or one epoch, and epochs that late
@@ -296,6 +311,8 @@ def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, 
     state, spent, restored = _resume(scenario, path, backend.objective)
     began = saved_at - spent
     engine = backend.engine(state, restored)
+    if observer is not None:
+        engine = observer.begin(backend, engine, state)
 
     def save(current: State) -> None:
         own = {f"{_BACKEND}{name}": array for name, array in backend.checkpoint_arrays().items()}
@@ -305,6 +322,8 @@ def _train(backend: RunBackend, path: Path, progress: Progress) -> tuple[State, 
 
     def after_epoch(current: State) -> None:
         nonlocal saved_at
+        if observer is not None:
+            observer.after_epoch(current)
         progress(f"training {scenario.scheme}", current.epoch, scenario.training.epochs)
         if backend.saves_every_epoch or time.perf_counter() - saved_at > _CHECKPOINT_SECONDS:
             save(current)
