@@ -46,6 +46,8 @@ class TestTimeByScheme:
             for line in first.get_lines()
             if len(line.get_xdata()) == 1
         }
+        missed = marks.pop((2, 0.97))
+        assert missed.get_marker() == "x", "at the right edge"
         assert set(marks) == {(0, 2.0), (0, 4.0), (1, 1.0), (1, 40.0), (2, 3.0)}
         looks = {mark.get_marker() for mark in marks.values()}
         assert len(looks) == 3, "told apart without colour"

@@ -58,7 +58,7 @@ def test_two_by_two_in_processes(tmp_path: Path) -> None:
         ("conventional", "0"),
         ("conventional", "0.3"),
     ]
-    assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "sweep.csv", "runs"}, "no figure of two keys"
+    assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "sweep.csv", "runs"}
 
 
 def test_cells_that_are_one_experiment_do_not_get_in_each_others_way(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def drawn(out: Path, changes: dict[str, Any], grid: dict[str, Any]) -> list[dict
     """Sweep and draw, as the command does."""
     scenario = small(FEW | changes)
     rows = sweep(scenario, grid, out, silent)
-    draw_sweep(scenario, grid, rows, out)
+    draw_sweep(rows, out)
     return rows
 
 
@@ -135,11 +135,32 @@ class TestInline:
         assert (tmp_path / "sweep.png").exists()
 
     @pytest.mark.parametrize(
-        "grid", [{"scheme": ["minibatch"]}, {"task.precision": ["float64"]}, {"training.stop_at_last_target": [True]}]
+        "grid",
+        [
+            {"scheme": ["minibatch"]},
+            {"training.stop_at_last_target": [True, False]},
+            {"links.loss": [0, 0.1], "timing.seed": [1, 2]},
+            {"scheme": ["minibatch", "conventional"], "links.loss": [0, 0.1]},
+        ],
     )
-    def test_no_figure_of_what_is_not_a_number(self, tmp_path: Path, grid: dict[str, Any]) -> None:
+    def test_a_figure_of_any_one_or_two_keys(self, tmp_path: Path, grid: dict[str, Any]) -> None:
         drawn(tmp_path, {}, grid)
+        assert (tmp_path / "sweep.png").exists()
+
+    def test_three_keys_make_a_sentence_instead_of_a_figure(self, tmp_path: Path) -> None:
+        said: list[str] = []
+        grid = {"links.loss": [0, 0.1], "timing.seed": [1, 2], "timing.draws": [5, 6]}
+        rows = sweep(small(FEW), grid, tmp_path, silent)
+        draw_sweep(rows, tmp_path, lambda stage, done, total: said.append(stage))
         assert not (tmp_path / "sweep.png").exists()
+        (sentence,) = said
+        assert sentence.startswith(
+            "sweep.png left out: the sweep varies 3 keys (links.loss, timing.seed, timing.draws)"
+        )
+
+    def test_without_targets_final_scores_are_drawn(self, tmp_path: Path) -> None:
+        drawn(tmp_path, {"training.targets": []}, {"links.loss": [0, 0.1]})
+        assert "final test accuracy" in (tmp_path / "sweep.svg").read_text()
 
     def test_targets_themselves_may_be_swept(self, tmp_path: Path) -> None:
         rows = drawn(tmp_path, {}, {"training.targets": [[0.4], [0.5, 0.6]]})

@@ -1,6 +1,7 @@
 """Comparisons of schemes: a figure of one fleet, or a page and a figure of several fleets."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,13 @@ import numpy as np
 
 from codedfl.privacy.promise import KNOWN_SEED, rounded_up
 from codedfl.progress import Progress, silent
-from codedfl.report.figures import accuracy_against_time, new_figure, save_if_possible, time_and_band
+from codedfl.report.figures.curves import Size, accuracy_against_time
+from codedfl.report.figures.files import save_if_possible
+from codedfl.report.figures.points import has_scores, time_and_band
+from codedfl.report.figures.style import MISSED, SCREEN, Style, metric_word
 from codedfl.report.pages import seconds_text, table_markdown
 from codedfl.report.secrecy import OVERVIEW_TITLE, overview_markdown
-from codedfl.runs import load, target_name
+from codedfl.runs import Run, load, target_name
 from codedfl.scenario import Scenario
 from codedfl.schemes.secrecy import BROKEN, CLEAR, COMBINATIONS, COSTS_ONLY, REPLIES, SUMS, Secrecy
 from codedfl.security.verdicts import table_rank
@@ -39,10 +43,20 @@ _ALMOST_ZERO = 1e-300
 
 def draw_accuracies(scenario: Scenario, rows: Sequence[Row], out: Path, progress: Progress = silent) -> None:
     """Draw accuracy against time into ``compare.png`` and ``.svg``, from the runs below ``out``."""
-    shown = [row for row in rows if row["refused"] is None]
-    curves = {row["scheme"]: [load(out / "runs" / f"{row['scheme']}-{row['scenario_id']}")] for row in shown}
-    goals, metric = scenario.training.targets, shown[0]["metric"]
-    save_if_possible(lambda: accuracy_against_time(curves, targets=goals, metric=metric), out / "compare.png", progress)
+    runs, metric = compared_runs(rows, out)
+    scored = {label: own for label, own in runs.items() if has_scores(own)}
+    if not scored:
+        progress("compare.png left out: without test data there is no accuracy to draw", 0, 0)
+        return
+    goals = scenario.training.targets
+    save_if_possible(lambda: accuracy_against_time(scored, targets=goals, metric=metric), out / "compare.png", progress)
+
+
+def compared_runs(rows: Sequence[Row], out: Path) -> tuple[dict[str, list[Run]], str]:
+    """Return the runs on the first fleet by scheme, as far as there are any, and their metric."""
+    own = [row for row in rows if row["fleet"] == rows[0]["fleet"] and row["refused"] is None and not row["predicted"]]
+    runs = {row["scheme"]: [load(out / "runs" / f"{row['scheme']}-{row['scenario_id']}")] for row in own}
+    return runs, next((str(row["metric"]) for row in own if row["metric"]), "accuracy")
 
 
 def write_page(
@@ -64,6 +78,15 @@ def write_page(
         parts.append(_fleet(own, [target_name(target) for target in targets], metric))
     parts += [_secrecy(rows), _leaks(rows), _refusals(rows)]
     write_text(out / "compare.md", "\n".join(part for part in parts if part))
+
+
+def comparison_drawings(rows: Sequence[Row]) -> dict[str, tuple[str, Callable[[], "Figure"]]]:
+    """Return the heading of the figure of several fleets and how it is drawn; that of one fleet has no need of it."""
+    targets = sorted({float(target) for row in rows for target in row["time_to_accuracy"] or ()})
+    if len({row["fleet"] for row in rows}) < 2 or not targets:
+        return {}
+    metric = next((row["metric"] for row in rows if row["metric"]), "accuracy")
+    return {"compare": ("Time to accuracy by scheme and fleet", partial(time_by_scheme, rows, targets, metric))}
 
 
 def _opening(scenario: Scenario, command: str) -> str:
@@ -145,7 +168,7 @@ def _secrecy(rows: Sequence[Row]) -> str:
     tables = [(row["scheme"], row["verdict"], [Secrecy(**cell) for cell in row["secrecy"]]) for row in first]
     ranked = sorted(tables, key=lambda entry: table_rank(*entry))
     table = overview_markdown((name, cells) for name, _, cells in ranked)
-    return f"## Who may learn what\n\n{OVERVIEW_TITLE.capitalize()}:\n\n{table}"
+    return f"## Who may learn what\n\n{OVERVIEW_TITLE[0].upper() + OVERVIEW_TITLE[1:]}:\n\n{table}"
 
 
 def _leaks(rows: Sequence[Row]) -> str:
@@ -169,7 +192,13 @@ def _refusals(rows: Sequence[Row]) -> str:
     return "## Where there is no result\n\n" + "".join(lines) if lines else ""
 
 
-def time_by_scheme(rows: Sequence[Row], targets: Sequence[float], metric: str = "accuracy") -> "Figure":
+def time_by_scheme(
+    rows: Sequence[Row],
+    targets: Sequence[float],
+    metric: str = "accuracy",
+    style: Style = SCREEN,
+    size: Size = (None, None),
+) -> "Figure":
     """Draw the time to the first and the last target by scheme, a panel a fleet; the quickest on the first on top.
 
     Marks show the verdict on a scheme's secrecy.
@@ -178,21 +207,23 @@ def time_by_scheme(rows: Sequence[Row], targets: Sequence[float], metric: str = 
     shown = [target_name(target) for target in dict.fromkeys((targets[0], targets[-1]))]
     order = _quickest_first([row for row in rows if row["fleet"] == rows[0]["fleet"]], shown[-1])
     styles = _verdict_styles(row["verdict"] for row in rows)
-    figure = new_figure(3.2 * len(fleets) + 1.4, 1.7 + 0.3 * len(order))
+    wide, step = (3.2 * len(fleets) + 1.4, 0.3) if style.titles else (style.width if len(fleets) == 1 else 7.0, 0.22)
+    figure = style.figure(size[0] or wide, size[1] or 1.7 + step * len(order))
     panels = figure.subplots(1, len(fleets), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (fleet, devices) in zip(panels, fleets.items(), strict=True):
+        style.dress(axes)
+        axes.set_xscale("log")
         for row in (row for row in rows if row["fleet"] == fleet):
-            _draw_times(axes, row, order.index(row["scheme"]), shown, styles[row["verdict"]])
-        axes.set(xscale="log", axisbelow=True)
-        axes.grid(visible=True, axis="x", which="major", color="0.85")
-        axes.grid(visible=True, axis="y", color="0.93")
-        axes.set_title(f"{fleet} ({devices} devices)", fontsize=10)
-    panels[0].set_yticks(range(len(order)), order, fontsize=9)
+            _draw_times(axes, row, order.index(row["scheme"]), shown, styles[row["verdict"]], style)
+        axes.set_title(f"{fleet} ({devices} devices)", fontsize=style.font)
+    panels[0].set_yticks(range(len(order)), order)
     panels[0].set_ylim(len(order) - 0.5, -0.5)
     panels[0].set_xlim(*_time_limits(rows, shown))
-    figure.supxlabel("training time in virtual seconds (logarithmic): mean and 95% of timing draws", fontsize=9)
-    handles = list(_time_legend(styles, shown, metric))
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 6), fontsize=8)
+    words = "training time in virtual seconds (logarithmic): mean and 95% of timing draws"
+    figure.supxlabel(style.lines(words, 0.9 * figure.get_figwidth()), fontsize=style.font)
+    handles = list(_time_legend(styles, shown, metric, style))
+    columns = max(1, min(len(handles), int(figure.get_figwidth() / 1.9)))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, fontsize=style.small, frameon=False)
     return figure
 
 
@@ -208,19 +239,28 @@ def _verdict_styles(verdicts: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {verdict: style for verdict, style in _VERDICTS.items() if verdict in found} | dict(others)
 
 
-def _draw_times(axes: "Axes", row: Row, place: int, targets: Sequence[str], style: tuple[str, str]) -> None:
+def _draw_times(
+    axes: "Axes", row: Row, place: int, targets: Sequence[str], look: tuple[str, str], style: Style
+) -> None:
     """Mark the times of one scheme: the last target filled, the first hollow and a little higher."""
-    colour, mark = style
+    colour, mark = look
     for target in targets:
         last, found = target == targets[-1], time_and_band(row, target)
         if found is not None:
             seconds, low, high = found
             height = place + (0.13 if last else -0.13)
-            axes.plot([max(low, _ALMOST_ZERO), high], [height] * 2, color=colour, linewidth=4, alpha=0.35)
-            axes.plot(seconds, height, mark, color=colour, markerfacecolor=colour if last else "white", markersize=6)
+            axes.plot(
+                [max(low, _ALMOST_ZERO), high], [height] * 2, color=colour, linewidth=style.mark * 0.7, alpha=0.35
+            )
+            face = colour if last else "white"
+            axes.plot(seconds, height, mark, color=colour, markerfacecolor=face, markersize=style.mark * 1.1)
         elif last:
             words = "no result" if row["refused"] else f"{float(target):g} not reached"
-            axes.annotate(words, (0.98, place), xycoords=("axes fraction", "data"), fontsize=7, ha="right", va="center")
+            axes.plot(
+                [0.97], [place + 0.13], "x", transform=axes.get_yaxis_transform(), color=MISSED, markersize=style.mark
+            )
+            beside: Any = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
+            axes.annotate(words, (0.93, place + 0.13), fontsize=style.small, **beside)
 
 
 def _time_limits(rows: Sequence[Row], targets: Sequence[str]) -> tuple[float, float]:
@@ -230,13 +270,16 @@ def _time_limits(rows: Sequence[Row], targets: Sequence[str]) -> tuple[float, fl
     return (min(lows) / 1.5, max(high for *_, high in found) * 1.5) if found else (0.1, 1.0)
 
 
-def _time_legend(styles: Mapping[str, tuple[str, str]], targets: Sequence[str], metric: str) -> Iterator[Any]:
+def _time_legend(
+    styles: Mapping[str, tuple[str, str]], targets: Sequence[str], metric: str, style: Style
+) -> Iterator[Any]:
     from matplotlib.lines import Line2D
 
+    look: dict[str, Any] = {"linestyle": "none", "markersize": style.mark * 1.1}
+
     for verdict, (colour, mark) in styles.items():
-        yield Line2D([], [], color=colour, marker=mark, linestyle="none", label=f"secrecy: {verdict}")
-    word = "accuracy" if metric == "accuracy" else "R²"
+        yield Line2D([], [], color=colour, marker=mark, label=f"secrecy: {verdict}", **look)
     for target in targets:
         face = "0.3" if target == targets[-1] else "white"
-        label = f"to {word} {float(target):g}"
-        yield Line2D([], [], color="0.3", marker="o", linestyle="none", markerfacecolor=face, label=label)
+        label = f"to {metric_word(metric)} {float(target):g}"
+        yield Line2D([], [], color="0.3", marker="o", markerfacecolor=face, label=label, **look)

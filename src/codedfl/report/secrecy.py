@@ -56,7 +56,7 @@ def page_markdown(statements: Iterable[tuple[str, Cells, str]]) -> str:
         "# Secrecy of every scheme\n",
         "Written by `codedfl security --markdown`; SECURITY.md explains adversaries, assets and verdicts. Figures are "
         "those of `codedfl attack`, stored in `src/codedfl/security/figures.json`.\n",
-        f"{OVERVIEW_TITLE.capitalize()}, the scheme that tells least first:\n",
+        f"{OVERVIEW_TITLE[0].upper() + OVERVIEW_TITLE[1:]}, the scheme that tells least first:\n",
         overview_markdown((name, cells) for name, cells, _ in entries),
     ]
     for name, cells, condition in entries:

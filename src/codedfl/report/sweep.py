@@ -1,47 +1,42 @@
-"""The figure of a sweep over one numeric setting."""
+"""The figure that ``codedfl sweep`` draws."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from codedfl.errors import UsageError
 from codedfl.progress import Progress, silent
-from codedfl.report.figures import COLOURS, new_figure, save_if_possible, time_and_band
-from codedfl.runs import target_name
-from codedfl.scenario import Scenario
+from codedfl.report.figures.files import save_if_possible
+from codedfl.report.figures.sweeps import grid_of, sweep_figure
 from codedfl.studies.tables import Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_sweep(
-    scenario: Scenario, grid: Mapping[str, Sequence[Any]], rows: Sequence[Row], out: Path, progress: Progress = silent
-) -> None:
-    """Draw ``sweep.png`` and ``.svg`` if the grid has one key, its values are numbers, and there is a target."""
-    (key, values), *others = grid.items()
-    numeric = all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
-    if others or not numeric or not scenario.training.targets:
+def draw_sweep(rows: Sequence[Row], out: Path, progress: Progress = silent, quantity: str | None = None) -> None:
+    """Draw ``sweep.png`` and ``.svg``: times to the last target, final scores without targets, or what is asked for.
+
+    Where nothing can be drawn, one sentence says why.
+    """
+    try:
+        drawings = sweep_drawings(rows, quantity, refuse=True)
+    except UsageError as error:
+        progress(f"sweep.png left out: {error}", 0, 0)
         return
-    target = scenario.training.targets[-1]
-    times = [time_and_band(row, target_name(target)) for row in rows]
-    save_if_possible(lambda: time_against_setting(key, values, times, target), out / "sweep.png", progress)
+    save_if_possible(drawings["sweep"][1], out / "sweep.png", progress)
 
 
-def time_against_setting(
-    key: str, values: Sequence[float], times: Sequence[tuple[float, float, float] | None], target: float
-) -> "Figure":
-    """Draw time to a target against one setting, with 95% bars; a value that does not reach it is left out."""
-    figure = new_figure()
-    axes = figure.add_subplot()
-    reached = [(value, *found) for value, found in zip(values, times, strict=True) if found]
-    if reached:
-        x, mean, low, high = (np.array(column) for column in zip(*reached, strict=True))
-        bars = np.clip([mean - low, high - mean], 0, None)
-        axes.errorbar(x, mean, bars, fmt="o-", color=COLOURS[0], capsize=3)
-    axes.set_xlabel(key)
-    axes.set_ylabel(f"virtual seconds to {target:g} (mean, 95% of draws)")
-    axes.set_ylim(bottom=0)
-    axes.grid(visible=True, color="0.9")
-    return figure
+def sweep_drawings(
+    rows: Sequence[Row], quantity: str | None = None, *, refuse: bool = False
+) -> dict[str, tuple[str, Callable[[], "Figure"]]]:
+    """Return the heading of the figure and how it is drawn; nothing where it cannot be, unless that is refused."""
+    chosen = quantity or ("time" if any(row["time_to_accuracy"] for row in rows) else "accuracy")
+    try:
+        grid = grid_of(rows, chosen)
+    except UsageError:
+        if refuse:
+            raise
+        return {}
+    return {"sweep": (f"{grid.quantity.capitalize()} by setting", partial(sweep_figure, grid))}

@@ -1,6 +1,7 @@
 """The paper's experiment in small: one feature seed, targets that are reached within a few epochs."""
 
 import csv
+import html
 import io
 import shutil
 import sys
@@ -14,11 +15,13 @@ from sklearn.linear_model import Ridge
 
 from codedfl.errors import CodedflError
 from codedfl.progress import silent
+from codedfl.report.drawings import KINDS, Wanted, drawing_of
 from codedfl.report.reproduction import write_reproduction
+from codedfl.report.results import REPRODUCE, open_results
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario, load
 from codedfl.studies.reproduce import experiment as experiments
-from codedfl.studies.reproduce import readings, tasks
+from codedfl.studies.reproduce import finished, readings, tasks
 from codedfl.studies.reproduce import study as module
 from codedfl.studies.reproduce.study import Reproduction, reproduce
 from codedfl.task import Problem
@@ -88,7 +91,7 @@ def quicker(*, quick: bool) -> experiments.Experiment:
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(experiments, "load", easy)
-    for each in (module, tasks):
+    for each in (module, tasks, finished):
         patch.setattr(each, "experiment", quicker)
     patch.setattr(tasks, "LENGTHS", (64, 256))
     patch.setattr(readings, "READINGS", tuple(each for each in READINGS if each.odd_set == "partner"))
@@ -123,8 +126,9 @@ def test_the_page_is_self_contained_and_names_every_claim(reproduced: Reproduced
     text = (out / "index.html").read_text()
     for claim in found["claims"]:
         assert claim["name"] in text
-    for mark in ("<script", "<link", "<img", "@import", "url(http", "src=", "href=http", 'href="http'):
+    for mark in ("<img", "@import", "url(http", "href=http", 'href="http'):
         assert mark not in text
+    assert "default-src 'none'" in html.unescape(text)
 
 
 def test_claims_are_those_promised(reproduced: Reproduced) -> None:
@@ -264,3 +268,31 @@ def test_a_place_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) 
     with pytest.raises(CodedflError, match="file"):
         reproduce(tmp_path / "file", quick=True, seeds=[0], progress=silent)
     assert tree(tmp_path) == {"file": b"mine"}
+
+
+def test_a_finished_experiment_is_read_from_its_folder(reproduced: Reproduced, again: Path) -> None:
+    found, made = finished.load_reproduction(again), written(again)
+    assert found.summary == reproduced[1]
+    for group, others in ((found.runs, made.runs), (found.sealed, made.sealed)):
+        assert list(group) == list(others)
+        for label, own in group.items():
+            for run, other in zip(own, others[label], strict=True):
+                assert run.path == other.path
+                np.testing.assert_allclose(run.timings, other.timings, rtol=1e-6)
+    assert finished.load_reproduction(again, sealed=False).sealed == {}
+
+
+@pytest.mark.parametrize("kind", KINDS[REPRODUCE])
+def test_every_figure_can_be_drawn_from_the_folder(again: Path, kind: str) -> None:
+    results = open_results([again])
+    assert results.kind == REPRODUCE
+    drawing = drawing_of(results, Wanted(kind))
+    assert drawing.draw().get_size_inches()[0] == 3.5
+    assert any(entry.value is not None for entry in drawing.entries)
+
+
+def test_a_run_that_is_gone_is_named(again: Path) -> None:
+    name = strict_json((again / "summary.json").read_text())["schemes"]["minibatch"]["runs"][0]
+    shutil.rmtree(again / "runs" / f"minibatch-{name}")
+    with pytest.raises(CodedflError, match=f"no run of scenario {name}"):
+        finished.load_reproduction(again)

@@ -68,13 +68,23 @@ def sealed_claims(
     links: str,
 ) -> tuple[list[claims.Claim], dict[str, list[Run]]]:
     """Return the speed-ups on ``links``, and runs for the figure; ``curve`` labels the runs by gradient descent."""
-    found, figure = [], {}
+    found = []
     for case in cases:
         own, ends = runs[case.label if case.trained else curve], times[case.scenario.scheme]
         how = "trained for every seed" if case.trained else "timed on the accuracy curve of the paper's scheme"
         found.append(claims.not_in_paper(case.claim, speedup(runs["minibatch"], own, ends), paper, how, links))
+    return found, sealed_figure(cases, runs, times, curve)
+
+
+def sealed_figure(
+    cases: Sequence[SealedCase], runs: Mapping[str, Sequence[Run]], times: Mapping[str, Times], curve: str
+) -> dict[str, list[Run]]:
+    """Return runs for the figure, by label: trained ones and those of ``curve``, with the times of sealed schemes."""
+    figure = {}
+    for case in cases:
+        own, ends = runs[case.label if case.trained else curve], times[case.scenario.scheme]
         figure[case.label] = [dataclasses.replace(run, timings=ends[:, : run.summary["epochs"]]) for run in own]
-    return found, figure
+    return figure
 
 
 def speedup(benchmark: Sequence[Run], own: Sequence[Run], times: Times) -> Band | None:
