@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from codedfl.deploy.server.board import Board
+from codedfl.training import State
 
 
 class Clock:
@@ -77,3 +80,17 @@ def test_it_is_shown_at_most_every_so_often_but_for_what_matters() -> None:
     assert len(shown) == 5, "a new stage, but not every step of it"
     board.progress("training", 3, 3)
     assert (shown[-1]["stage"], shown[-1]["done"], shown[-1]["total"]) == ("training", 3, 3)
+
+
+def test_epochs_and_scores_stand_beside_the_devices() -> None:
+    shown: list[dict[str, Any]] = []
+    board = Board(["a", "b"], shown.append)
+    state = State(np.zeros((1, 1)), np.zeros((1, 1)))
+    board.begin(state, "r2")
+    assert (shown[-1]["metric"], shown[-1]["epoch"], shown[-1]["epochs"]) == ("r2", 0, [])
+    state.history.columns |= {"accuracy": [0.25], "time": [2.0]}
+    state.history.round_of_epoch.append(0)
+    board.epoch_done(state)
+    board.lost({1: "it is gone"})
+    assert (shown[-1]["epoch"], shown[-1]["epochs"], shown[-1]["score"]) == (1, [[1, 2.0, 0.25]], 0.25)
+    assert [row["lost_in_epoch"] for row in shown[-1]["devices"]] == [None, 2]

@@ -57,7 +57,8 @@ def test_the_directory_is_that_of_every_run(sites: InProcessFleet, tmp_path: Pat
     files = {path.name for path in run.path.iterdir()} - {".lock"}
     files -= {"deployment.json", "site-records.json"}
     assert files == {
-        *("scenario.toml", "epochs.parquet", "summary.json", "model", "model.npz", "timings.npy", "devices.parquet")
+        *("scenario.toml", "epochs.parquet", "summary.json", "model", "model.npz", "timings.npy"),
+        *("costs.parquet", "devices.parquet"),
     }
     again = runs.load(run.path)
     assert (again.scenario, again.summary) == (chosen("sealed-coded"), run.summary)

@@ -1,8 +1,13 @@
-"""The state of a deployment, device by device, as plain data for the status file and the live table."""
+"""The state of a training, device by device, as plain data for the status file, the live table and the live page."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, final
+
+from codedfl.engines import Engine
+from codedfl.runs import Course, Observer
+from codedfl.runs.backend import RunBackend
+from codedfl.training import State
 
 Show = Callable[[dict[str, Any]], None]
 """Takes the table of a board."""
@@ -24,7 +29,7 @@ class Board:
     ) -> None:
         unknown = dict.fromkeys(("last_epoch", "last_seconds", "last_working_seconds"))
         known = {"state": WAITING, "samples": 0, "samples_held": 0, "holds_data_of": []}
-        parcels = {"parcels_sent": 0, "parcels_taken": 0, "reason": None}
+        parcels = {"parcels_sent": 0, "parcels_taken": 0, "reason": None, "lost_in_epoch": None}
         self._rows: list[dict[str, Any]] = [{"site": site} | known | unknown | parcels for site in sites]
         self._held = [[device] for device in range(len(sites))]
         """Per device, whose data it computes for."""
@@ -33,12 +38,24 @@ class Board:
         self._clock = clock
         self._shown: float | None = None
         self._progress: dict[str, Any] = {"stage": "waiting for sites", "done": 0, "total": 0}
+        self._course = Course()
 
     def progress(self, stage: str, done: int, total: int) -> None:
         """Record the progress of the run; a total of 0 has no steps."""
         changed = stage != self._progress["stage"]
         self._progress = {"stage": stage, "done": done, "total": total}
         self.show(now=changed or done == total)
+
+    def begin(self, state: State, metric: str) -> None:
+        """Record where a training starts or resumes, and the metric of its scores."""
+        self._course = Course(metric)
+        self._course.note(state)
+        self.show(now=True)
+
+    def epoch_done(self, state: State) -> None:
+        """Record an epoch: its end, and the scores that are known."""
+        self._course.note(state)
+        self.show()
 
     def samples(self, device: int, count: int) -> None:
         """Record the number of samples that a device owns."""
@@ -50,8 +67,8 @@ class Board:
             self._rows[device]["state"] = WORKING
         self.show()
 
-    def replied(self, device: int, epoch: int, seconds: float, working_seconds: float) -> None:
-        """Record a reply, the server's waiting time and the device's working time."""
+    def replied(self, device: int, epoch: int, seconds: float, working_seconds: float | None) -> None:
+        """Record a reply, the server's waiting time and the device's working time, if it is told."""
         times = {"last_seconds": seconds, "last_working_seconds": working_seconds}
         self._rows[device] |= {"state": REPLIED, "last_epoch": epoch, **times}
         self.show()
@@ -75,7 +92,7 @@ class Board:
         """Record lost devices with the first reason of each."""
         for device, reason in reasons.items():
             if self._rows[device]["state"] != LOST:
-                self._rows[device] |= {"state": LOST, "reason": reason}
+                self._rows[device] |= {"state": LOST, "reason": reason, "lost_in_epoch": self._course.epoch + 1}
                 self.show(now=True)
 
     def show(self, *, now: bool = False) -> None:
@@ -90,4 +107,26 @@ class Board:
         for row, held in zip(self._rows, self._held, strict=True):
             row["samples_held"] = sum(self._rows[device]["samples"] for device in held)
             row["holds_data_of"] = [self._rows[device]["site"] for device in held]
-        return {**self._progress, "devices": [dict(row) for row in self._rows]}
+        return {**self._progress, **self._course.to_table(), "devices": [dict(row) for row in self._rows]}
+
+
+@final
+class BoardObserver(Observer):
+    """Records epochs on the board of a deployment; its engine records everything else."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def begin(self, backend: RunBackend, engine: Engine, state: State) -> Engine:
+        """Record where the training starts."""
+        self._board.begin(state, metric_of(backend))
+        return engine
+
+    def after_epoch(self, state: State) -> None:
+        """Record an epoch."""
+        self._board.epoch_done(state)
+
+
+def metric_of(backend: RunBackend) -> str:
+    """Return what the scores of a run are: ``accuracy`` or ``r2``."""
+    return "accuracy" if backend.objective.kind == "classification" else "r2"

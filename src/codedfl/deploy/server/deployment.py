@@ -23,7 +23,7 @@ from codedfl.data import Preparation, load_rows
 from codedfl.deploy.protocol.carrier import Carrier
 from codedfl.deploy.protocol.fields import one_line
 from codedfl.deploy.protocol.task_facts import TaskFacts
-from codedfl.deploy.server.board import Board, Show
+from codedfl.deploy.server.board import Board, BoardObserver, Show
 from codedfl.deploy.server.channel import Channel, Clock
 from codedfl.deploy.server.membership import UNPINNED, read_pins
 from codedfl.deploy.server.records import collect_records, known_run, write_run
@@ -130,7 +130,7 @@ def deploy(
         return DeploymentBackend(scenario, channel, board, terms, check, report, path)
 
     try:
-        run = execute(scenario, path, backend=backend, progress=report)
+        run = execute(scenario, path, backend=backend, progress=report, observer=BoardObserver(board))
     except LostDevicesError as error:
         reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(channel.lost.items()))
         raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
@@ -389,7 +389,8 @@ def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
     def show(table: dict[str, Any]) -> None:
         status = Path(site.get("folder", ".")) / STATUS
-        write_json(status, {"scenario_id": scenario.id(), "scheme": scenario.scheme, **table}, durable=False)
+        about = {"scenario_id": scenario.id(), "scenario": scenario.name, "scheme": scenario.scheme}
+        write_json(status, about | table, durable=False)
 
     run = deploy(scenario, carrier, sites, path, options=options, show=show)
     return {"run": str(run.path), "summary": run.summary}
