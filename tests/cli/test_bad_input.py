@@ -10,8 +10,10 @@ import pytest
 from cli.conftest import Command
 from cli.wrong import FOLDER, Wrong
 from cli.wrong.data import DATA
+from cli.wrong.figures import FIGURES
 from cli.wrong.models import MODELS
 from cli.wrong.owners import OWNERS
+from cli.wrong.pages import PAGES
 from cli.wrong.privacy import PRIVACY
 from cli.wrong.settings import SCENARIOS, SETTINGS, USAGE
 from codedfl import storage as whole_files
@@ -97,6 +99,8 @@ TABLE = [
         *(("data", DATA), ("place", PLACES), ("deployment", DEPLOYMENTS), ("plug-in", PLUGINS)),
         ("model", MODELS),
         ("owners", OWNERS),
+        ("figure", FIGURES),
+        ("page", PAGES),
         ("privacy", PRIVACY),
     )
     for name, wrong in rows.items()

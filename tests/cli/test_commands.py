@@ -15,7 +15,7 @@ from codedfl.cli import main
 from codedfl.cli import reproduce as reproducing
 from codedfl.data import SOURCES, TABLES
 from codedfl.errors import ScenarioError
-from codedfl.report import figures
+from codedfl.report.figures import files as figure_files
 from codedfl.report.pages import seconds_text
 from codedfl.studies import processes
 from codedfl.studies.reproduce.study import Reproduction
@@ -133,6 +133,7 @@ class TestJson:
 
         monkeypatch.setattr(comparing, "compare", compare)
         monkeypatch.setattr(comparing, "draw_accuracies", ignored)
+        monkeypatch.setattr(comparing, "write_comparison", ignored)
         assert codedfl("compare", "-s", "small.toml", "--json").code == 0
         assert seen == [list(schemes.SCHEMES)]
 
@@ -164,6 +165,7 @@ class TestJson:
 
         monkeypatch.setattr(comparing, "compare", one)
         monkeypatch.setattr(comparing, "draw_accuracies", ignored)
+        monkeypatch.setattr(comparing, "write_comparison", ignored)
         monkeypatch.setattr(comparing, "compare_all", every)
         monkeypatch.setattr(comparing, "write_page", page)
         assert codedfl("compare", "--json").code == 0
@@ -234,7 +236,7 @@ class TestJson:
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """Room for every table; and nobody looks at figures here."""
     monkeypatch.setenv("COLUMNS", "220")
-    monkeypatch.setattr(figures, "save", lambda figure, path: None)
+    monkeypatch.setattr(figure_files, "save", lambda figure, path: None)
 
 
 @pytest.mark.usefixtures("wide")

@@ -1,5 +1,6 @@
 """``codedfl deploy`` with real processes: from nothing to a trained model, and nothing left behind."""
 
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -77,6 +78,8 @@ def test_a_run_that_was_killed_before_it_began_is_known_by_its_fleet(codedfl: Co
 
 
 def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) -> None:
+    """A page follows the training where its server is installed."""
+    live = ["--live"] if importlib.util.find_spec("uvicorn") else []
     kit = codedfl("deploy", "kit", "kits", "--scenario", "small.toml", "--devices", "2", "--make-keys", *QUICK)
     assert kit.code == 0
     assert "warning: 2 devices: with fewer than three, a sum shows each device the gradient of the other" in kit.err
@@ -91,8 +94,10 @@ def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) 
         assert all(psutil.pid_exists(one["pid"]) for one in started)
         again = codedfl("deploy", "start", "kits/device-1")
         assert (again.code, "is running already" in again.err) == (1, True)
-        trained = codedfl("deploy", "train", "kits", "--json")
+        trained = codedfl("deploy", "train", "kits", "--json", *live)
         assert trained.code == 0, trained.err
+        assert ("live page: http://127.0.0.1:" in trained.err) == bool(live)
+        assert not (folder / "kits/.live").exists()
         summary = strict_json(trained.out)
         run = runs.load(Path(summary["run"]))
         assert run.path.is_relative_to(folder / "kits/server")

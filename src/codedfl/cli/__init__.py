@@ -38,6 +38,7 @@ COMMANDS = {
         "Train once, in virtual time; a run that was stopped is resumed.",
         (
             "run paper-quick",
+            "run paper-quick --live",
             "run paper-quick --set scheme=sealed-coded --set training.epochs=1e3",
             "run -s mine.toml --devices 10 --out runs/mine --json",
         ),
@@ -56,6 +57,16 @@ COMMANDS = {
             "sweep paper-quick --over links.loss=0,0.1,0.2",
             "sweep -s paper-quick --over scheme=minibatch,sealed --over timing.seed=1,2",
         ),
+    ),
+    "figure": _Command(
+        "Draw a figure of finished runs for a paper or a screen, or write the numbers behind it.",
+        (
+            "figure runs/mine runs/other --width 3.5in --out figure.pdf",
+            "figure out/compare-paper-quick --style screen --format png",
+            "figure out/sweep-paper-quick --y accuracy --format tex",
+            "figure out/reproduce --overlay mine.csv",
+        ),
+        "results.figure",
     ),
     "security": _Command(
         "Print what each adversary may learn under each scheme, and when to allow it; nothing is run.",
@@ -77,8 +88,13 @@ COMMANDS = {
         "models.predict",
     ),
     "export": _Command(
-        "Write the model of a run as ONNX, checked with onnxruntime.",
-        ("export runs/mine model.onnx",),
+        "Write the model of a run as ONNX, or the run for trace viewers, TensorBoard or MLflow.",
+        (
+            "export runs/mine model.onnx",
+            "export runs/mine trace.json.gz",
+            "export runs/mine logs/mine --to tensorboard",
+            "export runs/mine tracking --to mlflow",
+        ),
         "models.export",
     ),
     "owners": _Command(
@@ -89,6 +105,16 @@ COMMANDS = {
             "owners own-data --set data.source=rows.csv --set data.target=price --owner clinic",
         ),
         "models.owners",
+    ),
+    "report": _Command(
+        "Write runs, or a study, as one HTML page that works without a network.",
+        ("report runs/mine", "report runs/a runs/b runs/c --out report.html", "report out/compare-paper-quick"),
+        "results.report",
+    ),
+    "explore": _Command(
+        "Ask what-if questions of a fleet on a local page: sliders, and a ranking of schemes.",
+        ("explore", "explore -s mine.toml --samples 60000 --outputs 10", "explore runs/mine"),
+        "results.explore",
     ),
     "settings": _Command(
         "Print every key of a scenario with its type, default and meaning.",

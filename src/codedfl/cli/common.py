@@ -152,6 +152,15 @@ def chosen_scenario(
     return chosen
 
 
+def given_words(
+    name: str, pairs: Sequence[str] | None, devices: int | None, plugins: Sequence[Path] | None
+) -> list[str]:
+    """Return the options of a command that name its scenario again."""
+    words = ["--scenario", name, *(word for pair in pairs or () for word in ("--set", pair))]
+    words += [] if devices is None else ["--devices", str(devices)]
+    return words + [word for path in plugins or () for word in ("--plugin", str(path))]
+
+
 def warn_unused(changes: Mapping[str, Any], scenarios: Sequence[Scenario], schemes: Iterable[str] = ()) -> None:
     """Name the changed options of schemes that no scenario uses (each its own, unless schemes are given)."""
     pairs = [(scenario, name) for scenario in scenarios for name in (list(schemes) or [scenario.scheme])]

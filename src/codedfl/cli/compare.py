@@ -13,6 +13,7 @@ from codedfl.cli import common
 from codedfl.errors import UsageError
 from codedfl.report.comparison import draw_accuracies, write_page
 from codedfl.report.pages import seconds_text
+from codedfl.report.pages.study_pages import write_comparison
 from codedfl.runs import final_score
 from codedfl.schemes import SCHEMES
 from codedfl.studies.compare import BENCHMARK, REPEATS, compare, compare_all
@@ -49,12 +50,9 @@ def compare_command(
     wanted = asked or list(SCHEMES)
     chosen = common.chosen_scenario(name, changes, devices, [BENCHMARK, *wanted])
     place = out or Path("out") / f"compare-{'all-' if everything else ''}{chosen.name}"
+    words = [*asked, *(["--all"] if everything else []), *common.given_words(name, changes, devices, plugins)]
     with common.bars() as progress:
         if everything:
-            words = [*asked, "--all", "--scenario", name]
-            words += [word for change in changes or () for word in ("--set", change)]
-            words += [] if devices is None else ["--devices", str(devices)]
-            words += [word for path in plugins or () for word in ("--plugin", str(path))]
             words += [] if attacks else ["--no-attacks"]
             words += [] if repeats is None else ["--repeats", str(repeats)]
             attacked = None if attacks else 0
@@ -63,6 +61,7 @@ def compare_command(
         else:
             rows = compare(chosen, wanted, place, progress)
             draw_accuracies(chosen, rows, place, progress)
+        write_comparison(rows, place, shlex.join(["codedfl", "compare", *words]))
     common.warn_if_broken(chosen, wanted)
     if json:
         common.print_json(rows)
@@ -79,7 +78,7 @@ def compare_command(
         if row["refused"] is not None:
             where = f" on {row['fleet']}" if everything else ""
             common.console.print(f"{row['scheme']}{where} refused: {row['refused']}", soft_wrap=True)
-    common.console.print(f"tables and figure: {place}", soft_wrap=True)
+    common.console.print(f"tables and figure: {place}; all on one page: {place / 'index.html'}", soft_wrap=True)
 
 
 def _comparison(rows: Sequence[dict[str, Any]]) -> Table:

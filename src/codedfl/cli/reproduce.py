@@ -1,5 +1,6 @@
 """``codedfl reproduce``: the paper's experiment."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,8 @@ def reproduce_command(
     """Run the paper's experiment and compare its claims with what is measured."""
     with common.bars() as progress:
         found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress, workers=workers)
-        write_reproduction(found, out, progress)
+        words = ["--out", str(out), "--seeds", str(seeds), *(["--quick"] if quick else [])]
+        write_reproduction(found, out, progress, shlex.join(["codedfl", "reproduce", *words]))
     summary = found.summary
     if json:
         common.print_json(summary)

@@ -5,6 +5,7 @@ from typing import Any
 from rich.table import Table
 
 from codedfl.cli import common
+from codedfl.cli.live import Live, LiveHost, LivePort, checked_live, live_simulation
 from codedfl.front.functions import shortened, taken_as_public
 from codedfl.report.pages import seconds_text
 from codedfl.runs import default_directory, execute, final_score, metric_name
@@ -17,14 +18,22 @@ def run_command(
     changes: common.Set = None,
     devices: common.Devices = None,
     out: common.Out = None,
+    live: Live = False,
+    live_port: LivePort = None,
+    live_host: LiveHost = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
-    """Train once, in virtual time; a run that was stopped is resumed."""
+    """Train once, in virtual time; a run that was stopped is resumed.
+
+    The page of --live needs the extra 'explore'. It ends with the command: an open page keeps the last state. After a
+    kill, the same command resumes the run at the same address, and open pages go on.
+    """
+    page = checked_live(live, live_port, live_host)
     chosen = common.chosen_scenario(common.chosen_name(scenario, named), changes, devices)
     place = out or default_directory(chosen)
     with common.bars() as progress:
-        run = execute(chosen, place, progress=progress)
+        run = live_simulation(page, chosen, place, progress) if page else execute(chosen, place, progress=progress)
     common.warn_if_broken(chosen)
     classes = run.load_model().classes if chosen.private else ()
     for sentence in (*taken_as_public(chosen, classes), *shortened(run.summary)):

@@ -1,6 +1,7 @@
 """``codedfl sweep``: a grid of scenarios."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,8 @@ from rich.table import Table
 from codedfl.cli import common
 from codedfl.cli.compare import score_text, with_band
 from codedfl.errors import UsageError
+from codedfl.report.figures.sweeps import QUANTITIES
+from codedfl.report.pages.study_pages import write_sweep
 from codedfl.report.sweep import draw_sweep
 from codedfl.studies.sweep import sweep
 
@@ -22,6 +25,9 @@ def sweep_command(
     changes: common.Set = None,
     devices: common.Devices = None,
     out: common.Out = None,
+    y: Annotated[
+        str | None, typer.Option("--y", metavar="QUANTITY", help="What the figure shows: time, accuracy or bits.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core if not given.")] = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
@@ -30,6 +36,8 @@ def sweep_command(
 
     The scenario is paper-quick unless named.
     """
+    if y is not None and y not in QUANTITIES:
+        raise UsageError(f"--y '{y}' must be one of {', '.join(QUANTITIES)}")
     axes = [_axis(text) for text in over]
     grid = dict(axes)
     if len(grid) < len(axes):
@@ -41,13 +49,16 @@ def sweep_command(
     place = out or Path("out") / f"sweep-{chosen.name}"
     with common.bars() as progress:
         rows = sweep(chosen, grid, place, progress, workers)
-        draw_sweep(chosen, grid, rows, place, progress)
+        draw_sweep(rows, place, progress, y)
+        words = common.given_words(name, changes, devices, plugins)
+        words += [word for text in over for word in ("--over", text)]
+        write_sweep(rows, place, shlex.join(["codedfl", "sweep", *words]), y)
     common.warn_if_broken(chosen, used)
     if json:
         common.print_json(rows)
         return
     common.console.print(_grid(rows, list(grid)))
-    common.console.print(f"tables and figure: {place}", soft_wrap=True)
+    common.console.print(f"tables and figure: {place}; all on one page: {place / 'index.html'}", soft_wrap=True)
 
 
 def _axis(text: str) -> tuple[str, list[Any]]:

@@ -9,6 +9,8 @@ import numpy as np
 
 from cli.wrong import FOLDER, Wrong
 from cli.wrong.data import npz, parquet
+from report.exports.made import made
+from rundirs import files
 from task.model.fitted import fitted
 
 ROWS = "weight,size,colour\n0.1,3000,red\n0.2,2500,blue\n"
@@ -23,7 +25,13 @@ def saved(labels: str | None = "text", **options: Any) -> Files:
     return {"run/scenario.toml": "", "run/summary.json": "", **found}
 
 
+def without(name: str) -> Files:
+    """A finished run that has lost a file."""
+    return {path: content for path, content in RUN.items() if path != f"run/{name}"}
+
+
 MODEL, NUMERIC = saved(), saved(text=False)
+RUN: Files = {f"run/{name}": (made() / name).read_bytes() for name in files(made())}
 TABLE = json.loads(MODEL["run/model/model.json"] or "")
 
 
@@ -101,4 +109,53 @@ MODELS = {
     "export to another ending": Wrong(("export", "run", "model.pt"), 2, ("'model.pt'", ".onnx"), MODEL),
     "export to no folder": Wrong(("export", "run", "none/model.onnx"), 1, ("cannot write 'none/model.onnx'",), MODEL),
     "export without a file": Wrong(("export", "run"), 2, ("FILE.onnx",), MODEL),
+    "export to an unknown format": Wrong(
+        ("export", "run", "log", "--to", "tensorbord"),
+        2,
+        ("'tensorbord'", "mlflow", "did you mean 'tensorboard'?"),
+        RUN,
+    ),
+    "a trace of no run": Wrong(("export", "run", "trace.json"), 1, ("'run'", "not a finished run")),
+    "a trace of a model alone": Wrong(("export", "run", "trace.json"), 1, ("not a finished run",), MODEL),
+    "a trace without a timeline": Wrong(
+        ("export", "run", "trace.json"), 1, ("neither timeline.parquet",), without("timeline.parquet")
+    ),
+    "a trace of a damaged timeline": Wrong(
+        ("export", "run", "trace.json"), 1, ("timeline.parquet' is damaged",), {**RUN, "run/timeline.parquet": b"PAR1"}
+    ),
+    "a trace of a timeline without columns": Wrong(
+        ("export", "run", "trace.json"),
+        1,
+        ("timeline.parquet' is damaged",),
+        {**RUN, "run/timeline.parquet": parquet(epoch=[1])},
+    ),
+    "a trace of another ending": Wrong(
+        ("export", "run", "trace.txt", "--to", "trace"), 2, ("'trace.txt'", ".json or .json.gz"), RUN
+    ),
+    "a trace over another file": Wrong(
+        ("export", "run", "mine.json"), 2, ("'mine.json' exists",), {**RUN, "mine.json": '{"mine": 1}'}
+    ),
+    "a trace over a folder": Wrong(
+        ("export", "run", "mine.json"), 2, ("'mine.json' is a folder",), {**RUN, "mine.json": FOLDER}
+    ),
+    "a trace to no folder": Wrong(("export", "run", "none/trace.json"), 1, ("cannot write 'none/trace.json'",), RUN),
+    **{
+        f"{name} {words}": Wrong(("export", "run", place, "--to", name), code, says, {**RUN, **files})
+        for name in ("tensorboard", "mlflow")
+        for words, place, code, says, files in (
+            ("over a file", "mine", 2, ("'mine' is a file",), {"mine": "text"}),
+            ("over a folder of others", "mine", 2, ("'mine' exists", "choose another"), {"mine/notes.txt": "text"}),
+            ("over the run itself", "run", 2, ("'run' exists",), {}),
+            ("below a file", "mine/log", 1, ("cannot write 'mine/log'",), {"mine": "text"}),
+            ("below a device", "/dev/null/log", 1, ("cannot write '/dev/null/log'",), {}),
+            ("of a name too long", "n" * 300, 1, ("too long",), {}),
+        )
+    },
+    "tensorboard of no run": Wrong(("export", "run", "log", "--to", "tensorboard"), 1, ("not a finished run",)),
+    "mlflow of an unfinished run": Wrong(
+        ("export", "run", "log", "--to", "mlflow"), 1, ("summary.json is missing",), without("summary.json")
+    ),
+    "a format and an ending that contradict": Wrong(
+        ("export", "run", "trace.json", "--to", "onnx"), 2, ("'trace.json' must end in .onnx",), RUN
+    ),
 }

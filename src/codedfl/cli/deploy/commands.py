@@ -12,8 +12,21 @@ from threadpoolctl import threadpool_limits
 from codedfl import data
 from codedfl.cli import common
 from codedfl.cli.deploy import members
-from codedfl.cli.deploy.board import board, live, read_board
+from codedfl.cli.deploy.board import board, read_board
+from codedfl.cli.deploy.board import live as board_shown
 from codedfl.cli.deploy.members import SCENARIO
+from codedfl.cli.live import (
+    Live,
+    LiveChoice,
+    LiveHost,
+    LivePort,
+    checked_live,
+    deployment_page,
+    finish,
+    followed,
+    show_finished,
+)
+from codedfl.cli.live.deployment import ON_THE_SERVER
 from codedfl.cli.run import run_table
 from codedfl.deploy.flare import processes as kit_processes
 from codedfl.deploy.flare.kits import load_kits
@@ -52,14 +65,18 @@ def local_command(
         bool, typer.Option("--kernel-links", help="With --emulate: slow the links by namespaces and tc (root only).")
     ] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Also train in virtual time; compare the models.")] = False,
+    live: Live = False,
+    live_port: LivePort = None,
+    live_host: LiveHost = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
     """Train on this machine: a server and devices as processes of their own, with mutual TLS on loopback.
 
     The scenario is sealed-coded unless named. All processes that are started are ended; a training that was stopped is
-    resumed.
+    resumed. The page of --live needs the extra 'explore' and ends with the command.
     """
+    choice = checked_live(live, live_port, live_host)
     chosen = common.chosen_scenario(common.chosen_name(scenario, named, "sealed-coded"), changes, devices)
     if time_scale is not None and not time_scale > 0:
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
@@ -69,9 +86,10 @@ def local_command(
     place = out or usual.with_name(f"{usual.name}-{how}")
     common.warn_if_broken(chosen)
     if runs.finished(chosen, place, on_sites=True):
-        run = runs.load(place)
+        clock = "real" if time_scale in (None, 1) else "emulated"
+        run = show_finished(choice, chosen, place, fleet.fleet_folder(place), clock)
     else:
-        run = _train_here(chosen, place, time_scale, kernel_links)
+        run = _train_here(chosen, place, time_scale, kernel_links, choice)
     verified = _verify(chosen, run) if verify else {}
     if json:
         common.print_json(run.summary | {"run": str(place)} | ({"verified": verified} if verify else {}))
@@ -82,22 +100,28 @@ def local_command(
     common.console.print(f"run directory: {place}", soft_wrap=True)
 
 
-def _train_here(scenario: Scenario, place: Path, time_scale: float | None, kernel_links: bool) -> Run:
+def _train_here(
+    scenario: Scenario, place: Path, time_scale: float | None, kernel_links: bool, choice: LiveChoice | None
+) -> Run:
     need_flare()
     if scenario.data.elsewhere:
         raise UsageError("data.source = 'sites' leaves data to the hosts; use `codedfl deploy kit` or name a data set")
     if scenario.data.named or scenario.data.tabular:
         with common.bars() as progress:  # once, and not by all sites at the same time
             data.fetch(scenario.data.source, progress)
-    folder = fleet.fleet_folder(place)
+    folder, scale = fleet.fleet_folder(place), time_scale or 1.0
     make_folder(place.parent)
     try:
-        with (
-            fleet.local_fleet(scenario, place, time_scale=time_scale, kernel_links=kernel_links) as kits,
-            live(kits.server / STATUS) as report,
-        ):
-            report("starting processes")
-            return fleet.train(kits, scenario, run=place, time_scale=time_scale or 1.0, report=report)
+        with deployment_page(choice, scenario, place, folder, time_scale=scale) as page:
+            with (
+                fleet.local_fleet(scenario, place, time_scale=time_scale, kernel_links=kernel_links) as kits,
+                board_shown(kits.server / STATUS) as write,
+                followed(page, kits.server / STATUS, write) as report,
+            ):
+                report("starting processes")
+                run = fleet.train(kits, scenario, run=place, time_scale=scale, report=report)
+            finish(page, run.summary, place)
+        return run
     except (EngineError, LostDevicesError) as error:
         raise type(error)(f"{error} (logs are in '{folder}')") from None
 
@@ -187,13 +211,18 @@ def train_command(
     named: common.ScenarioOption = None,
     changes: common.Set = None,
     devices: common.Devices = None,
+    live: Live = False,
+    live_port: LivePort = None,
+    live_host: LiveHost = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
     """Have the server of some kits train, and wait; after a loss the same command resumes it.
 
-    The scenario is the one that the kits were made for unless named.
+    The scenario is the one that the kits were made for unless named. The page of --live needs the extra 'explore', ends
+    with the command, and shows devices where the server's kit is on this machine.
     """
+    choice = checked_live(live, live_port, live_host)
     need_flare()
     kits = load_kits(folder)
     chosen = common.chosen_scenario(common.chosen_name(scenario, named, str(folder / SCENARIO)), changes, devices)
@@ -202,8 +231,11 @@ def train_command(
         raise UsageError(
             f"the scenario has {chosen.fleet.size} devices but there are {len(kits.sites)} kits; match them"
         )
-    with live(kits.server / STATUS) as report:
-        result = fleet.submit(kits, chosen, report=report)
+    status = kits.server / STATUS
+    with deployment_page(choice, chosen, ON_THE_SERVER, folder) as page:
+        with board_shown(status) as write, followed(page, status, write) as report:
+            result = fleet.submit(kits, chosen, report=report)
+        finish(page, result["summary"], result["run"])
     if json:
         common.print_json(result["summary"] | {"run": result["run"]})
         return
