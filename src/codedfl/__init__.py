@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from codedfl.front.estimators import FederatedRidge as FederatedRidge
     from codedfl.front.estimators import FederatedRidgeClassifier as FederatedRidgeClassifier
     from codedfl.front.estimators import FederatedRidgeCV as FederatedRidgeCV
+    from codedfl.front.results import Comparison as Comparison
     from codedfl.runs import Run as Run
     from codedfl.scenario import Scenario as Scenario
     from codedfl.scenario import load as load
@@ -33,6 +34,7 @@ _HOMES = dict.fromkeys(("attack", "compare", "load_model", "load_run", "plan", "
 _HOMES |= {
     "CodedflError": "errors",
     "CodedflWarning": "errors",
+    "Comparison": "front.results",
     "FederatedRidge": "front.estimators",
     "FederatedRidgeCV": "front.estimators",
     "FederatedRidgeClassifier": "front.estimators",

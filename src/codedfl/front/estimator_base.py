@@ -23,6 +23,8 @@ from codedfl.errors import CodedflError, CodedflWarning, DataError
 from codedfl.front.functions import broken_ciphers, shortened, taken_as_public
 from codedfl.front.scenarios import OWNERS, declared_values, estimator_scenario
 from codedfl.progress import Progress, silent
+from codedfl.runs.facts import noise_text
+from codedfl.runs.markup import facts_html, seconds_and_band
 from codedfl.scenario import Scenario
 from codedfl.task import RawData
 from codedfl.training.timing import band
@@ -90,6 +92,23 @@ class FederatedEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         tags.input_tags.allow_nan = self.missing == "mean"
         tags.target_tags.required = True
         return tags
+
+    def _repr_html_inner(self) -> str:
+        return str(super()._repr_html_inner()) + self._report_html()
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        bundle: dict[str, str] = super()._repr_mimebundle_(**options)
+        return bundle | ({"text/html": bundle["text/html"] + self._report_html()} if "text/html" in bundle else {})
+
+    def _report_html(self) -> str:
+        """Return what a notebook shows below scikit-learn's diagram: what the training took and reveals."""
+        if not hasattr(self, "report_"):
+            return ""
+        report = self.report_
+        facts = {"scheme": report["scheme"], "epochs": f"{report['epochs']:,}"}
+        facts["virtual time"] = seconds_and_band(report["seconds"], report["seconds_band"])
+        facts |= {"secrecy": report["verdict"], "the server sees": report["leakage"]["server"]}
+        return facts_html(facts | ({"noise": noise_text(report["privacy"])} if report.get("privacy") else {}))
 
     def fit(self: _Fitted, X: Any, y: Any, owners: Any = None) -> _Fitted:
         """Train in virtual time.

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from codedfl import runs
 from codedfl.errors import CodedflWarning, ScenarioError
-from codedfl.progress import Progress, silent
+from codedfl.front.notebook import shown
+from codedfl.front.results import Comparison, SweepRows
+from codedfl.progress import Progress
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
 from codedfl.schemes import SCHEMES, nominal
@@ -33,7 +35,7 @@ def run(
     out: str | PathLike[str] | None = None,
     settings: Settings = None,
     *,
-    progress: Progress = silent,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Run:
     """Train once in virtual time, or load the run if it is finished.
@@ -47,7 +49,7 @@ def run(
     settings : mapping, optional
         Changes of the scenario by dotted keys, as ``{"training.epochs": 100}``; ``codedfl settings`` lists them.
     progress : callable, optional
-        Called with a stage, how much of it is done, and how much there is.
+        Called with a stage, how much of it is done, and how much there is. If not given, notebooks show bars.
     **options
         Passed on to :func:`codedfl.runs.execute`.
 
@@ -72,7 +74,8 @@ def run(
     chosen = _chosen(scenario, settings)
     _warn(chosen, [chosen.scheme])
     place = runs.default_directory(chosen) if out is None else Path(out)
-    done = runs.execute(chosen, place, progress=progress, **options)
+    with shown(progress) as report:
+        done = runs.execute(chosen, place, progress=report, **options)
     classes = done.load_model().classes if chosen.private else ()
     for sentence in (*taken_as_public(chosen, classes), *shortened(done.summary)):
         warnings.warn(sentence, CodedflWarning, stacklevel=2)
@@ -150,8 +153,8 @@ def compare(
     out: str | PathLike[str] | None = None,
     settings: Settings = None,
     *,
-    progress: Progress = silent,
-) -> list[dict[str, Any]]:
+    progress: Progress | None = None,
+) -> Comparison:
     """Train several schemes on the same data, fleet and links.
 
     Parameters
@@ -165,8 +168,8 @@ def compare(
 
     Returns
     -------
-    list of dict
-        One row a scheme, as ``codedfl compare --json`` prints them.
+    Comparison
+        A list of rows, one a scheme, as ``codedfl compare --json`` prints them.
 
     Raises
     ------
@@ -186,7 +189,8 @@ def compare(
     chosen, names = _chosen(scenario, settings), list(schemes) or list(SCHEMES)
     _warn(chosen, names)
     place = Path("out") / f"compare-{chosen.name}" if out is None else Path(out)
-    return studies.compare(chosen, names, place, progress)
+    with shown(progress) as report:
+        return Comparison(studies.compare(chosen, names, place, report))
 
 
 def sweep(
@@ -196,8 +200,8 @@ def sweep(
     settings: Settings = None,
     *,
     workers: int | None = None,
-    progress: Progress = silent,
-) -> list[dict[str, Any]]:
+    progress: Progress | None = None,
+) -> SweepRows:
     """Train a grid of scenarios on all cores.
 
     Parameters
@@ -213,8 +217,8 @@ def sweep(
 
     Returns
     -------
-    list of dict
-        One row for each combination: its ``settings`` and the summary of its run.
+    SweepRows
+        A list of rows, one for each combination: its ``settings`` and the summary of its run.
 
     Raises
     ------
@@ -235,7 +239,8 @@ def sweep(
     chosen = _chosen(scenario, settings)
     _warn(chosen, map(str, over.get("scheme", [chosen.scheme])))
     place = Path("out") / f"sweep-{chosen.name}" if out is None else Path(out)
-    return studies.sweep(chosen, over, place, progress, workers)
+    with shown(progress) as report:
+        return SweepRows(studies.sweep(chosen, over, place, report, workers))
 
 
 def plan(
@@ -245,7 +250,7 @@ def plan(
     *,
     samples: int | None = None,
     outputs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
     **options: Any,
 ) -> "Plan":
     """Predict the time of each scheme on a fleet without training, and recommend one.
@@ -281,8 +286,9 @@ def plan(
     from codedfl.studies import plan as studies
 
     chosen = _chosen(scenario, settings)
-    shapes = studies.Shapes.of(chosen, samples, outputs, progress)
-    return studies.plan(chosen, shapes, names=schemes, progress=progress, **options)
+    with shown(progress) as report:
+        shapes = studies.Shapes.of(chosen, samples, outputs, report)
+        return studies.plan(chosen, shapes, names=schemes, progress=report, **options)
 
 
 def attack(
@@ -291,7 +297,7 @@ def attack(
     settings: Settings = None,
     *,
     epochs: int | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> "list[Outcome]":
     """Train for some epochs, attack what the scheme really sent, and score the attackers.
 
@@ -325,8 +331,9 @@ def attack(
     from codedfl.task import Problem
 
     chosen = _chosen(scenario, settings)
-    problem = Problem.build(chosen, progress)
-    return audit.attack_scenario(chosen, problem, names=attacks, epochs=epochs, progress=progress)
+    with shown(progress) as report:
+        problem = Problem.build(chosen, report)
+        return audit.attack_scenario(chosen, problem, names=attacks, epochs=epochs, progress=report)
 
 
 def broken_ciphers(scenario: Scenario, names: Iterable[str]) -> Iterator[str]:
