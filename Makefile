@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 OUT ?= out/reproduce
 
-.PHONY: help venv reproduce test quick check docs bench mutants clean
+.PHONY: help venv browser reproduce test quick check docs bench mutants clean
 
 help:
 	@echo "make reproduce | test | quick | check | docs | bench | mutants | venv | clean"
@@ -17,7 +17,7 @@ venv: .venv/.ready
 	  { echo "codedfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots,he,flare]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots,he,flare,explore]'
 	@touch $@
 
 reproduce: venv
@@ -29,9 +29,15 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# pages are tested in Chromium, which the system's package manager brings if it may; without it these tests are skipped
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null; } || \
+	  echo "Chromium is missing and cannot be installed here: pages are not tested in a browser"
+
 # one thread each; three workers on two processors, because tests of deployments mostly wait for FLARE. Bytecode is
 # kept even where the environment says otherwise: rewriting assertions takes each worker nine seconds
-test: check
+test: check browser
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
 
 # daily work: what needs no process, no fleet and no long training

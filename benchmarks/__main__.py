@@ -9,7 +9,7 @@ import benchmarks
 from codedfl.storage import write_json
 
 SUPPORT = {"__main__", "cohorts", "hostile_server", "lab", "lying_devices", "measure", "networks", "pictures"}
-SUPPORT |= {"private_figure", "reconstruction"}
+SUPPORT |= {"comparison_figure", "private_figure", "reconstruction", "screenshots"}
 
 
 def main(names: list[str]) -> None:

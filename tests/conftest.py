@@ -3,12 +3,15 @@
 import importlib.util
 import pkgutil
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 from hypothesis import HealthCheck, settings
 
 import shape_checker
 
+NO_BROWSER = "pages are not tested in a browser"
+"""The reason of tests/browser/conftest.py."""
 SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
 
@@ -33,6 +36,13 @@ def pytest_configure() -> None:
 
 def pytest_runtest_setup() -> None:
     shape_checker.begin()
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say in one line that pages were not looked at, where there is no browser."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    if missing := [text for text in skipped if NO_BROWSER in text]:
+        terminalreporter.write_line(f"{len(missing)} tests skipped: {NO_BROWSER}, because there is none here")
 
 
 settings.register_profile("codedfl", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
