@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxtyping
+import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 
 import shape_checker
@@ -36,6 +38,12 @@ def pytest_configure() -> None:
 
 def pytest_runtest_setup() -> None:
     shape_checker.begin()
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """The same draws whichever tests ran before."""
+    return np.random.default_rng(0)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -1,5 +1,6 @@
 """The package as a whole: public names, and the tree of errors as it is drawn."""
 
+import ast
 import doctest
 import importlib
 import importlib.metadata
@@ -37,6 +38,22 @@ WITH_EXAMPLES = [
     for path in sorted(SOURCE.rglob("*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
+
+
+def test_no_function_of_the_tests_draws_from_a_generator_of_its_module() -> None:
+    """What it draws would depend on the tests that ran before in the same process."""
+    for path in Path(__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        shared = {
+            ast.unparse(statement.targets[0])
+            for statement in tree.body
+            if isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Call)
+            and ast.unparse(statement.value.func).endswith("default_rng")
+        }
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        drawn = {node.id for each in functions for node in ast.walk(each) if isinstance(node, ast.Name)} & shared
+        assert not drawn, f"{path.name} shares {drawn}; use the fixture rng"
 
 
 def test_shapes_of_signatures_are_checked_in_the_first_calls_of_every_test() -> None:

@@ -12,8 +12,7 @@ from codedfl.errors import CodedflError, DataError
 from tiny import is_one_sentence
 
 ROWS = 60
-RNG = np.random.default_rng(2)
-A = RNG.normal(size=ROWS).round(4)
+A = np.random.default_rng(2).normal(size=ROWS).round(4)
 
 
 def write(path: Path, **columns: Any) -> Path:
@@ -22,10 +21,10 @@ def write(path: Path, **columns: Any) -> Path:
     return path
 
 
-def test_inputs_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+def test_inputs_of_the_same_name_are_told_apart(tmp_path: Path, rng: np.random.Generator) -> None:
     """A numeric column called like a category of another."""
     town = ["x", "y"] * (ROWS // 2)
-    columns = {"t=x": RNG.uniform(0, 1e4, ROWS), "a": A, "t": town, "y": A + [value == "x" for value in town]}
+    columns = {"t=x": rng.uniform(0, 1e4, ROWS), "a": A, "t": town, "y": A + [value == "x" for value in town]}
     path = write(tmp_path / "t.csv", **columns)
     test = write(tmp_path / "u.csv", **{name: columns[name] for name in ("t", "y", "a", "t=x")})
     data = load_file(path, target="y", test_path=test, dtype="float64")
@@ -62,8 +61,8 @@ def test_a_test_file_with_text_for_numbers_is_refused(tmp_path: Path) -> None:
     assert is_one_sentence(str(error.value))
 
 
-def test_whole_numbers_that_hardly_repeat_are_a_regression(tmp_path: Path) -> None:
-    assert load_file(write(tmp_path / "t.csv", a=A, y=RNG.permutation(ROWS) + 10_000), target="y").kind == "regression"
+def test_whole_numbers_that_hardly_repeat_are_a_regression(tmp_path: Path, rng: np.random.Generator) -> None:
+    assert load_file(write(tmp_path / "t.csv", a=A, y=rng.permutation(ROWS) + 10_000), target="y").kind == "regression"
     assert load_file(write(tmp_path / "u.csv", a=A, y=np.arange(ROWS) % 5), target="y").kind == "classification"
     few = write(tmp_path / "v.csv", a=A[:3], y=[0, 1, 0])
     assert load_file(few, target="y", test_fraction=0.0).kind == "classification"

@@ -22,16 +22,16 @@ NOISELESS = 1e10
 RNG = np.random.default_rng(5)
 
 
-def _table(kind: str) -> tuple[np.ndarray, np.ndarray, dict[str, tuple[float, float]]]:
+def _table(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, dict[str, tuple[float, float]]]:
     """Rows that nobody has prepared, their targets, and ranges that do not come from them."""
     rows = {"tiny": 12, "wide": 120}.get(kind, 400)
     columns = {"tiny": 2, "wide": 40}.get(kind, 4)
-    u = RNG.uniform(-1, 1, (rows, columns))
+    u = rng.uniform(-1, 1, (rows, columns))
     if kind == "collinear":
         u[:, 3] = u[:, 0] / 2 - u[:, 1] / 2
-    weights = RNG.normal(size=columns)
-    y = 1e4 + 300 * (u @ weights) / np.sqrt(columns) + 30 * RNG.normal(size=rows)
-    centre, half = 10.0 ** RNG.integers(-4, 6, columns), 10.0 ** RNG.integers(-3, 5, columns)
+    weights = rng.normal(size=columns)
+    y = 1e4 + 300 * (u @ weights) / np.sqrt(columns) + 30 * rng.normal(size=rows)
+    centre, half = 10.0 ** rng.integers(-4, 6, columns), 10.0 ** rng.integers(-3, 5, columns)
     x = centre + half * u
     if kind == "outlier":
         x[7, 1], y[7] = centre[1] + 1e9 * half[1], -1e12
@@ -39,7 +39,7 @@ def _table(kind: str) -> tuple[np.ndarray, np.ndarray, dict[str, tuple[float, fl
     return x, y, ranges | {"y": (8e3, 12e3)}
 
 
-TABLES = {kind: _table(kind) for kind in ("unscaled", "collinear", "tiny", "wide", "outlier")}
+TABLES = {kind: _table(kind, RNG) for kind in ("unscaled", "collinear", "tiny", "wide", "outlier")}
 
 
 def scaled(x: np.ndarray, ranges: Mapping[str, tuple[float, float]]) -> np.ndarray:
@@ -235,9 +235,9 @@ def test_the_report_and_the_model_state_what_noise_promises() -> None:
 
 
 @pytest.mark.parametrize(("far", "what"), [((1, 100), "targets"), ((100, 0), "features")])
-def test_rows_that_clips_change_much_are_named(far: tuple[float, float], what: str) -> None:
+def test_rows_that_clips_change_much_are_named(far: tuple[float, float], what: str, rng: np.random.Generator) -> None:
     """Without a word, a target of 100 would be learned as 1."""
-    x = far[0] * RNG.uniform(-0.3, 0.3, (200, 3))
+    x = far[0] * rng.uniform(-0.3, 0.3, (200, 3))
     y = x @ [0.001, 0.002, 0.003] + far[1]
     made = FederatedRidge(epsilon=100, scale="none", fit_intercept=False, random_state=0)
     with pytest.warns(
@@ -246,8 +246,8 @@ def test_rows_that_clips_change_much_are_named(far: tuple[float, float], what: s
         made.fit(x, y)
 
 
-def test_rows_within_the_clips_cause_no_words(recwarn: pytest.WarningsRecorder) -> None:
+def test_rows_within_the_clips_cause_no_words(recwarn: pytest.WarningsRecorder, rng: np.random.Generator) -> None:
     FederatedRidge(epsilon=100, scale="none", fit_intercept=False).fit(
-        RNG.uniform(-1, 1, (200, 3)), RNG.uniform(size=200)
+        rng.uniform(-1, 1, (200, 3)), rng.uniform(size=200)
     )
     assert not recwarn.list

@@ -10,8 +10,6 @@ from sklearn import metrics as reference
 
 from codedfl.task.metrics import Counts, counts
 
-RNG = np.random.default_rng(5)
-
 
 def classes(rows: int, kinds: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
@@ -36,9 +34,9 @@ def test_classification(rows: int, kinds: int, seed: int) -> None:
 
 @pytest.mark.parametrize("outputs", [1, 3])
 @pytest.mark.parametrize("mean", [0.0, 1e7])
-def test_regression(outputs: int, mean: float) -> None:
-    values = mean + RNG.standard_normal((50, outputs))
-    predicted = values + 0.3 * RNG.standard_normal(values.shape)
+def test_regression(outputs: int, mean: float, rng: np.random.Generator) -> None:
+    values = mean + rng.standard_normal((50, outputs))
+    predicted = values + 0.3 * rng.standard_normal(values.shape)
     found = Counts.regressed(predicted, values, values[:5].mean(axis=0)).metrics()
     for name, measure in (
         ("r2", reference.r2_score),
@@ -63,9 +61,9 @@ def test_a_constant_target_has_no_r2() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classification", "regression"])
-def test_counts_of_devices_add_up_to_those_of_all_rows(kind: str) -> None:
+def test_counts_of_devices_add_up_to_those_of_all_rows(kind: str, rng: np.random.Generator) -> None:
     outputs, labels = classes(30, 3, 1)
-    truth: Any = labels if kind == "classification" else RNG.standard_normal((30, 3))
+    truth: Any = labels if kind == "classification" else rng.standard_normal((30, 3))
     whole = counts(kind, outputs, truth)
     parts = [counts(kind, outputs[rows], truth[rows]) for rows in (slice(0, 1), slice(1, 12), slice(12, 30))]
     total = parts[0] + parts[1] + parts[2]
