@@ -40,7 +40,7 @@ class Answer:
 class StageOutcome:
     """What a stage cost, or who was missing so that nothing was sent."""
 
-    costs: list[TransferCosts]
+    costs: Sequence[TransferCosts]
     lost: tuple[int, ...] = ()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
-from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts
+from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts, TransferTable
 from codedfl.schemes.contract import SERVER, Device, Round, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits, payloads
 
@@ -135,7 +135,7 @@ class VirtualEngine(Engine):
             parties = {device for transfer in stage.transfers for device in (transfer.sender, transfer.recipient)}
             if lost := tuple(sorted(parties & gone)):
                 return StageOutcome([], lost)
-        costs = [move(self._devices, transfer, receive) for transfer in stage.transfers]
+        costs = TransferTable.of(move(self._devices, transfer, receive) for transfer in stage.transfers)
         if stage.retires:
             self._clock.hand_over(number, [costs], parallel=stage.parallel)
         else:

@@ -1,7 +1,7 @@
 """Costs and random delays of devices and links, and virtual time."""
 
 from codedfl.network.clock import Clock, Draws, Step
-from codedfl.network.costs import RoundCosts, TransferCosts
+from codedfl.network.costs import RoundCosts, TransferCosts, TransferTable
 from codedfl.network.delays import Chance, DelayModel, RandomBook, TransferChance
 from codedfl.network.load_allocation import Allocation, ReplyChances, allocate
 
@@ -17,5 +17,6 @@ __all__ = [
     "Step",
     "TransferChance",
     "TransferCosts",
+    "TransferTable",
     "allocate",
 ]

@@ -1,12 +1,12 @@
 """Costs of rounds and transfers: bits and multiplications, counted on the arrays that are sent and multiplied."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from operator import attrgetter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import final, overload
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +88,94 @@ class TransferCosts:
         return {"down": self.grant_bits + relayed, "up": relayed + uploaded, "d2d": direct}
 
 
-_FIELDS = attrgetter("sender", "recipient", "grant_bits", "export_macs", "parcel_bits", "absorb_macs", "relayed")
+_COLUMNS = tuple(each.name for each in fields(TransferCosts))
 _IDLE = (-1, -1, 0, 0, 0, 0, 0)
+
+
+@final
+class TransferTable(Sequence[TransferCosts]):
+    """The costs of many transfers in one array, a row for each field; an item is a :class:`TransferCosts`.
+
+    >>> table = TransferTable.of([TransferCosts(0, 1, 8, 0, 100, 0), TransferCosts(1, 2, 8, 0, 50, 0)])
+    >>> len(table), table[1].parcel_bits, table.column("sender").tolist(), table == [table[0], table[1]]
+    (2, 50, [0, 1], True)
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Int[np.ndarray, "fields m"]) -> None:
+        self.rows = rows
+
+    @classmethod
+    def of(cls, costs: Iterable[TransferCosts]) -> "TransferTable":
+        """Return costs as a table; a table is returned as it is."""
+        if isinstance(costs, TransferTable):
+            return costs
+        numbers = (int(number) for each in costs for number in vars(each).values())
+        return cls(np.fromiter(numbers, np.int64).reshape(-1, len(_COLUMNS)).T)
+
+    def column(self, name: str) -> Int[np.ndarray, "m"]:
+        """Return a field of all transfers."""
+        return np.asarray(self.rows[_COLUMNS.index(name)])
+
+    @property
+    def relayed(self) -> Bool[np.ndarray, "m"]:
+        """Which parcels go over the server."""
+        return np.asarray(self.column("relayed") != 0)
+
+    @property
+    def uploaded(self) -> Bool[np.ndarray, "m"]:
+        """Which parcels go to the server."""
+        return np.asarray(self.column("recipient") < 0)
+
+    @property
+    def sender_macs(self) -> Int[np.ndarray, "m"]:
+        """All multiplications of the senders."""
+        return np.asarray(self.column("export_macs") + self.column("export_beforehand"))
+
+    @property
+    def recipient_macs(self) -> Int[np.ndarray, "m"]:
+        """All multiplications of the recipients."""
+        return np.asarray(self.column("absorb_macs") + self.column("absorb_beforehand"))
+
+    def bits(self) -> dict[str, Int[np.ndarray, "m"]]:
+        """Return the bits by kind of link, as :meth:`TransferCosts.bits` of each transfer."""
+        parcel = self.column("parcel_bits")
+        relayed, uploaded = np.where(self.relayed, parcel, 0), np.where(self.uploaded, parcel, 0)
+        down, up = self.column("grant_bits") + relayed, relayed + uploaded
+        return {"down": down, "up": up, "d2d": parcel - up}
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[1])
+
+    @overload
+    def __getitem__(self, place: int) -> TransferCosts: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "TransferTable": ...
+
+    def __getitem__(self, place: int | slice) -> "TransferCosts | TransferTable":
+        if isinstance(place, slice):
+            return TransferTable(self.rows[:, place])
+        return _costs_of(self.rows[:, place].tolist())
+
+    def __iter__(self) -> Iterator[TransferCosts]:
+        return map(_costs_of, self.rows.T.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and np.array_equal(self.rows, TransferTable.of(other).rows)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"TransferTable({list(self)})"
+
+
+def _costs_of(numbers: list[int]) -> TransferCosts:
+    sender, recipient, grant, export, parcel, absorb, relayed, *beforehand = numbers
+    return TransferCosts(sender, recipient, grant, export, parcel, absorb, bool(relayed), *beforehand)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +196,8 @@ class StageCosts:
     @classmethod
     def create(cls, *rows: Sequence[TransferCosts]) -> "StageCosts":
         """Make the columns from the transfers of each row."""
-        m = max(map(len, rows))
-        table = [[*map(_FIELDS, row), *[_IDLE] * (m - len(row))] for row in rows]
-        return cls(*np.array(table, dtype=np.int64).reshape(len(rows), m, len(_IDLE)).transpose(2, 0, 1))
+        columns = np.empty((len(_IDLE), len(rows), max(map(len, rows))), np.int64)
+        columns[:] = np.array(_IDLE)[:, None, None]
+        for number, row in enumerate(rows):
+            columns[:, number, : len(row)] = TransferTable.of(row).rows[: len(_IDLE)]
+        return cls(*columns)

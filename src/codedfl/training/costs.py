@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int
 
 from codedfl.engines.virtual import move
-from codedfl.network import RoundCosts, TransferCosts
+from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.schemes.contract import Device, Round, Scheme, Server
 from codedfl.schemes.messages import Message, Work, message_bits
 from codedfl.schemes.sharing.policy import Handover
@@ -52,16 +52,14 @@ def add_round(
 
 def add_transfers(spent: Spent, transfers: Sequence[TransferCosts]) -> None:
     """Add parcels: what is relayed comes down to its recipient, the rest counts for the sender."""
-    for costs in transfers:
-        sent = costs.bits()
-        spent["down"][costs.sender] += costs.grant_bits
-        spent["up"][costs.sender] += sent["up"]
-        spent["d2d"][costs.sender] += sent["d2d"]
-        spent["macs"][costs.sender] += costs.sender_macs
-        if costs.relayed:
-            spent["down"][costs.recipient] += costs.parcel_bits
-        if not costs.uploaded:
-            spent["macs"][costs.recipient] += costs.recipient_macs
+    table = TransferTable.of(transfers)
+    sent, sender, recipient = table.bits(), table.column("sender"), table.column("recipient")
+    np.add.at(spent["down"], sender, table.column("grant_bits"))
+    np.add.at(spent["up"], sender, sent["up"])
+    np.add.at(spent["d2d"], sender, sent["d2d"])
+    np.add.at(spent["macs"], sender, table.sender_macs)
+    np.add.at(spent["down"], recipient[table.relayed], table.column("parcel_bits")[table.relayed])
+    np.add.at(spent["macs"], recipient[~table.uploaded], table.recipient_macs[~table.uploaded])
 
 
 def mean_and_largest(each: Int[np.ndarray, "n"]) -> dict[str, float]:

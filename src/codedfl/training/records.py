@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from codedfl.network import RoundCosts, TransferCosts
+from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.task.objective import Objective
 
 _COSTS = ("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs")
@@ -23,7 +23,7 @@ class StageRecord:
     """A stage that was carried out after an epoch (0: before the first), and what it cost."""
 
     epoch: int
-    costs: list[TransferCosts]
+    costs: Sequence[TransferCosts]
     retires: bool = False
     """Whether the transfers were hand-overs."""
 
@@ -91,7 +91,7 @@ class History:
         self.further = [each for each in self.further if each[0] <= point.epoch]
         self.stages = [dataclasses.replace(each, epoch=min(each.epoch, point.epoch)) for each in self.stages]
 
-    def stages_after(self, epoch: int) -> list[tuple[int, list[TransferCosts]]]:
+    def stages_after(self, epoch: int) -> list[tuple[int, Sequence[TransferCosts]]]:
         """Return numbers and costs of the stages of set-up or repair between an epoch and the next."""
         found = enumerate(stage for stage in self.stages if not stage.retires)
         return [(number, stage.costs) for number, stage in found if stage.epoch == epoch]
@@ -113,8 +113,10 @@ class History:
         for number, costs in enumerate(self.rounds):
             arrays[f"round_{number}"], arrays[f"waiting_{number}"] = _packed(costs)
         arrays["stages"] = np.array([(each.epoch, each.retires) for each in self.stages], dtype=np.int64).reshape(-1, 2)
-        rows = [(number, *vars(costs).values()) for number, each in enumerate(self.stages) for costs in each.costs]
-        arrays["transfers"] = np.array(rows, dtype=np.int64).reshape(-1, 1 + len(dataclasses.fields(TransferCosts)))
+        tables = [TransferTable.of(each.costs).rows.T for each in self.stages]
+        numbers = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        columns = len(dataclasses.fields(TransferCosts))
+        arrays["transfers"] = np.column_stack([numbers, np.concatenate([np.empty((0, columns), np.int64), *tables])])
         return arrays
 
     @classmethod
@@ -126,23 +128,22 @@ class History:
         for number in range(max(known, default=-1) + 1):
             history._number(_unpacked(arrays[f"round_{number}"], arrays[f"waiting_{number}"]))
         history.round_of_epoch, history.further = arrays["round_of_epoch"].tolist(), further
-        history.stages = [StageRecord(epoch, [], bool(retires)) for epoch, retires in arrays["stages"].tolist()]
-        names = [each.name for each in dataclasses.fields(TransferCosts)]
-        for number, *amounts in arrays["transfers"].tolist():
-            fields = dict(zip(names, amounts, strict=False))  # earlier checkpoints lack the last ones
-            found = TransferCosts(**fields | {"relayed": bool(fields["relayed"])})
-            history.stages[number].costs.append(found)
+        found = arrays["transfers"]
+        rows = np.zeros((len(found), 1 + len(dataclasses.fields(TransferCosts))), np.int64)
+        rows[:, : found.shape[1]] = found  # earlier checkpoints lack the last columns
+        for number, (epoch, retires) in enumerate(arrays["stages"].tolist()):
+            own = TransferTable(np.ascontiguousarray(rows[rows[:, 0] == number, 1:].T))
+            history.stages.append(StageRecord(epoch, own, bool(retires)))
         return history
 
 
 def _stage_totals(stages: Sequence[Sequence[TransferCosts]]) -> dict[str, int]:
     """Return the bits and multiplications of stages, by column."""
     totals = dict.fromkeys(_COSTS, 0)
-    for stage in stages:
-        for costs in stage:
-            for link, bits in costs.bits().items():
-                totals[f"{link}_bits"] += bits
-            totals["device_macs"] += costs.sender_macs + costs.recipient_macs
+    for table in map(TransferTable.of, stages):
+        for link, bits in table.bits().items():
+            totals[f"{link}_bits"] += int(bits.sum())
+        totals["device_macs"] += int(table.sender_macs.sum() + table.recipient_macs.sum())
     return totals
 
 
