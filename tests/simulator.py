@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-from codedfl.network import DelayModel, RoundCosts, TransferChance, TransferCosts
+from codedfl.network import DelayModel, OverlappingStage, RoundCosts, TransferChance, TransferCosts
 from codedfl.training import History
 
 Steps = list[tuple[int, int, str, float, float]]
@@ -44,8 +44,11 @@ class Simulator:
 
     def _server(self, history: History) -> Happening:
         for self._epoch, numbers in enumerate(history.questions(), start=1):
-            for stage, transfers in history.stages_after(self._epoch - 1):
-                yield from self._stage(stage, transfers)
+            for stages in history.overlapping_after(self._epoch - 1):
+                if len(stages) == 1:
+                    yield from self._stage(stages[0].number, stages[0].transfers)
+                else:
+                    yield from self._overlap(stages)
             for question, number in enumerate(numbers):
                 yield from self._round(question, history.rounds[number])
             self.ends.append(self._env.now)
@@ -120,6 +123,92 @@ class Simulator:
         tries = list(zip(np.where(over_server, up, direct).tolist(), down, strict=True))
         # grants of a stage take their expected time
         yield from self._transfers(transfers, chance, tries, only_sends=True, expected_grants=True)
+
+    def _overlap(self, stages: Sequence[OverlappingStage]) -> Happening:
+        """Let devices send on what is complete; after every change, all ready parcels are looked at in their order."""
+        env, epoch = self._env, self._epoch
+        parcels = [(stage, place) for stage in stages for place in range(len(stage.transfers))]
+        ready: set[int] = set()
+        begun: set[int] = set()
+        busy: set[tuple[str, int]] = set()
+        processors = [simpy.Resource(env) for _ in range(self._delays.devices)]
+        left = {
+            (stage.number, device): len(_by(stage.transfers, "recipient").get(device, ()))
+            for stage in stages
+            for device in range(self._delays.devices)
+        }
+        absorbed = {key: env.event() for key in left}
+        changed = env.event()
+        luck = {
+            stage.number: self._delays.stage_chance(
+                self._seed, stage.number, self._draw, 1, np.array([costs.sender for costs in stage.transfers])
+            )
+            for stage in stages
+        }
+
+        def change() -> None:
+            nonlocal changed
+            changed, old = env.event(), changed
+            old.succeed()
+
+        def grant(device: int) -> Happening:
+            bits = sum(costs.grant_bits for stage in stages for costs in stage.transfers if costs.sender == device)
+            one_try = bits * (1 + self._delays.overhead) / self._delays.down_rate[device]
+            yield from self._pass(one_try / (1 - self._delays.loss[device]))
+
+        def compute(device: int, macs: int, setup: float) -> Happening:
+            if macs:
+                with processors[device].request() as access:
+                    yield access
+                    yield from self._compute(device, macs, setup)
+
+        def prepare(stage: OverlappingStage, device: int) -> Happening:
+            yield granted[device]
+            for number in stage.after:
+                yield absorbed[number, device]
+            own = _by(stage.transfers, "sender").get(device, [])
+            macs = sum(stage.transfers[place].export_macs for place in own)
+            yield from compute(device, macs, float(luck[stage.number].export_setup[0, device]))
+            ready.update(number for number, (each, place) in enumerate(parcels) if each is stage and place in own)
+            change()
+
+        def send(number: int) -> Happening:
+            stage, place = parcels[number]
+            costs = stage.transfers[place]
+            rate = min(self._delays.d2d_rate[costs.sender], self._delays.d2d_rate[costs.recipient])
+            with self._noted(epoch, costs.sender, "send"):
+                yield from self._transmit(costs.parcel_bits, rate, float(luck[stage.number].parcel_tries[0, place]))
+            busy.difference_update({("send", costs.sender), ("take", costs.recipient), ("channel", 0)})
+            left[stage.number, costs.recipient] -= 1
+            if left[stage.number, costs.recipient] == 0:
+                env.process(absorb(stage, costs.recipient))
+            change()
+
+        def absorb(stage: OverlappingStage, device: int) -> Happening:
+            own = _by(stage.transfers, "recipient").get(device, [])
+            macs = sum(stage.transfers[place].absorb_macs for place in own)
+            yield from compute(device, macs, float(luck[stage.number].absorb_setup[0, device]))
+            absorbed[stage.number, device].succeed()
+
+        granted = [env.process(grant(device)) for device in range(self._delays.devices)]
+        for stage in sorted(stages, key=lambda each: len(each.after) > 0):  # who comes after nothing computes first
+            for device in range(self._delays.devices):
+                env.process(prepare(stage, device))
+                if left[stage.number, device] == 0:
+                    absorbed[stage.number, device].succeed()
+        while len(begun) < len(parcels) or busy:
+            yield changed
+            while env.peek() == env.now:  # all that happens now comes first
+                yield env.timeout(0)
+            for number in sorted(ready - begun):
+                costs = parcels[number][0].transfers[parcels[number][1]]
+                needs = {("send", costs.sender), ("take", costs.recipient)}
+                needs |= {("channel", 0)} if self._delays.shared_channel else set()
+                if not needs & busy:
+                    busy |= needs
+                    begun.add(number)
+                    env.process(send(number))
+        yield env.all_of(absorbed.values())
 
     def _hand_over(self, transfers: Sequence[TransferCosts]) -> Happening:
         chance = self._delays.handover_chance(self._seed, self._epoch, self._draw, 1)

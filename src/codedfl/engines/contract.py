@@ -81,6 +81,18 @@ class Engine(ABC):
         Parcels for the server are given to ``receive``.
         """
 
+    def carry_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> Sequence[StageOutcome]:
+        """Carry out stages of the set-up that may overlap, numbered from ``first``; end with one that lacks a device.
+
+        By default one stage after the other.
+        """
+        outcomes: list[StageOutcome] = []
+        for number, stage in enumerate(stages, start=first):
+            outcomes.append(self.carry(stage, number, receive))
+            if outcomes[-1].lost:
+                break
+        return outcomes
+
     @abstractmethod
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Bring the parties of a resumed run to where this stage had brought them; it takes no time of the run."""

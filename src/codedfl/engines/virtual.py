@@ -1,5 +1,6 @@
 """Virtual time: devices compute for real, one by one, and the delay model says how long it would have taken."""
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,15 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
-from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts, TransferTable
+from codedfl.network import (
+    Clock,
+    DelayModel,
+    Draws,
+    OverlappingStage,
+    RoundCosts,
+    TransferCosts,
+    TransferTable,
+)
 from codedfl.schemes.contract import SERVER, Device, Round, Stage, Transfer
 from codedfl.schemes.messages import Message, Work, message_bits, payloads
 
@@ -130,17 +139,37 @@ class VirtualEngine(Engine):
 
     def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
         """Move the data for real, and let the time pass that it would have taken."""
-        if not stage.retires:
-            gone = {device for device, last in self._last_epochs.items() if last <= self._epoch}
-            parties = {device for transfer in stage.transfers for device in (transfer.sender, transfer.recipient)}
-            if lost := tuple(sorted(parties & gone)):
-                return StageOutcome([], lost)
-        costs = TransferTable.of(move(self._devices, transfer, receive) for transfer in stage.transfers)
+        if lost := self._lost(stage):
+            return StageOutcome([], lost)
+        costs = self._moved(stage, receive)
         if stage.retires:
             self._clock.hand_over(number, [costs], parallel=stage.parallel)
         else:
-            self._clock.stage(number, costs)
+            self._clock.stages([OverlappingStage(number, costs)])
         return StageOutcome(costs)
+
+    def carry_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> Sequence[StageOutcome]:
+        """Move the data for real, and let the time pass that it would have taken."""
+        outcomes: list[StageOutcome] = []
+        for stage in stages:
+            if lost := self._lost(stage):
+                return [*outcomes, StageOutcome([], lost)]
+            outcomes.append(StageOutcome(self._moved(stage, receive)))
+        timed = zip(itertools.count(first), stages, outcomes, strict=False)
+        self._clock.stages([OverlappingStage(number, each.costs, stage.after or ()) for number, stage, each in timed])
+        return outcomes
+
+    def _lost(self, stage: Stage) -> tuple[int, ...]:
+        """Return the devices of a stage of set-up or repair that are gone."""
+        gone = {device for device, last in self._last_epochs.items() if last <= self._epoch}
+        if not gone or stage.retires:
+            return ()
+        return tuple(
+            sorted(gone & {each for transfer in stage.transfers for each in (transfer.sender, transfer.recipient)})
+        )
+
+    def _moved(self, stage: Stage, receive: Receive) -> TransferTable:
+        return TransferTable.of(move(self._devices, transfer, receive) for transfer in stage.transfers)
 
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Move the data again, as it was moved before."""

@@ -4,6 +4,7 @@ from codedfl.network.clock import Clock, Draws, Step
 from codedfl.network.costs import RoundCosts, TransferCosts, TransferTable
 from codedfl.network.delays import Chance, DelayModel, RandomBook, TransferChance
 from codedfl.network.load_allocation import Allocation, ReplyChances, allocate
+from codedfl.network.pipeline import OverlappingStage, PipelineTimes
 
 __all__ = [
     "Allocation",
@@ -11,6 +12,8 @@ __all__ = [
     "Clock",
     "DelayModel",
     "Draws",
+    "OverlappingStage",
+    "PipelineTimes",
     "RandomBook",
     "ReplyChances",
     "RoundCosts",

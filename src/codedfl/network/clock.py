@@ -4,7 +4,8 @@ A round ends when the awaited replies have arrived and the server has computed. 
 a time and receives one at a time; it may do both at once. Parcels are sent in the given order. A transmission begins
 when sender and recipient are both free, and is repeated until it succeeds. The server receives any number of parcels at
 once; it relays a parcel when it has fully arrived and the recipient is free. A sender prepares all its parcels before
-it sends the first; a recipient absorbs its parcels when the last has arrived.
+it sends the first; a recipient absorbs its parcels when the last has arrived. Stages that overlap are timed together
+(``codedfl.network.pipeline``).
 
 On a shared channel, direct parcels of the whole network go one at a time, in the given order: each begins when its
 sender, its recipient and the channel are free. So the channel waits for a sender that is still preparing, as a
@@ -22,6 +23,7 @@ from jaxtyping import Bool, Float, Int
 
 from codedfl.network.costs import RoundCosts, StageCosts, TransferCosts
 from codedfl.network.delays import Chance, DelayModel, TransferChance
+from codedfl.network.pipeline import OverlappingStage, PipelineTimes, overlap
 
 Kept = TypeVar("Kept")
 
@@ -146,6 +148,12 @@ class Draws:
         tries = np.take_along_axis(chance.parcel_tries[rows], sender % self.delays.devices, axis=1)
         way = self.delays.send_seconds(tries * costs.parcel_bits, rate)
         return lay_out(self.delays, costs, chance, way, way, rows=rows, parallel=parallel)
+
+    def stages(self, stages: Sequence[OverlappingStage]) -> PipelineTimes | StageTimes:
+        """Return the times of stages of the set-up that overlap, or of a single one."""
+        if len(stages) > 1:
+            return overlap(self.delays, stages, seed=self._seed, first=self._first, draws=self.count)
+        return self.stage(stages[0].number, stages[0].transfers)
 
     def stage(self, stage: int, transfers: Sequence[TransferCosts]) -> StageTimes:
         """Return the times of a stage of the set-up or of repairs."""
@@ -329,9 +337,9 @@ class Clock:
         """Advance the time by the server's work, in all draws or in these ``rows``."""
         self.now = np.where(rows, self.now + macs / self._delays.server_mac_rate, self.now)
 
-    def stage(self, stage: int, transfers: Sequence[TransferCosts]) -> None:
-        """Advance the time by a stage of the set-up or of repairs."""
-        self.now = self.now + self._draws.stage(stage, transfers).seconds
+    def stages(self, stages: Sequence[OverlappingStage]) -> None:
+        """Advance the time by a stage of the set-up or of repairs, or by several that overlap."""
+        self.now = self.now + self._draws.stages(stages).seconds
 
     def hand_over(
         self,

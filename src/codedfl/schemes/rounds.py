@@ -77,13 +77,17 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Stage:
-    """Transfers that run side by side; a stage begins when the previous one has ended."""
+    """Transfers that run side by side; unless it says otherwise, a stage begins when the previous one has ended."""
 
     transfers: Sequence[Transfer]
     retires: bool = False
     """Whether the transfers are hand-overs, after which the senders hold no data and retire."""
     parallel: bool = False
     """Whether a recipient of hand-overs receives several parcels at once instead of one after the other."""
+    after: tuple[int, ...] | None = None
+    """For a stage of the set-up that may overlap with those before it: which of them, by their numbers in the set-up, a
+    device must have received its parcels of before it sends any. None: the stage begins when all others have ended.
+    An engine may also carry out such stages one after the other."""
 
 
 @dataclass(frozen=True)

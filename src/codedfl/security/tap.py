@@ -87,6 +87,10 @@ class TappedEngine(Engine):
         """Pass on."""
         return self._inside.carry(stage, number, receive)
 
+    def carry_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> Sequence[StageOutcome]:
+        """Pass on."""
+        return self._inside.carry_overlapping(stages, first, receive)
+
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Pass on."""
         self._inside.replay(stage, receive)

@@ -23,7 +23,7 @@ from codedfl.schemes.rounding import reference_rounding
 from codedfl.solvers import GradientDescent, Solver
 from codedfl.task.objective import Objective
 from codedfl.training.checking import SpoiltEpoch, Watch
-from codedfl.training.records import StageRecord, State
+from codedfl.training.records import StageRecord, State, overlapping
 from codedfl.training.solving import create_solver
 
 BLOCK = GradientDescent.block
@@ -139,8 +139,8 @@ def first_gradient(scheme: Scheme[Any], engine: Engine, state: State, *, offline
 def _set_up(server: Server, engine: Engine, state: State) -> None:
     """Carry out the set-up before the first epoch, or bring a resumed training to where it was."""
     if state.epoch == 0:
-        for stage in server.set_up():
-            if lost := _carry(server, stage, 0, engine, state):
+        for stages in overlapping(server.set_up()):
+            if lost := _carry(server, stages, 0, engine, state):
                 raise LostDevicesError(
                     f"{len(lost)} devices (the first is number {lost[0]}) were gone before the set-up was over; "
                     "begin again when they are back, or leave them out of the fleet"
@@ -169,7 +169,7 @@ def _after_epoch(
     if stage is None:
         return False
     for _ in range(2 * scheme.public.devices):  # each device can be lost once and replace another once
-        lost = _carry(server, stage, epoch, engine, state)
+        lost = _carry(server, [stage], epoch, engine, state)
         if lost and known.issuperset(lost):  # the server knew, so it would ask for the same stage for ever
             raise LostDevicesError(
                 f"the repair after epoch {epoch} asks again for device {lost[0]}, which is lost; the run is saved up "
@@ -182,13 +182,16 @@ def _after_epoch(
     raise TrainingError(f"the server has stage after stage sent after epoch {epoch} without an end; correct the scheme")
 
 
-def _carry(server: Server, stage: Stage, epoch: int, engine: Engine, state: State) -> Sequence[int]:
-    """Carry out a stage and record it; return who was missing."""
-    earlier = sum(not record.retires for record in state.history.stages)
-    outcome = engine.carry(stage, epoch if stage.retires else earlier, server.receive)
-    if not outcome.lost:
-        state.history.add_stage(StageRecord(epoch, outcome.costs, stage.retires))
-    return outcome.lost
+def _carry(server: Server, stages: Sequence[Stage], epoch: int, engine: Engine, state: State) -> Sequence[int]:
+    """Carry out a stage, or several that overlap, and record them; return who was missing."""
+    first, *others = stages
+    number = epoch if first.retires else sum(not record.retires for record in state.history.stages)
+    carried = engine.carry_overlapping(stages, number, server.receive) if others else None
+    for stage, outcome in zip(stages, carried or [engine.carry(first, number, server.receive)], strict=False):
+        if outcome.lost:
+            return outcome.lost
+        state.history.add_stage(StageRecord(epoch, outcome.costs, stage.retires, stage.after))
+    return ()
 
 
 def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Objective) -> None:

@@ -1,14 +1,15 @@
 """What a training records, and the state from which it can go on."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from codedfl.network import RoundCosts, TransferCosts, TransferTable
+from codedfl.network import OverlappingStage, RoundCosts, TransferCosts, TransferTable
+from codedfl.schemes.contract import Stage
 from codedfl.task.objective import Objective
 
 _COSTS = ("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs")
@@ -26,6 +27,21 @@ class StageRecord:
     costs: Sequence[TransferCosts]
     retires: bool = False
     """Whether the transfers were hand-overs."""
+    after: tuple[int, ...] | None = None
+    """As :attr:`Stage.after`."""
+
+
+Overlapping = TypeVar("Overlapping", Stage, StageRecord)
+
+
+def overlapping(stages: Iterable[Overlapping]) -> list[list[Overlapping]]:
+    """Group stages that may overlap: a stage that comes after the end of all others begins a group."""
+    groups: list[list[Overlapping]] = []
+    for stage in stages:
+        if stage.after is None or not groups:
+            groups.append([])
+        groups[-1].append(stage)
+    return groups
 
 
 @dataclass
@@ -96,6 +112,16 @@ class History:
         found = enumerate(stage for stage in self.stages if not stage.retires)
         return [(number, stage.costs) for number, stage in found if stage.epoch == epoch]
 
+    def overlapping_after(self, epoch: int) -> list[list[OverlappingStage]]:
+        """Return the stages of set-up or repair between an epoch and the next, grouped as they were timed."""
+        stages = [stage for stage in self.stages if not stage.retires]
+        number, groups = sum(stage.epoch < epoch for stage in stages), []
+        for group in overlapping(stage for stage in stages if stage.epoch == epoch):
+            numbered = enumerate(group, start=number)
+            groups.append([OverlappingStage(place, stage.costs, stage.after or ()) for place, stage in numbered])
+            number += len(group)
+        return groups
+
     def handovers_after(self, epoch: int) -> list[TransferCosts]:
         """Return the costs of the hand-overs after an epoch."""
         return [costs for when, costs in self.handovers if when == epoch]
@@ -113,6 +139,9 @@ class History:
         for number, costs in enumerate(self.rounds):
             arrays[f"round_{number}"], arrays[f"waiting_{number}"] = _packed(costs)
         arrays["stages"] = np.array([(each.epoch, each.retires) for each in self.stages], dtype=np.int64).reshape(-1, 2)
+        after = [(number, each.after) for number, each in enumerate(self.stages) if each.after is not None]
+        pairs = [(number, -1) for number, _ in after] + [(number, each) for number, known in after for each in known]
+        arrays["after"] = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         tables = [TransferTable.of(each.costs).rows.T for each in self.stages]
         numbers = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
         columns = len(dataclasses.fields(TransferCosts))
@@ -128,12 +157,15 @@ class History:
         for number in range(max(known, default=-1) + 1):
             history._number(_unpacked(arrays[f"round_{number}"], arrays[f"waiting_{number}"]))
         history.round_of_epoch, history.further = arrays["round_of_epoch"].tolist(), further
+        after: dict[int, tuple[int, ...]] = {}
+        for number, other in arrays["after"].tolist() if "after" in arrays else ():  # earlier checkpoints lack it
+            after[number] = () if other < 0 else (*after[number], other)
         found = arrays["transfers"]
         rows = np.zeros((len(found), 1 + len(dataclasses.fields(TransferCosts))), np.int64)
         rows[:, : found.shape[1]] = found  # earlier checkpoints lack the last columns
         for number, (epoch, retires) in enumerate(arrays["stages"].tolist()):
             own = TransferTable(np.ascontiguousarray(rows[rows[:, 0] == number, 1:].T))
-            history.stages.append(StageRecord(epoch, own, bool(retires)))
+            history.stages.append(StageRecord(epoch, own, bool(retires), after.get(number)))
         return history
 
 

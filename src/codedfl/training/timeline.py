@@ -27,9 +27,14 @@ def timeline(
     draws, began = Draws(delays, seed=seed, first=draw), start
     last = history.columns["time"][-1] if len(history) else 0.0
     for epoch, numbers in enumerate(history.questions(), start=1):
-        for stage, sent in history.stages_after(epoch - 1):
-            times = draws.stage(stage, sent)
-            rows += _stage(epoch, began, [step for step in times.steps(sent) if step.activity == "send"])
+        for stages in history.overlapping_after(epoch - 1):
+            times = draws.stages(stages)
+            begins, ends = times.begin[0].tolist(), times.end[0].tolist()
+            sent = zip((costs for stage in stages for costs in stage.transfers), begins, ends, strict=True)
+            steps = [
+                Step(each.sender, "send", each.recipient, begin, end, each.parcel_bits) for each, begin, end in sent
+            ]
+            rows += _stage(epoch, began, steps)
             began += float(times.seconds[0])
         ended = history.columns["time"][epoch - 1]
         clock = Clock(draws, began)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from codedfl.network import Clock, DelayModel, Draws, RoundCosts, TransferCosts
+from codedfl.network import Clock, DelayModel, Draws, OverlappingStage, RoundCosts, TransferCosts
 from codedfl.schemes.contract import Scheme
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Problem
@@ -58,7 +58,7 @@ class Variant:
     costs: SharedCosts
     policy: Callable[[], SharingPolicy]
     parallel: bool = False
-    set_up: Sequence[Sequence[TransferCosts]] = ()
+    set_up: Sequence[Sequence[OverlappingStage]] = ()
 
     @classmethod
     def create(
@@ -67,7 +67,7 @@ class Variant:
         """Measure the costs of a scheme that shares; return None for others."""
         if scheme.sharing is None:
             return None
-        set_up = [stage for _, stage in history.stages_after(0)]
+        set_up = history.overlapping_after(0)
         costs = measure(scheme, problem, first_offline=first_offline)
         return cls(costs, scheme.sharing.policy, scheme.sharing.parallel, set_up)
 
@@ -157,16 +157,16 @@ def _durations(
             lasts = drawn.durations(history.rounds[each], np.repeat(own, draws.count))
             took[own] += lasts.reshape(-1, draws.count)
     for place, epoch in enumerate(epochs):
-        for stage, transfers in history.stages_after(epoch - 1):
-            took[place] += draws.stage(stage, transfers).seconds
+        for stages in history.overlapping_after(epoch - 1):
+            took[place] += draws.stages(stages).seconds
     return took
 
 
 def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
     """Hand-overs after an epoch delay the next one."""
     clock, fleet = Clock(draws), _Fleet(variant, draws)
-    for stage, transfers in enumerate(variant.set_up):
-        clock.stage(stage, transfers)
+    for stages in variant.set_up:
+        clock.stages(stages)
     seconds, rounds = np.zeros(fleet.active.shape), []
     for question, (first, beforehand) in enumerate(variant.costs.first_questions):
         replies = clock.ask(1, question, first)

@@ -58,10 +58,20 @@ class BoardedEngine(Engine):
     def carry(self, stage: Stage, number: int, receive: Receive) -> StageOutcome:
         """Carry out a stage, and note its transfers."""
         outcome = self._inner.carry(stage, number, receive)
+        self._carried(stage, outcome)
+        return outcome
+
+    def carry_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> Sequence[StageOutcome]:
+        """Carry out stages that overlap, and note their transfers."""
+        outcomes = self._inner.carry_overlapping(stages, first, receive)
+        for stage, outcome in zip(stages, outcomes, strict=False):
+            self._carried(stage, outcome)
+        return outcomes
+
+    def _carried(self, stage: Stage, outcome: StageOutcome) -> None:
         self._board.lost(dict.fromkeys(outcome.lost, _GONE))
         if not outcome.lost:
             self._note(stage)
-        return outcome
 
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Repeat a stage, and note its transfers."""

@@ -105,7 +105,7 @@ def time_others(quick: bool, progress: Progress = silent) -> OtherTimes:
             if alpha == _alpha(plan.padded):
                 delays = DelayModel.create(scenario.fleet, scenario.links)
                 draws = Draws(delays, seed=scenario.timing.seed, count=plan.draws)
-                stages = [draws.stage(*stage).seconds for stage in costs.probed.stages_after(0)]
+                stages = [draws.stages(each).seconds for each in costs.probed.overlapping_after(0)]
                 found.transfer[channel] = band(np.sum(stages, axis=0) / 3600)
     for channel in CHANNELS:
         times = sealed_times(plan.sealed, problem, epochs=epochs, draws=plan.draws, channel=channel)
