@@ -171,20 +171,26 @@ def sharing_views(devices: int, parcels: str) -> dict[str, Learned]:
     return sealed_views(devices, parcels) | views
 
 
-def summed_views(devices: int, *, masked: bool) -> dict[str, Learned]:
+def summed_views(devices: int, neighbours: int) -> dict[str, Learned]:
     """Return the views where all devices add up sealed data before the server asks anything.
 
-    If ``masked``, every two devices share masks under the seals, which cancel in the sum over all devices.
+    Every device shares masks under the seals with so many ``neighbours``, which cancel in the sum over all devices.
     """
     seen = "all replies are computed from the sealed sum over all devices"
     refused = "sites give it nothing before each has the sealed data of all others exactly once"
     pooled = whole("device a adds up band a of every Gram matrix, whose pads the server knows: c devices tell c bands")
-    if masked and devices < 3:
+    if neighbours and devices < 3:
         pooled = whole("of two devices, one knows all masks and subtracts its own data from the sum")
-    elif masked:
+    elif neighbours == devices - 1:
         pooled = sums(
             "with up to N - 2 devices it learns the sum over the others only, whose masks cancel in no other sum, if "
             "X25519 and AES-256 hold; with N - 1 it subtracts their data from the sum and has the last device's",
+            "the other devices",
+        )
+    elif neighbours:
+        pooled = sums(
+            f"with up to {neighbours - 1} devices it learns the sum over the others only, whose masks cancel in no "
+            f"other sum, if X25519 and AES-256 hold; with the {neighbours} devices that share masks with one, its data",
             "the other devices",
         )
     server = {"server": sums(seen), "deviating server": sums(f"{seen}; {refused}"), "server and devices": pooled}

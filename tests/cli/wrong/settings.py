@@ -248,13 +248,8 @@ SETTINGS = {
     "no reply": setting("schemes.sealed-coded.threshold=0", "schemes.sealed-coded.threshold", "at least 1"),
     "no epochs expected": setting("schemes.sealed-coded.expected_epochs=0", "expected_epochs", "at least 1"),
     "masks that are neither on nor off": setting("schemes.sealed-coded.masks=maybe", "sealed-coded.masks", "maybe"),
-    "a mask for every two of too many": Wrong(
-        (
-            *("run", "small.toml", "--set", "scheme=sealed-coded"),
-            *("--set", "fleet.devices=[{count=257,mac_rate=1e6}]", "--out", "out"),
-        ),
-        2,
-        ("sealed-coded.masks", "at most 256 devices and not 257", "set it to false"),
+    "a mask with one neighbour": setting(
+        "schemes.sealed-coded.mask_neighbours=1", "sealed-coded.mask_neighbours", "1", "at least 2"
     ),
     "more workers than devices": coded("workers=6", "schemes.sealed-coded.workers", "6", "at most 5"),
     "more replies than workers": coded("workers=3", "threshold", "4", "at most 3", more=("threshold=4",)),

@@ -15,10 +15,10 @@ from codedfl.cipher.masks import pairwise
 from codedfl.cipher.masks.pairwise import AgreementKey
 from codedfl.cipher.seals import FIELD_31
 from codedfl.engines.virtual import move
-from codedfl.errors import CipherError, LostDevicesError, ScenarioError
+from codedfl.errors import CipherError, LostDevicesError
 from codedfl.schemes import Work
+from codedfl.schemes.coded.block_layout import KEY, PIECE
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
-from codedfl.schemes.coded.sealed_coded_device import KEY, PIECE
 from codedfl.schemes.messages import layout
 from codedfl.schemes.sharing import sealed
 from codedfl.schemes.sharing.sealed import pad_of
@@ -94,7 +94,7 @@ def unexplained(transfers: Sequence[Any], parcels: Sequence[Any], seeds: dict[in
     for transfer, parcel in zip(transfers, parcels, strict=True):
         if int(parcel["kind"]) == PIECE:
             piece = FIELD_31.from_wire(parcel["piece"]).copy()
-            pad_of(FIELD_31, transfer.sender, seeds[transfer.sender], transfer.recipient).take_from(piece)
+            pad_of(FIELD_31, transfer.sender, seeds[transfer.sender], int(parcel["band"])).take_from(piece)
             yield piece
 
 
@@ -115,7 +115,7 @@ def test_opened_pieces_look_uniform(masks: bool) -> None:
 @pytest.mark.parametrize("devices", [2, 3, 5])
 def test_masks_cancel_in_the_sum_over_all_devices_and_in_no_other(devices: int) -> None:
     public = schemes.create(coded(devices), problem([4] * devices)).public
-    made = [PairwiseMasks(index, public) for index in range(devices)]
+    made = [PairwiseMasks(index, public, set(range(devices)) - {index}) for index in range(devices)]
     for one, other in itertools.permutations(range(devices), 2):
         made[other].absorb(one, {"key": made[one].export(Work())}, Work())
     alone = []
@@ -150,10 +150,15 @@ class TestKeys:
 
     def test_a_second_key(self) -> None:
         fresh = np.frombuffer(AgreementKey().public, np.uint8)
-        self.refused(0, {"kind": np.array(KEY, np.int8), "key": fresh}, "first key of another device", before=3)
+        self.refused(
+            0,
+            {"kind": np.array(KEY, np.int8), "key": fresh},
+            "first key of a device that it shares masks with",
+            before=3,
+        )
 
     def test_the_same_key_again(self) -> None:
-        self.refused(0, lambda made, sent: sent[0], "first key of another device", before=3)
+        self.refused(0, lambda made, sent: sent[0], "first key of a device that it shares masks with", before=3)
 
     def test_the_own_key_reflected(self) -> None:
         own = lambda made, sent: made[1].export({"kind": np.array(KEY), "target": np.array(0)}, Work())  # noqa: E731
@@ -178,7 +183,7 @@ class TestKeys:
         assert is_one_sentence(str(error.value))
         assert (work.macs, work.beforehand) == (0, 0)
         carry(made, [each for each in keys if (each.sender, each.recipient) == (missing, 1)])
-        assert set(made[1].export(seal.grant, work)) == {"kind", "piece"}
+        assert set(made[1].export(seal.grant, work)) == {"kind", "band", "piece"}
 
     def test_after_sealing_there_are_no_keys_any_more(self) -> None:
         _, made, (pieces, *_), keys = masked(3)
@@ -262,13 +267,44 @@ def test_workers_do_not_depend_on_masks() -> None:
     assert len(found) == 1
 
 
-@pytest.mark.parametrize(("devices", "refused"), [(256, False), (257, True)])
-def test_too_many_devices_for_a_key_for_every_two(devices: int, refused: bool) -> None:
-    scheme: Any = schemes.nominal(coded(2))
-    if not refused:
-        scheme.options.check_fleet(devices)
-        return
-    with pytest.raises(ScenarioError, match=r"sealed-coded\.masks = true .* at most 256 devices and not 257") as error:
-        scheme.options.check_fleet(devices)
-    assert is_one_sentence(str(error.value))
-    type(scheme.options)(masks=False).check_fleet(devices)
+def neighbourhoods(devices: int, neighbours: int) -> tuple[Any, list[frozenset[int]]]:
+    options = {"schemes.sealed-coded.mask_neighbours": neighbours}
+    scheme: Any = schemes.create(coded(devices, **options), problem([2] * devices, features=4, outputs=1))
+    return scheme, [scheme.layout.sharing_masks(device) for device in range(devices)]
+
+
+@pytest.mark.parametrize(("devices", "neighbours"), [(9, 2), (9, 4), (9, 5), (8, 6), (8, 7), (8, 256), (12, 4)])
+def test_masks_of_neighbours_connect_all_but_any_harmless_pool(devices: int, neighbours: int) -> None:
+    """And some pool of one device more is left with a device alone, or with two devices or fewer."""
+    scheme, graph = neighbourhoods(devices, neighbours)
+    assert all(one in graph[other] for one in range(devices) for other in graph[one]), "masks are shared"
+    assert {len(each) for each in graph} == {
+        min(neighbours - neighbours % 2, devices - 1) if neighbours < devices - 1 else devices - 1
+    }
+
+    def connected(pool: frozenset[int]) -> bool:
+        others = set(range(devices)) - pool
+        reached = {min(others)}
+        for _ in others:
+            reached |= {device for one in reached for device in graph[one]} & others
+        return reached == others
+
+    harmless = scheme.harmless_pool
+    pools = [frozenset(each) for size in range(harmless + 2) for each in itertools.combinations(range(devices), size)]
+    assert all(connected(pool) for pool in pools if len(pool) <= harmless)
+    assert any(not connected(pool) or devices - len(pool) < 2 for pool in pools if len(pool) == harmless + 1)
+
+
+def test_masks_of_neighbours_change_no_bit_and_pools_of_them_are_named() -> None:
+    told = problem([3] * 9, features=6, outputs=2)
+    few, every = (coded(9, **{"schemes.sealed-coded.mask_neighbours": count}) for count in (4, 8))
+    assert trained(told, few).model.tobytes() == trained(told, every).model.tobytes()
+    scheme: Any = schemes.create(few, told)
+    assert scheme.harmless_pool == 3
+    assert "at most 3 devices collude" in scheme.allowed_if
+    reasons = {cell.reason for cell in scheme.secrecy() if cell.adversary == "server and devices"}
+    assert any("with up to 3 devices it learns the sum over the others only" in reason for reason in reasons)
+    with pytest.raises(CipherError, match="first key of a device that it shares masks with"):
+        scheme.device(0, told.shards[0]).absorb_from(
+            4, {"kind": np.array(KEY, np.int8), "key": np.frombuffer(AgreementKey().public, np.uint8)}, Work()
+        )

@@ -13,17 +13,23 @@ from codedfl.errors import CipherError, LostDevicesError, ScenarioError, Trainin
 from codedfl.runs import directory as runs
 from codedfl.scenario import Fleet
 from codedfl.schemes import Stage, Work
-from codedfl.schemes.coded.sealed_coded import SealedCodedServer
+from codedfl.schemes.coded.sealed_coded_server import SealedCodedServer
 from codedfl.training import State
 from rundirs import files, small
-from schemes.residues import decoded, is_exact, set_up, wanted
+from schemes.residues import carry, decoded, is_exact, set_up, wanted
 from tiny import is_one_sentence, problem, trained
 
 
 @pytest.mark.parametrize(
     ("devices", "features", "workers", "threshold"),
-    [(2, 2, 2, 1), (2, 5, 2, 2), (7, 3, 7, 5), (3, 7, 3, 2), (5, 4, 3, 2), (6, 13, 4, 3)],
-    ids=["the least", "all needed", "more blocks than columns", "odd", "adders that do not work", "uneven bands"],
+    [
+        *((2, 2, 2, 1), (2, 5, 2, 2), (7, 3, 7, 5), (3, 7, 3, 2), (5, 4, 3, 2), (6, 13, 4, 3)),
+        *((2, 29, 2, 2), (3, 41, 3, 3), (4, 37, 2, 1), (70, 9, 5, 3), (131, 7, 4, 2)),
+    ],
+    ids=[
+        *("the least", "all needed", "more blocks than columns", "odd", "adders that do not work", "uneven bands"),
+        *("four chunks", "four chunks of three units", "chunks of single rows", "two groups", "two levels of groups"),
+    ],
 )
 @pytest.mark.parametrize("ring", [name for name in RINGS if name.startswith("GF")])
 def test_every_shape_is_exact(
@@ -52,9 +58,8 @@ def test_the_set_up_sends_each_word_of_a_triangle_once(ring: str, bits: int) -> 
         (a, b) for a in range(6) for b in range(6) if a != b
     ]
     assert {cost.parcel_bits for cost in keys} == {8 + 256}, "the kind of parcel, and a point of X25519"
-    names = 8  # bits that say the kind of a parcel; 32 more say the band it belongs to
-    words = [(sum(cost.parcel_bits for cost in stages[0]) - 30 * names) // bits]
-    words += [(sum(cost.parcel_bits for cost in stage) - len(stage) * (names + 32)) // bits for stage in stages[1:]]
+    names = 8 + 32  # bits that say the kind of a parcel and the band it belongs to
+    words = [(sum(cost.parcel_bits for cost in stage) - len(stage) * names) // bits for stage in stages]
     assert words[0] == 5 * (12 * 13 // 2 + 12 * 2), "all but the own piece: five of six, summed over owners"
     assert words[1] == 15 * 2 * 2, "a block of 2 x 2 for each pair of bands"
     assert words[2] == 4 * 5 * 2 * 4, "two rows of four columns from each of five others to each of four workers"
@@ -81,7 +86,7 @@ def test_what_every_stage_multiplies(offline: bool) -> None:
         made = [(cost.export_macs, cost.export_beforehand) for cost in keys if cost.sender == device]
         assert sorted(made) == [(0, 0)] * 4 + [(in_time * agreement, (1 - in_time) * agreement)]
         sealed = [(cost.export_macs, cost.export_beforehand) for cost in first if cost.sender == device]
-        assert sorted(sealed) == [(0, 0)] * 4 + [(words * (1 + 5 * in_time), 5 * words * (1 - in_time))]
+        assert np.sum(sealed, axis=0).tolist() == [words * (1 + 5 * in_time), 5 * words * (1 - in_time)]
     assert {(cost.absorb_macs, cost.absorb_beforehand) for cost in keys} == {
         (in_time * agreement, (1 - in_time) * agreement)
     }
@@ -89,7 +94,7 @@ def test_what_every_stage_multiplies(offline: bool) -> None:
     unmasked = trained(given, chosen.with_settings({"schemes.sealed-coded.masks": False})).history
     more = state.history.columns["device_macs"][0] - unmasked.columns["device_macs"][0]
     assert more == 6 * (6 * agreement + 5 * words), "counted, whenever it is done"
-    assert all(cost.absorb_macs == (cost.parcel_bits - 8) // 64 for cost in first), "float64: words of 64 bits"
+    assert all(cost.absorb_macs == (cost.parcel_bits - 40) // 64 for cost in first), "float64: words of 64 bits"
     assert {(cost.export_macs, cost.absorb_macs) for cost in second} == {(0, 0)}
     assert {cost.export_macs for cost in third} == {2 * d}
     for worker in scheme.workers.chosen:
@@ -213,3 +218,61 @@ def test_everything_but_the_first_grant_of_a_device_is_free_of_secrets() -> None
         assert "seed" not in parcel
         assert {array.dtype.kind for array in parcel.values()} <= {"u", "i"}
     assert seeds == dict.fromkeys(range(6), 1)
+
+
+def test_chunks_send_the_same_words_and_no_part_waits_for_a_later_chunk() -> None:
+    """Three devices, 24 features, K = 2: 12 units in chunks of 6, 3 and 3 (one for each adder at least)."""
+    given = problem([4] * 3, features=24, outputs=2)
+    options = {"schemes.sealed-coded": {"workers": 3, "threshold": 2, "ring": "GF(2^61-1)", "masks": False}}
+    history = trained(given, wanted("sealed-coded", options, rates=(1e6,) * 3)).history
+    stages = [(stage.costs, stage.after) for stage in history.stages]
+    assert [after for _, after in stages] == [None, (0,), (0, 1), (), (3,), (3, 4), (), (6,), (6, 7), (), (9,), (9, 10)]
+    words = [sum(cost.parcel_bits - 40 for cost in costs) // 64 for costs, _ in stages]
+    assert sum(words[0::3]) == 2 * (24 * 25 // 2 + 24 * 2), "each word of the triangle once, but for the own pieces"
+    assert sum(words[2::3]) == 2 * 24 * 12, "each entry of three coded blocks once, but for the own parts"
+
+
+@pytest.mark.parametrize(("devices", "most"), [(70, 33 + 32 + 1), (131, 43 + 32 + 1)])
+def test_parcels_of_a_device_are_bounded_in_large_fleets(devices: int, most: int) -> None:
+    """Keys of four neighbours; at most 32 pieces out and a group's members in, a sum up and two down; root: parts."""
+    given = problem([2] * devices, features=40, outputs=1)
+    options = {"workers": 4, "threshold": 2, "mask_neighbours": 4}
+    chosen = wanted("sealed-coded", {"schemes.sealed-coded": options, "training.epochs": 3}, rates=(1e6,) * devices)
+    state = trained(given, chosen)
+    table = [(cost.sender, cost.recipient) for stage in state.history.stages for cost in stage.costs]
+    sent, taken = (np.bincount([pair[end] for pair in table], minlength=devices) for end in (0, 1))
+    rest = np.arange(devices) % (devices // 32) > 0  # not in the first group, which exchanges blocks and sends parts
+    assert sent[rest].max() <= 4 + 32 + 1
+    assert taken.max() <= 4 + most + 2 + 31 + 32
+    assert sent.max() <= 4 + 32 + 31 + 4
+    plain = trained(given, chosen.with_settings({"scheme": "conventional"}))
+    assert np.allclose(state.model, plain.model, rtol=1e-3, atol=1e-4)
+
+
+def test_a_device_passes_no_sum_on_that_lacks_a_member_or_a_child() -> None:
+    given = problem([2] * 70, features=5, outputs=1)
+    options = {"schemes.sealed-coded": {"workers": 4, "threshold": 2, "masks": False}}
+    scheme: Any = schemes.create(wanted("sealed-coded", options, rates=(1e6,) * 70), given)
+    pieces, sums, *_ = scheme.server().set_up()
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
+    child = sums.transfers[0]
+    parent = child.recipient
+    assert (child.sender, parent) == (1, 0)
+    late = next(each for each in pieces.transfers if each.recipient == 1)
+    early = next(each for each in pieces.transfers if each.recipient == 0)
+    carry(devices, [each for each in pieces.transfers if each is not late])
+    with pytest.raises(CipherError, match=f"has no sealed piece of device {late.sender}, and sums over fewer"):
+        devices[1].export(child.grant, Work())
+    with pytest.raises(CipherError, match="has no sealed piece of device 1,"):
+        devices[0].reply(1, {}, Work())
+    carry(devices, [late, child])
+    for sender, words in ((2, "adds sums of its child groups"), (1, "adds one piece")):
+        parcel = {"kind": np.array(5, np.int8), "band": np.array(0, np.int32), "piece": np.zeros(1, np.uint32)}
+        with pytest.raises(CipherError, match=words):
+            devices[0].absorb_from(sender, parcel, Work())
+    with pytest.raises(CipherError, match="pieces of the other members of its group, and none of device 1"):
+        devices[0].absorb_from(1, {**parcel, "kind": np.array(0, np.int8)}, Work())
+    with pytest.raises(CipherError, match="has no sum of band 0 for device 0, or sent it before"):
+        devices[1].export(child.grant, Work())
+    assert early.sender % 2 == 0, "members of the same group"
+    assert len(devices[0].reply(1, {}, Work())["moments"]) == 1

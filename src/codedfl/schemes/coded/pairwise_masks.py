@@ -1,8 +1,11 @@
-"""Masks under the seals of ``sealed-coded``: every two devices share one, and all cancel in the sum over all devices.
+"""Masks under the seals of ``sealed-coded``: pairs of devices share one, and all cancel in the sum over all devices.
 
-Each device draws one X25519 key for one set-up and sends the public half to every other device. For every pair u < v
-and every band, u adds the pair's mask to its piece and v subtracts it. So whoever knows all seals and all masks of some
-devices learns the sum over the others only, as long as at least two others keep theirs: those two share a mask.
+Each device draws one X25519 key for one set-up and sends the public half to the devices it shares masks with: all
+others, or in a large fleet its neighbours on a ring. For every such pair u < v and every band, u adds the pair's mask
+to its piece and v subtracts it. So whoever knows all seals and all masks of some devices learns the sum over the others
+only, as long as the others are connected by masks that they keep: data moved along a mask, and the mask by its
+negative, changes nothing that anyone sees. All pairs: any two others are. k neighbours: any k - 1 devices taken out
+leave the rest connected.
 """
 
 from collections.abc import Set
@@ -24,11 +27,12 @@ _SESSION_MASKS = b"codedfl session masks 1 "
 
 @final
 class PairwiseMasks:
-    """One device's key, and the seeds that it shares with every other device; for one set-up only."""
+    """One device's key, and the seeds that it shares with the ``others``; for one set-up only."""
 
-    def __init__(self, index: int, public: Public) -> None:
+    def __init__(self, index: int, public: Public, others: Set[int]) -> None:
         self._index = index
         self._public = public
+        self._others = others
         self._key = AgreementKey()
         self._counted = False
         """Whether the work of making the key is counted."""
@@ -47,8 +51,8 @@ class PairwiseMasks:
         key = parcel.get("key")
         if key is None or key.dtype != np.uint8 or key.shape != (KEY_BYTES,):
             raise self._refusal(sender, f"is not one of {KEY_BYTES} bytes")
-        if sender == self._index or sender in self._keys:
-            raise self._refusal(sender, "is not the first key of another device")
+        if sender not in self._others or sender in self._keys:
+            raise self._refusal(sender, "is not the first key of a device that it shares masks with")
         given = key.tobytes()
         if given == self._key.public:
             raise self._refusal(sender, f"is that of device {self._index} itself")
@@ -63,7 +67,7 @@ class PairwiseMasks:
     @property
     def missing(self) -> Set[int]:
         """Devices whose keys have not arrived."""
-        return set(range(self._public.devices)) - self._keys.keys() - {self._index}
+        return self._others - self._keys.keys()
 
     def add_to(self, piece: UInt[np.ndarray, "size"], band: int, ring: Ring, work: Work) -> None:
         """Add the masks of a band in place: plus with later devices, minus with earlier ones."""

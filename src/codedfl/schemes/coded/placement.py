@@ -1,81 +1,196 @@
-"""Partition of a symmetric matrix for a reduce-scatter: all devices add it up, each device one piece.
+"""Partition of a symmetric matrix for a reduce-scatter: all devices add it up, each adder a few pieces.
 
-The d rows are divided into Z bands of nearly equal height, one for each of the Z devices. Block (a, b) is the transpose
-of block (b, a), so each pair of bands needs only one of the two. ``held_by`` assigns every band about half of its
-off-diagonal blocks, so all pieces have nearly the same size: d^2 / (2 Z) numbers instead of d^2 / Z.
+Coded column x of a code with K column blocks of width w combines columns x, x + w, ..., x + (K - 1) w: a *unit*. The
+units are divided into Q chunks, one after the other. The rows of a chunk are divided into Z bands of nearly equal
+height, one for each of the Z adders; from the second chunk on, a band consists of whole units. So the order of rows
+(``order``) is that of chunks, and in them of bands. With one chunk it is the order of the matrix.
 
-A *piece* is one vector: the upper triangle of the diagonal block, the assigned blocks of the band in order of their
-distance, then the band's rows of a second matrix (the right-hand side).
+Block (a, b) is the transpose of block (b, a), so each pair of bands needs only one of the two. A band holds its blocks
+with all bands of earlier chunks, and about half of those with the other bands of its own chunk (``held_by``), so all
+pieces of a chunk have nearly the same size. When a chunk is added up and its bands have exchanged blocks, band a has
+all blocks with its own chunk and earlier ones. From these follow coded rows (its rows, all coded columns so far) and,
+because a band of a later chunk consists of whole units, coded columns (its own, the rows of earlier chunks): together
+every entry of a coded block once, and none waits for a later chunk.
+
+A *piece* is one vector: the upper triangle of the diagonal block, the blocks with earlier chunks, the assigned blocks
+of the same chunk in order of their distance, then the band's rows of a second matrix (the right-hand side).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Int, Shaped
 
 
 @final
 @dataclass(frozen=True)
 class Bands:
-    """Z bands of d rows, and of a second matrix with the same rows and ``outputs`` columns."""
+    """Z bands in each of Q chunks of d rows, and of a second matrix with the same rows and ``outputs`` columns.
+
+    >>> Bands(rows=6, adders=2, outputs=1).rows_of(1).tolist()
+    [3, 4, 5]
+    >>> Bands(rows=8, adders=2, outputs=1, threshold=2, chunks=2).rows_of(3).tolist()
+    [3, 7]
+    """
 
     rows: int
-    bands: int
+    adders: int
     outputs: int
+    threshold: int = 1
+    """Number K of column blocks of the code."""
+    chunks: int = 1
 
     def __post_init__(self) -> None:
-        if not 1 <= self.bands <= self.rows or self.outputs < 0:
+        if not 1 <= self.adders <= self.rows or self.outputs < 0:
             raise ValueError(
-                f"need 1 <= bands <= rows and outputs >= 0; got {self.bands} bands, {self.rows} rows, "
+                f"need 1 <= adders <= rows and outputs >= 0; got {self.adders} adders, {self.rows} rows, "
                 f"{self.outputs} outputs"
             )
+        if self.chunks < 1 or (self.chunks > 1 and self.width < self.chunks * self.adders):
+            raise ValueError(f"{self.chunks} chunks of {self.adders} bands need as many units; there are {self.width}")
+
+    @property
+    def width(self) -> int:
+        """Columns of a coded block, the number of units."""
+        return -(-self.rows // self.threshold)
+
+    @property
+    def count(self) -> int:
+        """Number of bands in all chunks."""
+        return self.adders * self.chunks
+
+    def chunk(self, number: int) -> range:
+        """Return the bands of the chunk that a band belongs to."""
+        first = number - number % self.adders
+        return range(first, first + self.adders)
+
+    def units(self, number: int) -> slice:
+        """Return the coded columns of a band of a later chunk, which consists of whole units."""
+        first = self._ends[number // self.adders]
+        count, place = self._ends[number // self.adders + 1] - first, number % self.adders
+        return slice(first + place * count // self.adders, first + (place + 1) * count // self.adders)
+
+    def coded_before(self, number: int) -> int:
+        """Return how many coded columns the chunks before that of a band have."""
+        return self._ends[number // self.adders]
+
+    def coded_after(self, number: int) -> int:
+        """Return how many coded columns there are up to the chunk of a band."""
+        return self._ends[number // self.adders + 1]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where chunks end, after a zero: ever smaller ones, so little is left to do when the last has arrived.
+
+        Chunks are multiples of the number of adders where they can be, so that all adders have as many units.
+        """
+        shares = np.cumsum([0, *range(self.chunks, 0, -1)]) / (self.chunks * (self.chunks + 1) // 2)
+        most = self.width // self.adders - self.chunks
+        ends = [min(round(share * (most + self.chunks)), most + chunk) for chunk, share in enumerate(shares)]
+        return [*(int(end) * self.adders for end in ends[:-1]), self.width]
+
+    @cached_property
+    def _stops(self) -> list[int]:
+        """Where each band ends in ``order``, after a zero."""
+        stops, before = [0], 0
+        for number in range(self.count):
+            if number < self.adders:
+                whole = int(self._indices(slice(0, self._ends[1])).size)
+                before = (number + 1) * whole // self.adders
+            else:
+                before += int(self._indices(self.units(number)).size)
+            stops.append(before)
+        return stops
+
+    def _indices(self, units: slice) -> Int[np.ndarray, "rows"]:
+        grid, inside = self.grid(units)
+        return np.asarray(grid[inside])
+
+    def grid(self, units: slice) -> tuple[Int[np.ndarray, "K units"], Bool[np.ndarray, "K units"]]:
+        """Return the rows of units by column block, and which of them exist: the last block may be narrower."""
+        rows = np.arange(self.threshold)[:, None] * self.width + np.arange(units.start, units.stop)
+        return rows, rows < self.rows
+
+    @cached_property
+    def order(self) -> Int[np.ndarray, "rows"]:
+        """The rows in the order of chunks and bands."""
+        later = [self._indices(self.units(number)) for number in range(self.adders, self.count)]
+        return np.concatenate([self._indices(slice(0, self._ends[1])), *later])
+
+    @cached_property
+    def places(self) -> Int[np.ndarray, "rows"]:
+        """Where each row stands in ``order``."""
+        return np.argsort(self.order)
 
     def band(self, number: int) -> slice:
+        """Return where the rows of a band stand in ``order``."""
+        return slice(self._stops[number], self._stops[number + 1])
+
+    def rows_of(self, number: int) -> Int[np.ndarray, "rows"]:
         """Return the rows of a band."""
-        return slice(number * self.rows // self.bands, (number + 1) * self.rows // self.bands)
+        return np.asarray(self.order[self.band(number)])
 
     def height(self, number: int) -> int:
         """Return how many rows a band has."""
-        rows = self.band(number)
-        return int(rows.stop) - int(rows.start)
+        return self._stops[number + 1] - self._stops[number]
+
+    def before(self, number: int) -> int:
+        """Return how many rows the chunks before that of a band have."""
+        return self._stops[self.chunk(number).start]
+
+    def after(self, number: int) -> int:
+        """Return how many rows there are up to the chunk of a band."""
+        return self._stops[self.chunk(number).stop]
 
     def held_by(self, number: int) -> tuple[int, ...]:
-        """Return the other bands b whose block (number, b) is in the piece of a band."""
-        half, odd = divmod(self.bands, 2)
-        near = range(1, half + odd)
-        found = [(number + distance) % self.bands for distance in near]
-        if not odd and number < half:  # of two opposite bands, the first holds their block
+        """Return the other bands b of the same chunk whose block (number, b) is in the piece of a band."""
+        half, odd = divmod(self.adders, 2)
+        first, place = self.chunk(number).start, number % self.adders
+        found = [first + (place + distance) % self.adders for distance in range(1, half + odd)]
+        if not odd and place < half:  # of two opposite bands, the first holds their block
             found.append(number + half)
         return tuple(found)
 
     def size(self, number: int) -> int:
         """Return the number of entries of a piece."""
         own = self.height(number)
-        others = sum(self.height(other) for other in self.held_by(number))
+        others = self.before(number) + sum(self.height(other) for other in self.held_by(number))
         return own * (own + 1) // 2 + own * others + own * self.outputs
+
+    def ordered(self, matrix: Shaped[np.ndarray, "d d"]) -> Shaped[np.ndarray, "d d"]:
+        """Return a matrix with rows and columns in ``order``."""
+        return matrix if self.chunks == 1 else matrix[np.ix_(self.order, self.order)]
+
+    def natural(self, matrix: Shaped[np.ndarray, "d d"]) -> Shaped[np.ndarray, "d d"]:
+        """Return a matrix whose rows and columns are in ``order`` in the order of its rows."""
+        return matrix if self.chunks == 1 else matrix[np.ix_(self.places, self.places)]
 
     def piece(
         self, number: int, matrix: Shaped[np.ndarray, "d d"], second: Shaped[np.ndarray, "d c"]
     ) -> Shaped[np.ndarray, "size"]:
-        """Return the piece of a band, from a symmetric matrix and a second matrix."""
+        """Return the piece of a band, from a symmetric matrix in ``order`` and a second matrix as it is."""
         rows = self.band(number)
         own = matrix[rows, rows][np.triu_indices(self.height(number))]
         others = [matrix[rows, self.band(other)].ravel() for other in self.held_by(number)]
-        return np.concatenate([own, *others, second[rows].ravel()])
+        earlier = matrix[rows, : self.before(number)].ravel()
+        return np.concatenate([own, earlier, *others, second[self.rows_of(number)].ravel()])
 
     def unpack(
         self, number: int, piece: Shaped[np.ndarray, "size"]
-    ) -> tuple[dict[int, Shaped[np.ndarray, "rows columns"]], Shaped[np.ndarray, "rows c"]]:
+    ) -> tuple[dict[int, Shaped[np.ndarray, "rows _"]], Shaped[np.ndarray, "rows c"]]:
         """Return the blocks of a piece by band, with the full diagonal block, and the rows of the second matrix."""
         own = self.height(number)
         upper = np.triu_indices(own)
         diagonal = np.empty((own, own), piece.dtype)
         diagonal[upper] = piece[: len(upper[0])]
         diagonal.T[upper] = piece[: len(upper[0])]
-        blocks = {number: diagonal}
-        start = len(upper[0])
+        start = len(upper[0]) + own * self.before(number)
+        earlier = piece[len(upper[0]) : start].reshape(own, self.before(number))
+        blocks = {other: earlier[:, self.band(other)] for other in range(self.chunk(number).start)}
+        blocks[number] = diagonal
         for other in self.held_by(number):
             width = self.height(other)
             blocks[other] = piece[start : start + own * width].reshape(own, width)
@@ -83,10 +198,11 @@ class Bands:
         return blocks, piece[start:].reshape(own, self.outputs)
 
     def joined(
-        self, number: int, blocks: Mapping[int, Shaped[np.ndarray, "rows columns"]]
-    ) -> Shaped[np.ndarray, "rows d"]:
-        """Concatenate the blocks of a band, one for each band, to its rows."""
-        missing = [other for other in range(self.bands) if other not in blocks]
+        self, number: int, blocks: Mapping[int, Shaped[np.ndarray, "rows _"]]
+    ) -> Shaped[np.ndarray, "rows known"]:
+        """Concatenate the blocks of a band, one for each band up to its chunk, to its rows."""
+        bands = range(self.chunk(number).stop)
+        missing = [other for other in bands if other not in blocks]
         if missing:
             raise ValueError(f"band {number} lacks the blocks of {missing}; pass one block for each band")
-        return np.concatenate([blocks[other] for other in range(self.bands)], axis=1)
+        return np.concatenate([blocks[other] for other in bands], axis=1)

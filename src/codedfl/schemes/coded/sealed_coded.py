@@ -3,13 +3,17 @@
 Set-up. Every device u seals its Gram matrix and right-hand side, A_u + R_u, with a pad that only it and the server can
 compute. All later steps use sealed residues only, so any device may receive them, also repeatedly:
 
-1. every device sends every other one a public key, for masks that it adds to its sealed matrix and that cancel in the
-   sum over all devices (``codedfl.schemes.coded.pairwise_masks``), so a server that pools with up to N - 2 devices
-   learns the sum over the others only;
-2. every device sends piece a of its sealed matrix to device a, which adds up the pieces (a reduce-scatter of one
-   triangle: ``codedfl.schemes.coded.placement``);
-3. devices exchange blocks, so that device a has all of band a of S = sum_u (A_u + R_u);
-4. device a sends its rows of coded block w, sum_k g_wk S[:, block k], to worker w, for every worker.
+1. every device sends the others a public key, for masks that it adds to its sealed matrix and that cancel in the sum
+   over all devices (``codedfl.schemes.coded.pairwise_masks``), so a server that pools with up to N - 2 devices learns
+   the sum over the others only;
+2. every device sends piece a of its sealed matrix to adder a of its group, which adds up the pieces (a reduce-scatter
+   of one triangle: ``codedfl.schemes.coded.placement``); in large fleets, sums of groups are added up along a tree of
+   groups (``codedfl.schemes.coded.groups``);
+3. the adders of the first group exchange blocks, so that each has all of its band a of S = sum_u (A_u + R_u);
+4. adder a sends the part of coded block w, sum_k g_wk S[:, block k], that follows from band a to worker w, for every
+   worker.
+
+Steps 2 to 4 are taken for one chunk of the matrix after the other, and overlap: a device sends on what is complete.
 
 Epoch. Each worker replies theta^T times its coded block. Any K replies give theta^T S by the (N, K) MDS code, and the
 server subtracts theta^T sum R. It sees sums over all devices only. Up to W - K workers may be lost, and all devices
@@ -17,37 +21,33 @@ that are not workers. A lost worker is replaced: K other workers send their code
 combines them into its own coded block.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Any, final
-
-import numpy as np
-from jaxtyping import Float, UInt
+from typing import final
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
-from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Privacy, SchemeOptions
-from codedfl.schemes.coded.sealed_coded_device import BLOCK, KEY, PART, PIECE, REPAIR, BlockLayout, SealedCodedDevice
-from codedfl.schemes.coded.server import PaddedServer
+from codedfl.schemes.coded.block_layout import BlockLayout
+from codedfl.schemes.coded.sealed_coded_device import SealedCodedDevice
+from codedfl.schemes.coded.sealed_coded_server import SealedCodedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
-from codedfl.schemes.messages import Layout, Message, Work, layout
+from codedfl.schemes.contract import Device, Scheme, check_at_most
+from codedfl.schemes.messages import Layout
 from codedfl.schemes.private import once_only
-from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
 from codedfl.schemes.secrecy import SUMS, Leakage, Secrecy, all_cells, summed_views
-from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant, pad_of
+from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON
 from codedfl.settings import setting
 from codedfl.task import Shard
 
 SEALED_CODED_RINGS = (FIELD_31, FIELD_48, FIELD_61)
-MOST_MASKED = 256
-"""Devices up to which every two of them agree on a mask."""
+NEIGHBOURS = 256
+"""With how many others a device shares a mask by default: with all, in fleets of up to 257."""
 _MASKED_REASON = (
     "Pieces look uniform as long as AES-256 in counter mode is a pseudo-random function, and with X25519 also to a "
-    "server that pools with up to N - 2 devices; links to it must be encrypted."
+    "server that pools with up to {} devices; links to it must be encrypted."
 )
 
 
@@ -71,19 +71,24 @@ class SealedCodedOptions(SchemeOptions):
     )
     masks: bool = setting(
         default=True,
-        help="Whether masks that cancel in the sum hide single devices from a server that pools with others; "
-        f"for at most {MOST_MASKED} devices.",
+        help="Whether masks that cancel in the sum hide single devices from a server that pools with others.",
     )
+    mask_neighbours: int = setting(
+        default=NEIGHBOURS,
+        low=2,
+        help="With how many others a device shares a mask, if the fleet is larger: any fewer may pool with the server.",
+    )
+
+    def neighbours(self, devices: int) -> int:
+        """Return with how many others a device shares a mask: with all, or with as many on each side of a ring."""
+        if not self.masks:
+            return 0
+        return devices - 1 if self.mask_neighbours >= devices - 1 else self.mask_neighbours - self.mask_neighbours % 2
 
     def check_fleet(self, devices: int) -> None:
         """Refuse a single device, W above the number of devices, and K above W."""
         if devices < 2:
             raise ScenarioError("scheme = 'sealed-coded' needs at least 2 devices: with one, the sum is its own data")
-        if self.masks and devices > MOST_MASKED:
-            raise ScenarioError(
-                f"schemes.sealed-coded.masks = true takes a key for every two devices, for at most {MOST_MASKED} "
-                f"devices and not {devices}; if the server colludes with no device, set it to false"
-            )
         check_at_most(devices, "schemes.sealed-coded.workers", self.workers)
         workers = devices if self.workers is None else self.workers
         if self.threshold is not None and self.threshold > workers:
@@ -97,120 +102,6 @@ class SealedCodedOptions(SchemeOptions):
 
 
 @final
-class SealedCodedServer(PaddedServer):
-    """Grants seeds, decodes any K replies, and subtracts the pads."""
-
-    def __init__(self, public: Public, formats: Formats, layout: BlockLayout, workers: Workers) -> None:
-        super().__init__(public, formats, workers.chosen)
-        self._layout = layout
-        self._first_workers = workers
-        self._replacement: int | None = None
-
-    def set_up(self) -> Sequence[Stage]:
-        """Return the stages: exchange mask keys, add up pieces, exchange blocks, distribute parts of coded blocks."""
-        grants = [fresh_grant(0) for _ in range(self._public.devices)]
-        self.add_pads(grants)
-        bands = self._layout.bands
-        n = self._public.devices
-        turns = [(a, (a + turn) % n) for turn in range(1, n) for a in range(n)]
-        keys = [Stage([_transfer(a, b, KEY) for a, b in turns])] if self._layout.masked else []
-        pieces = []
-        for sender, target in turns:
-            if target < bands.bands:
-                seed, grants[sender] = grants[sender], {}
-                pieces.append(_transfer(sender, target, PIECE, seed))
-        blocks = [_transfer(a, b, BLOCK) for a, b in turns if a < bands.bands and b in bands.held_by(a)]
-        chosen = set(self._first_workers.chosen)
-        parts = [_transfer(a, w, PART) for a, w in turns if a < bands.bands and w in chosen]
-        return [*keys, Stage(pieces), Stage(blocks), Stage(parts)]
-
-    def add_pads(self, grants: Sequence[Message]) -> None:
-        """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
-        bands = self._layout.bands
-        self._pads = np.zeros((self._public.features,) * 2, self._field.dtype)
-        for number in range(bands.bands):
-            total = np.zeros(bands.size(number), self._field.dtype)
-            for device, grant in enumerate(grants):
-                pad_of(self._field, device, grant, number, self._public.nonce(device)).add_to(total)
-            blocks, self._moment_pads[bands.band(number)] = bands.unpack(number, total)
-            for other, block in blocks.items():
-                self._pads[bands.band(number), bands.band(other)] = block
-                self._pads[bands.band(other), bands.band(number)] = block.T
-
-    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
-        """Request the bands of the right-hand side first, then products, any K of which suffice."""
-        if epoch == 1:
-            return self._ask_moments(model)
-        workers, K = sorted(self._workers), self._layout.code.K
-        message = {"model": self._field.to_wire(self._products.ask(model))}
-        point, reply = self._products.point, self.product_layout()
-        return Round.same(epoch, workers, message, reply, point=point, quorum=K, needed=K)
-
-    @property
-    def redundancy(self) -> ReedSolomon:
-        """The MDS code of the products."""
-        return self._layout.code.reed_solomon
-
-    def product_layout(self) -> Layout:
-        """Return the layout of a product of the model and a coded block."""
-        return self._reply("product", self._public.outputs, self._layout.width)
-
-    def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
-        bands = self._layout.bands
-        heights = {device: bands.height(device) for device in range(bands.bands)}
-        expected = {device: self._reply("moments", each, self._public.outputs) for device, each in heights.items()}
-        return Round(1, {device: {} for device in heights}, np.zeros_like(model), expected=expected)
-
-    def _reply(self, name: str, rows: int, columns: int) -> Layout:
-        return layout({name: self._field.to_wire(np.zeros((rows, columns), self._field.dtype))})
-
-    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
-        """Concatenate the bands of the right-hand side, or decode any K products."""
-        if name == "moments":
-            return np.concatenate([self.part("moments", device, replies) for device in sorted(replies)])
-        code, d = self._layout.code, self._public.features
-        which = sorted(replies)[: code.K]
-        parts = np.stack([self.part("product", device, replies) for device in which])
-        work.macs += code.K * parts.size
-        blocks = self._field.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
-        return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
-
-    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
-        """Replace a lost worker by the fastest remaining device, while at least K workers are left."""
-        if self._replacement is not None and not lost:
-            self._workers.append(self._replacement)
-        elif not lost:
-            return None
-        self._gone |= set(lost)
-        self._replacement = None
-        self._workers = [worker for worker in self._workers if worker not in self._gone]
-        spare = [d for d in self._first_workers.order if d not in self._gone and d not in self._workers]
-        enough = self._layout.code.K <= len(self._workers) < self._first_workers.count
-        if not (enough and spare):
-            return None
-        self._replacement = spare[0]
-        return self._rebuild(spare[0], self._workers[: self._layout.code.K])
-
-    def _rebuild(self, replacement: int, helpers: Sequence[int]) -> Stage:
-        """Let K workers send multiples of their coded blocks, whose sum is the new coded block."""
-        code = self._layout.code
-        factors = self._field.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
-        pairs = zip(helpers, self._field.to_wire(factors), strict=True)
-        return Stage([_transfer(each, replacement, REPAIR, {"factor": np.array(factor)}) for each, factor in pairs])
-
-    def replacements(self) -> Sequence[Stage]:
-        """Let replacement workers get their coded blocks from K of the first workers, present ones first."""
-        helpers = sorted(self._first_workers.chosen, key=self._gone.__contains__)[: self._layout.code.K]
-        later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
-        return [self._rebuild(worker, helpers) for worker in later]
-
-
-def _transfer(sender: int, recipient: int, kind: int, more: Message | None = None) -> Transfer:
-    grant: dict[str, Any] = {"kind": np.array(kind, np.int8), "target": np.array(recipient, np.int32), **(more or {})}
-    return Transfer(sender, recipient, grant)
-
-
-@final
 class SealedCoded(Scheme[SealedCodedOptions]):
     """The sealed sum of all data, coded and placed on the fastest devices; any K replies finish an epoch."""
 
@@ -220,15 +111,29 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     verdict = SUMS
 
     @property
+    def harmless_pool(self) -> int:
+        """How many devices may pool with the server, which then learns the sum of the others only; 0 without masks."""
+        return max(0, self.options.neighbours(self.public.devices) - 1)
+
+    @property
     def verdict_reason(self) -> str:
         """What the seals and masks rest on."""
-        return _MASKED_REASON if self.options.masks else SEALED_REASON
+        if not self.options.masks:
+            return SEALED_REASON
+        return _MASKED_REASON.format(self._pool_words)
+
+    @property
+    def _pool_words(self) -> str:
+        return "N - 2" if self.harmless_pool == self.public.devices - 2 else str(self.harmless_pool)
 
     @property
     def allowed_if(self) -> str:
         """The server learns the sum, and without masks a device that helps it opens a band of all matrices."""
-        pooled = self.options.masks and self.public.devices > 2
-        alone = "at least two devices collude with nobody" if pooled else "the server colludes with no device"
+        alone = "the server colludes with no device"
+        if self.harmless_pool:
+            others = "at least two devices collude with nobody"
+            everyone = self.harmless_pool == self.public.devices - 2
+            alone = others if everyone else f"at most {self.harmless_pool} devices collude with it"
         return (
             "the server may learn the sum of all Gram matrices, and so who is in the data of all devices together, and "
             + alone
@@ -236,7 +141,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     def secrecy(self) -> tuple[Secrecy, ...]:
         """The server reads sums over all devices, whatever it asks; without masks, with device a also band a of all."""
-        return all_cells(summed_views(self.public.devices, masked=self.options.masks))
+        return all_cells(summed_views(self.public.devices, self.options.neighbours(self.public.devices)))
 
     def refuses_noise(self, privacy: Privacy) -> str | None:
         """Take noise: all replies are computed from the sum over all devices."""
@@ -244,6 +149,8 @@ class SealedCoded(Scheme[SealedCodedOptions]):
             return "privacy.losses must be 0, because its set-up needs every device"
         if privacy.colluding and not self.options.masks:
             return "privacy.colluding needs masks, without which a device shows the server parts of each other's data"
+        if self.harmless_pool < min(privacy.colluding, self.public.devices - 2):
+            return f"privacy.colluding must be at most {self.harmless_pool}, below schemes.sealed-coded.mask_neighbours"
         return once_only(privacy)
 
     def check(self) -> None:
@@ -286,11 +193,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def layout(self) -> BlockLayout:
         """The public sizes of bands and blocks."""
-        return BlockLayout(self.public, self.workers.threshold, self.formats.field, masked=self.options.masks)
+        neighbours = self.options.neighbours(self.public.devices)
+        return BlockLayout(self.public, self.workers.threshold, self.formats.field, neighbours=neighbours)
 
     def parcels(self, index: int) -> Sequence[Layout]:
         """Return the layouts of all kinds of parcels."""
-        return self.layout.parcels(index, self.formats.field)
+        return self.layout.parcels(index)
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it receives a seed."""
@@ -313,7 +221,9 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     def leakage(self) -> Leakage:
         """Return what each party sees."""
-        pooled = "; if up to N - 2 devices collude with it, the sum over the others" if self.options.masks else ""
+        pooled = ""
+        if self.options.masks:
+            pooled = f"; if up to {self._pool_words} devices collude with it, the sum over the others"
         return Leakage(
             server="sums over all devices: of right-hand sides, and of products of the models with the data; nothing "
             f"about a single device{pooled}",

@@ -1,8 +1,10 @@
 """The device of the sealed and coded scheme: what it seals, adds up, passes on and replies, and what it refuses.
 
-It seals nothing before it has a mask key of every other device (``codedfl.schemes.coded.pairwise_masks``). It passes
-nothing on that is about fewer devices than all: no block, part or reply before it has exactly one sealed piece of every
-other device, and no product before its coded block is complete.
+It seals nothing before it has a mask key of every device that shares a mask with it
+(``codedfl.schemes.coded.pairwise_masks``). It passes nothing on that is about fewer devices than it adds up: no sum,
+block, part or reply before it has exactly one sealed piece of every other member of its group and one sum of every
+child group (``codedfl.schemes.coded.groups``), which keep to the same rule. It multiplies nothing before its coded
+block is complete.
 """
 
 from collections.abc import Set
@@ -11,14 +13,12 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt
 
-from codedfl.cipher.masks.pairwise import KEY_BYTES
-from codedfl.cipher.seals import PadLedger, PrimeField, seal, unpack_upper
-from codedfl.codes.mds import MdsCode
+from codedfl.cipher.seals import PadLedger, seal, unpack_upper
 from codedfl.errors import CipherError
+from codedfl.schemes.coded.block_layout import BLOCK, KEY, PART, PIECE, REPAIR, SUM, BlockLayout
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
-from codedfl.schemes.coded.placement import Bands
 from codedfl.schemes.contract import Device
-from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats, taken
 from codedfl.schemes.sharing.sealed import pad_of
@@ -26,49 +26,10 @@ from codedfl.task import Shard
 
 Residues = UInt[np.ndarray, "..."]
 
-PIECE, BLOCK, PART, REPAIR, KEY = range(5)
-"""The kinds of parcels: a sealed piece, a block of a band, a part of a coded block, a whole coded block, a mask key."""
-
-
-@final
-class BlockLayout:
-    """Public sizes: bands of rows, K column blocks of equal width (the last is padded with zeros), and the code.
-
-    ``masked`` says whether devices put masks under their seals.
-    """
-
-    def __init__(self, public: Public, threshold: int, field: PrimeField, *, masked: bool) -> None:
-        self.masked = masked
-        self.bands = Bands(public.features, min(public.devices, public.features), public.outputs)
-        self.code = MdsCode(public.devices, threshold, field.modulus)
-        self.width = -(-public.features // threshold)
-
-    def parcels(self, index: int, field: PrimeField) -> list[Layout]:
-        """Return the layouts of parcels that a device may receive."""
-        bands, wire = self.bands, field.wire_layout
-        heights = sorted({bands.height(number) for number in range(bands.bands)})
-        kind: Layout = {"kind": (np.dtype(np.int8), ())}
-        named: Layout = {**kind, "band": (np.dtype(np.int32), ())}
-        found: list[Layout] = [{**kind, "coded": wire(bands.rows, self.width)}]
-        if self.masked:
-            found.append({**kind, "key": (np.dtype(np.uint8), (KEY_BYTES,))})
-        found += [{**named, "part": wire(height, self.width)} for height in heights]
-        if index < bands.bands:
-            found.append({**kind, "piece": wire(bands.size(index))})
-            found += [{**named, "block": wire(height, bands.height(index))} for height in heights]
-        return found
-
-    def coded_rows(self, worker: int, rows: UInt[np.ndarray, "rows d"]) -> UInt[np.ndarray, "rows width"]:
-        """Return rows of a worker's coded block, from the same rows of the full matrix."""
-        padded = np.zeros((len(rows), self.width * self.code.K), rows.dtype)
-        padded[:, : rows.shape[1]] = rows
-        blocks = [padded[:, k * self.width : (k + 1) * self.width] for k in range(self.code.K)]
-        return self.code.encode_block(worker, blocks)
-
 
 @final
 class SealedCodedDevice(Device):
-    """Owns a shard, adds up one band, and may be a worker."""
+    """Owns a shard, may add up bands, and may be a worker."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, layout: BlockLayout, public: Public) -> None:
         self._index = index
@@ -80,14 +41,17 @@ class SealedCodedDevice(Device):
         self._layout = layout
         self._shard: Shard | None = shard
         self._ledger = PadLedger()
-        self._masks = PairwiseMasks(index, public) if layout.masked else None
+        self._masks = PairwiseMasks(index, public, layout.sharing_masks(index)) if layout.masked else None
         """Forgotten when the data is sealed."""
         self._pieces: dict[int, UInt[np.ndarray, "size"]] = {}
-        self._missing = set(range(public.devices)) if index < layout.bands.bands else set()
-        """Devices of which no piece is in its sum."""
-        self._sum: UInt[np.ndarray, "size"] | None = None
-        self._blocks: dict[int, UInt[np.ndarray, "rows columns"]] = {}
-        self._moments: UInt[np.ndarray, "rows c"] | None = None
+        groups = layout.groups
+        parts = {*groups.members(index % groups.count), *groups.children(index)}
+        self._missing = {number: set(parts) for number in layout.added_by(index)}
+        """Devices of which nothing is in the sum of a band."""
+        self._sums: dict[int, UInt[np.ndarray, "size"]] = {}
+        self._blocks: dict[int, dict[int, UInt[np.ndarray, "rows columns"]]] = {}
+        self._moments: dict[int, UInt[np.ndarray, "rows c"]] = {}
+        self._spread: dict[int, list[UInt[np.ndarray, "..."]]] = {}
         self._coded: UInt[np.ndarray, "d width"] | None = None
         self._places: set[int] = set()
         """Bands whose part is in its coded block."""
@@ -95,76 +59,106 @@ class SealedCodedDevice(Device):
         """Workers whose multiples are in the coded block of a replacement."""
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Reply its band of the summed right-hand side in the first epoch, the coded product in every other."""
+        """Reply its bands of the summed right-hand side in the first epoch, the coded product in every other."""
         if epoch == 1:
-            self._unpack()
-            return {} if self._moments is None else {"moments": self._field.to_wire(self._moments)}
+            owned = self._layout.owned_by(self._index)
+            moments = [self._opened(number)[1] for number in owned]
+            return {"moments": self._field.to_wire(np.concatenate(moments))} if moments else {}
         coded = self._complete()
         model = taken(self._field, request, "model", self._model_shape, f"The model for device {self._index}")
         work.macs += model.size * coded.shape[1]
         return {"product": self._field.to_wire(self._field.product(model, coded))}
 
     def export(self, grant: Message, work: Work) -> Message:
-        """Return the parcel of the granted kind: sealed piece, block, part of a coded block, or coded block."""
+        """Return the parcel of the granted kind: sealed piece, sum, block, part of a coded block, or coded block."""
         if not {"kind", "target"} <= set(grant):
             raise self._refusal("sends no data without a grant that names the kind of parcel and its target")
         kind, target, send = int(grant["kind"]), int(grant["target"]), self._field.to_wire
-        own = {"band": np.array(self._index, np.int32)}
         if kind == KEY:
             if self._masks is None:
                 raise self._refusal("has no mask key to send")
             return {"kind": grant["kind"], "key": self._masks.export(work)}
-        if kind == PIECE:
-            return {"kind": grant["kind"], "piece": send(self._piece(target, grant, work))}
-        if kind == BLOCK:
-            self._unpack()
-            if target not in self._layout.bands.held_by(self._index):
-                raise self._refusal(f"has no block for device {target}")
-            return {"kind": grant["kind"], **own, "block": send(self._blocks[target])}
-        if kind == PART:
-            return {"kind": grant["kind"], **own, "part": send(self._part(target, work))}
-        factor = taken(self._field, grant, "factor", (), f"The grant of device {self._index}")
-        return {"kind": grant["kind"], "coded": send(self._scaled(factor, work))}
+        if kind == REPAIR:
+            factor = taken(self._field, grant, "factor", (), f"The grant of device {self._index}")
+            return {"kind": grant["kind"], "coded": send(self._scaled(factor, work))}
+        makers = {PIECE: self._piece, SUM: self._sum, BLOCK: self._block, PART: self._part}
+        if kind not in makers or "band" not in grant:
+            raise self._refusal(f"sends no parcels of kind {kind} without the band")
+        names = {PIECE: "piece", SUM: "piece", BLOCK: "block", PART: "part"}
+        made = makers[kind](target, int(grant["band"]), grant, work)
+        return {"kind": grant["kind"], "band": grant["band"], names[kind]: send(made)}
 
     def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
-        """Receive a parcel of any kind; its sender is the device whose piece, band or coded block it is."""
+        """Receive a parcel of any kind; its sender is the device whose piece, sum, band or coded block it is."""
         if "kind" not in parcel or sender not in range(self._devices):
             raise self._refusal(f"cannot tell what device {sender} has sent")
-        place = (self._add_piece, self._add_block, self._add_part, self._add_multiple, self._add_key)
         kind = int(parcel["kind"])
-        if kind not in range(len(place)):
-            raise self._refusal(f"knows no parcels of kind {kind}")
-        place[kind](sender, parcel, work)
+        whole = {REPAIR: self._add_multiple, KEY: self._add_key}
+        if kind in whole:
+            whole[kind](sender, parcel, work)
+            return
+        banded = {PIECE: self._add_piece, SUM: self._add_sum, BLOCK: self._add_block, PART: self._add_part}
+        if kind not in banded or "band" not in parcel:
+            raise self._refusal(f"knows no parcels of kind {kind} without a band")
+        banded[kind](sender, int(parcel["band"]), parcel, work)
 
-    def _add_piece(self, sender: int, parcel: Message, work: Work) -> None:
-        if sender not in self._missing or sender == self._index:
+    def _add_piece(self, sender: int, number: int, parcel: Message, work: Work) -> None:
+        groups = self._layout.groups
+        if (sender - self._index) % groups.count or sender == self._index:
+            raise self._refusal(f"adds pieces of the other members of its group, and none of device {sender}")
+        self._add(sender, number, parcel, work)
+
+    def _add_sum(self, sender: int, number: int, parcel: Message, work: Work) -> None:
+        if sender not in self._layout.groups.children(self._index):
+            raise self._refusal(f"adds sums of its child groups, and none of device {sender}")
+        self._add(sender, number, parcel, work)
+
+    def _add(self, sender: int, number: int, parcel: Message, work: Work) -> None:
+        if sender not in self._missing.get(number, ()):
             raise self._refusal(f"adds one piece of every other device, and none of device {sender} now")
-        size = self._layout.bands.size(self._index)
-        self._sum = self._added(self._sum, self._taken(sender, parcel, "piece", (size,)), work)
-        self._missing.remove(sender)
+        more = self._taken(sender, parcel, "piece", (self._layout.bands.size(number),))
+        self._sums[number] = self._added(self._sums.get(number), more, work)
+        self._missing[number].remove(sender)
 
-    def _add_block(self, sender: int, parcel: Message, work: Work) -> None:
+    def _add_block(self, sender: int, number: int, parcel: Message, work: Work) -> None:
+        """Take the block of the sender's band with the own band of the same chunk."""
         bands = self._layout.bands
-        self._unpack()
-        known = sender in self._blocks
-        if known or sender >= bands.bands or self._index not in bands.held_by(sender):
+        own = self._band_beside(number)
+        if own is None or number not in self._layout.owned_by(sender) or own not in bands.held_by(number):
             raise self._refusal(f"expects no block of device {sender}")
-        shape = bands.height(sender), bands.height(self._index)
-        self._blocks[sender] = np.ascontiguousarray(self._taken(sender, parcel, "block", shape).T)
+        blocks, _ = self._opened(own)
+        if number in blocks:
+            raise self._refusal(f"expects no block of device {sender}")
+        shape = bands.height(number), bands.height(own)
+        blocks[number] = np.ascontiguousarray(self._taken(sender, parcel, "block", shape).T)
 
-    def _add_part(self, sender: int, parcel: Message, work: Work) -> None:
-        bands = self._layout.bands
-        if sender >= bands.bands or sender in self._places | {self._index} or self._helpers:
+    def _add_part(self, sender: int, number: int, parcel: Message, work: Work) -> None:
+        layout, bands = self._layout, self._layout.bands
+        known = number in self._places or self._helpers
+        if number not in layout.owned_by(sender) or sender == self._index or known:
             raise self._refusal(f"expects no part of a coded block of device {sender}")
-        part = self._taken(sender, parcel, "part", (bands.height(sender), self._layout.width))
+        part = self._taken(sender, parcel, "part", (layout.part_size(number),))
         if self._coded is None:
-            coded = np.zeros((bands.rows, self._layout.width), self._field.dtype)
-            if self._index < bands.bands:  # a device does not send its own band to itself
-                coded[bands.band(self._index)] = self._part(self._index, work)
-                self._places.add(self._index)
-            self._coded = coded
-        self._coded[bands.band(sender)] = part
-        self._places.add(sender)
+            self._coded = np.zeros((bands.rows, layout.width), self._field.dtype)
+        own = self._band_beside(number)
+        if own is not None and own not in self._places and self._joinable(own):
+            self._place_own(own, work)
+        layout.place(self._coded, number, part)
+        self._places.add(number)
+
+    def _place_own(self, number: int, work: Work) -> None:
+        """Write the part of an own band into the own coded block: a device does not send it to itself."""
+        coded, part = self._coded, self._part(self._index, number, {}, work)
+        if coded is not None:
+            self._layout.place(coded, number, part)
+            self._places.add(number)
+
+    def _band_beside(self, number: int) -> int | None:
+        """Return the own band in the chunk of another one."""
+        if number not in range(self._layout.bands.count):
+            return None
+        owned = self._layout.owned_by(self._index)
+        return next((each for each in owned if each in self._layout.bands.chunk(number)), None)
 
     def _add_multiple(self, sender: int, parcel: Message, work: Work) -> None:
         if sender in self._helpers or self._places or len(self._helpers) == self._layout.code.K:
@@ -185,62 +179,99 @@ class SealedCodedDevice(Device):
         work.add(more.size)
         return more if total is None else self._field.add(total, more)
 
-    def _piece(self, target: int, grant: Message, work: Work) -> Residues:
+    def _piece(self, target: int, number: int, grant: Message, work: Work) -> Residues:
         """Return a sealed piece, once."""
         if not self._pieces:
             self._seal(grant, work)
-        if target not in self._pieces:
-            raise self._refusal(f"has no piece for device {target}, or sent it before")
-        return self._pieces.pop(target)
+        bands, groups = self._layout.bands, self._layout.groups
+        adder = groups.device(number % bands.adders, self._index % groups.count)
+        if number not in self._pieces or target != adder or adder == self._index:
+            raise self._refusal(f"has no piece of band {number} for device {target}, or sent it before")
+        work.add(self._pieces[number].size)
+        return self._pieces.pop(number)
 
     def _seal(self, grant: Message, work: Work) -> None:
-        """Seal all pieces once, and add its own piece to its sum."""
+        """Seal all pieces once, and add its own to its sums; what is sent counts as work when it is sent."""
         if self._shard is None:
             raise self._refusal("has sealed its data before")
         masks = self._masks
         if masks is not None and (missing := masks.missing):
             raise self._refusal(f"seals nothing before it has the mask key of device {min(missing)}")
         bands, shard = self._layout.bands, self._shard
-        pads = [pad_of(self._field, self._index, grant, number, self._nonce) for number in range(bands.bands)]
-        gram = unpack_upper(self._formats.gram.encode_symmetric(shard.gram))
+        pads = [pad_of(self._field, self._index, grant, number, self._nonce) for number in range(bands.count)]
+        gram = bands.ordered(unpack_upper(self._formats.gram.encode_symmetric(shard.gram)))
         moments = self._formats.moments.encode(-shard.moments)
         self._shard, self._masks = None, None
         for number, pad in enumerate(pads):
             piece = bands.piece(number, gram, moments)
-            work.add(piece.size)
             self._pieces[number] = seal(piece, pad, self._ledger)
             if masks is not None:
                 masks.add_to(piece, number, self._field, work)
-        if self._index in self._pieces:
-            self._sum = self._added(self._sum, self._pieces.pop(self._index), Work())
-            self._missing.remove(self._index)
+        for number in self._layout.added_by(self._index):
+            work.add(self._pieces[number].size)
+            self._sums[number] = self._added(self._sums.get(number), self._pieces.pop(number), Work())
+            self._missing[number].remove(self._index)
 
-    def _unpack(self) -> None:
-        """Split the sum of pieces into blocks; refuse if it is about fewer devices than all."""
-        if self._missing:
-            others = len(self._missing) - 1
+    def _check_sum(self, number: int) -> None:
+        """Refuse if the sum of a band is about fewer devices than it should be."""
+        missing = self._missing.get(number)
+        if missing is None:
+            raise self._refusal(f"does not add up band {number}")
+        if missing:
+            others = len(missing) - 1
             more = f" and {others} more" if others else ""
             raise self._refusal(
-                f"has no sealed piece of device {min(self._missing)}{more}, and sums over fewer devices than all stay "
+                f"has no sealed piece of device {min(missing)}{more}, and sums over fewer devices than all stay "
                 "where they are"
             )
-        if self._sum is not None:
-            blocks, self._moments = self._layout.bands.unpack(self._index, self._sum)
-            self._blocks.update(blocks)
-            self._sum = None
 
-    def _part(self, worker: int, work: Work) -> UInt[np.ndarray, "rows width"]:
-        self._unpack()
-        bands = self._layout.bands.bands
-        if worker not in range(self._devices) or self._index >= bands or len(self._blocks) < bands:
+    def _sum(self, target: int, number: int, grant: Message, work: Work) -> Residues:
+        """Return the sum of a band over its group and those below, once, for the parent group."""
+        self._check_sum(number)
+        if target != self._layout.groups.parent(self._index) or number not in self._sums:
+            raise self._refusal(f"has no sum of band {number} for device {target}, or sent it before")
+        return self._sums.pop(number)
+
+    def _opened(self, number: int) -> tuple[dict[int, Residues], Residues]:
+        """Split the sum of a band into blocks and right-hand side; refuse if it is about fewer devices than all."""
+        self._check_sum(number)
+        if number not in self._layout.owned_by(self._index):
+            raise self._refusal(f"has not the sum of band {number} over all devices")
+        if number in self._sums:
+            self._blocks[number], self._moments[number] = self._layout.bands.unpack(number, self._sums.pop(number))
+        return self._blocks[number], self._moments[number]
+
+    def _block(self, target: int, number: int, grant: Message, work: Work) -> Residues:
+        """Return the block of an own band with the target's band of the same chunk."""
+        blocks, _ = self._opened(number)
+        found = [other for other in self._layout.bands.held_by(number) if self._layout.owner(other) == target]
+        if not found:
+            raise self._refusal(f"has no block for device {target}")
+        return blocks[found[0]]
+
+    def _joinable(self, number: int) -> bool:
+        """Whether an own band is over all devices and has its blocks with all bands up to its chunk."""
+        whole = number in self._missing and not self._missing[number]
+        return whole and len(self._opened(number)[0]) == self._layout.bands.chunk(number).stop
+
+    def _part(self, worker: int, number: int, grant: Message, work: Work) -> Residues:
+        """Return the part of a worker's coded block that follows from an own band."""
+        self._check_sum(number)
+        if worker not in range(self._devices) or not self._joinable(number):
             raise self._refusal(f"has no part of a coded block for device {worker}")
-        rows = self._layout.bands.joined(self._index, self._blocks)
-        work.add(rows.size)
-        return self._layout.coded_rows(worker, rows)
+        if number not in self._spread:
+            rows = self._layout.bands.joined(number, self._blocks[number])
+            self._spread[number] = self._layout.spread(number, rows)
+        work.add(self._layout.part_operations(number))
+        return self._layout.part(worker, self._spread[number])
 
     def _complete(self) -> UInt[np.ndarray, "d width"]:
         """Return the coded block of a worker; refuse before all its parts are there."""
-        whole = len(self._places) == self._layout.bands.bands or len(self._helpers) == self._layout.code.K
+        if self._coded is not None and self._places:
+            for own in self._layout.owned_by(self._index):
+                if own not in self._places and self._joinable(own):
+                    self._place_own(own, Work())
+        whole = len(self._places) == self._layout.bands.count or len(self._helpers) == self._layout.code.K
         if self._coded is None or not whole:
             raise self._refusal("is no worker, or its coded block is not complete")
         return self._coded

@@ -1,5 +1,6 @@
 """Choice of how many devices hold coded data and how many replies to await, by the least predicted time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -14,6 +15,8 @@ SEED = 0x706C616E
 """Seed of predictions, independent of the seed of a run."""
 DRAWS = 200
 """Draws of an epoch per prediction, which give its mean to a few percent."""
+MOST_WORKERS = 128
+"""Workers to choose from, the fastest ones: more would shorten an epoch little, and take longer to spread data to."""
 UNKNOWN = 16
 """The alpha of ``coded-padded`` if the delays of the fleet are unknown."""
 
@@ -45,10 +48,12 @@ def choose_workers(
         count = workers or devices
         return Workers(tuple(range(devices)), count, threshold or max(1, count - spares))
     order = _fastest_first(public, bits, public.delays)
-    counts = [workers] if workers else list(range(spares + 1 if threshold is None else threshold, devices + 1))
+    most = min(devices, max(MOST_WORKERS, workers or 0, threshold or 0, spares + 1))
+    counts = [workers] if workers else list(range(spares + 1 if threshold is None else threshold, most + 1))
+    chance = public.delays.chance(SEED, 2, 0, DRAWS)
     best = None
-    for K in [threshold] if threshold else range(1, devices + 1 - spares):
-        replies = _replies(_costs(public, bits, K), public.delays)[:, list(order)]
+    for K in [threshold] if threshold else range(1, most + 1 - spares):
+        replies = public.delays.reply_seconds(_costs(public, bits, K, order[:most]), chance)
         for W in counts:
             if W - (0 if threshold else spares) < K:
                 continue
@@ -65,7 +70,8 @@ def choose_alpha(public: Public, bits: int, *, relayed: bool, expected_epochs: i
     """Choose alpha by the mean time of the (N - alpha + 1)-th reply plus the set-up time per expected epoch."""
     if public.delays is None:
         return min(UNKNOWN, public.devices)
-    epochs = np.sort(_replies(_costs(public, bits, 1), public.delays), axis=1).mean(axis=0)
+    replies = public.delays.reply_seconds(_costs(public, bits, 1), public.delays.chance(SEED, 2, 0, DRAWS))
+    epochs = np.sort(replies, axis=1).mean(axis=0)
     set_up = _sharing_seconds(public, public.delays, bits, relayed=relayed)
     return 1 + int(np.argmin(epochs[::-1] + set_up / expected_epochs))
 
@@ -77,16 +83,12 @@ def _fastest_first(public: Public, bits: int, delays: DelayModel) -> tuple[int, 
     return tuple(int(device) for device in np.argsort(mean, kind="stable"))
 
 
-def _replies(costs: RoundCosts, delays: DelayModel) -> Float[np.ndarray, "draws n"]:
-    return delays.reply_seconds(costs, delays.chance(SEED, 2, 0, DRAWS))
-
-
-def _costs(public: Public, word_bits: int, threshold: int) -> RoundCosts:
-    """Return the costs of an epoch in which every device multiplies a block of 1/threshold of the columns."""
-    d, c, n = public.features, public.outputs, public.devices
-    width, each = -(-d // threshold), np.ones(n, dtype=np.int64)
+def _costs(public: Public, word_bits: int, threshold: int, asked: Sequence[int] | None = None) -> RoundCosts:
+    """Return the costs of an epoch in which asked devices multiply a block of 1/threshold of the columns."""
+    d, c, devices = public.features, public.outputs, np.arange(public.devices) if asked is None else np.array(asked)
+    width, each = -(-d // threshold), np.ones(len(devices), dtype=np.int64)
     bits, macs = c * word_bits * each, c * d * width * each
-    return RoundCosts(np.arange(n), d * bits, macs, width * bits, quorum=n, server_macs=0)
+    return RoundCosts(devices, d * bits, macs, width * bits, quorum=len(devices), server_macs=0)
 
 
 def _spreading_seconds(public: Public, bits: int, delays: DelayModel, workers: int, threshold: int) -> float:

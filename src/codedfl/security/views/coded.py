@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Float, Int, UInt
 
 from codedfl.cipher.seals.triangles import unpack_upper
+from codedfl.schemes.coded.block_layout import PIECE
 from codedfl.schemes.coded.coded_padded import EVERYTHING, CodedPadded, split
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
 from codedfl.schemes.coded.sealed_coded import SealedCoded
-from codedfl.schemes.coded.sealed_coded_device import PIECE
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
@@ -140,8 +140,8 @@ def _pooled(
 
 def pooled_rows(scheme: SealedCoded, helpers: Sequence[int]) -> Int[np.ndarray, "rows"]:
     """Return the rows of the bands that devices add up."""
-    numbers = np.arange(scheme.public.features)
-    return np.concatenate([numbers[scheme.layout.bands.band(each)] for each in helpers])
+    layout = scheme.layout
+    return np.concatenate([layout.bands.rows_of(number) for each in helpers for number in layout.added_by(each)])
 
 
 def pooled_view(
@@ -160,8 +160,9 @@ def pooled_view(
     bands, form, ring = scheme.layout.bands, scheme.formats.gram, scheme.formats.ring
     grant, clear = _grants(transcript)[sender], np.zeros((scheme.public.features,) * 2)
     for entry in transcript.parcels:
-        number = int(entry.grant["target"])
-        if entry.sender == sender and int(entry.parcel["kind"]) == PIECE and number in helpers:
+        helper = int(entry.grant["target"])
+        if entry.sender == sender and int(entry.parcel["kind"]) == PIECE and helper in helpers:
+            number = int(entry.parcel["band"])
             piece = ring.from_wire(entry.parcel["piece"]).copy()
             pad_of(ring, sender, grant, number).take_from(piece)
             for known in masks.values():
@@ -170,6 +171,7 @@ def pooled_view(
             for other, block in blocks.items():
                 clear[bands.band(number), bands.band(other)] = as_seen(form.ring, block)
                 clear[bands.band(other), bands.band(number)] = as_seen(form.ring, block).T
+    clear = bands.natural(clear)
     rows = pooled_rows(scheme, helpers)
     return ParcelView(steps(len(rows), form.data_step), clear[np.ix_(rows, rows)], 0, 0)
 
@@ -180,9 +182,9 @@ def _pieces(scheme: SealedCoded, transcript: Transcript, device: int) -> Float[n
     words = np.zeros((scheme.public.features,) * 2)
     for entry in transcript.parcels:
         if entry.sender == device and int(entry.parcel["kind"]) == PIECE:
-            number = int(entry.grant["target"])
+            number = int(entry.parcel["band"])
             blocks, _ = bands.unpack(number, ring.from_wire(entry.parcel["piece"]))
             for other, block in blocks.items():
                 words[bands.band(number), bands.band(other)] = as_seen(ring, block)
                 words[bands.band(other), bands.band(number)] = as_seen(ring, block).T
-    return words
+    return bands.natural(words)

@@ -1,0 +1,179 @@
+"""The server of the sealed and coded scheme: the stages of its set-up, decoding, and replacement of lost workers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Float, UInt
+
+from codedfl.codes.correction import ReedSolomon
+from codedfl.schemes.coded.block_layout import BLOCK, KEY, PART, PIECE, REPAIR, SUM, BlockLayout
+from codedfl.schemes.coded.server import PaddedServer
+from codedfl.schemes.coded.worker_choice import Workers
+from codedfl.schemes.contract import Round, Stage, Transfer
+from codedfl.schemes.messages import Layout, Message, Work, layout
+from codedfl.schemes.public import Public
+from codedfl.schemes.sealing import Formats
+from codedfl.schemes.sharing.sealed import fresh_grant, pad_of
+
+
+@final
+class SealedCodedServer(PaddedServer):
+    """Grants seeds, decodes any K replies, and subtracts the pads."""
+
+    def __init__(self, public: Public, formats: Formats, layout: BlockLayout, workers: Workers) -> None:
+        super().__init__(public, formats, workers.chosen)
+        self._layout = layout
+        self._first_workers = workers
+        self._replacement: int | None = None
+
+    def set_up(self) -> Sequence[Stage]:
+        """Return the stages: mask keys, then for each chunk: add up pieces, exchange blocks, distribute coded parts.
+
+        A device sends on a chunk as soon as it has what that takes, while later chunks arrive.
+        """
+        grants: list[Message] = [fresh_grant(0) for _ in range(self._public.devices)]
+        self.add_pads(grants)
+        layout, n = self._layout, self._public.devices
+        masked = [_transfer(a, b, KEY) for a in range(n) for b in _from(a, layout.sharing_masks(a), n)]
+        stages = [Stage(masked)] if layout.masked else []
+        for first in range(0, layout.bands.count, layout.bands.adders):
+            chunk = layout.bands.chunk(first)
+            stages.append(Stage(self._send_pieces(chunk, grants), after=() if first else None))
+            pieces = len(stages) - 1
+            inputs: tuple[int, ...] = (pieces,)
+            for groups in layout.groups.levels():
+                stages.append(Stage(self._send_sums(chunk, groups), after=inputs))
+                inputs = (pieces, len(stages) - 1)
+            stages.append(Stage(self._exchange_blocks(chunk), after=inputs))
+            stages.append(Stage(self._send_parts(chunk), after=(*inputs, len(stages) - 1)))
+        return stages
+
+    def _send_pieces(self, chunk: range, grants: list[Message]) -> list[Transfer]:
+        """Let every device send the adders of its group their pieces; its first grant has the seed of its pads."""
+        groups, sent = self._layout.groups, []
+        for sender in range(self._public.devices):
+            own = sender // groups.count
+            for place in _from(own, range(len(chunk)), len(chunk)):
+                seed, grants[sender] = grants[sender], {}
+                target = groups.device(place, sender % groups.count)
+                sent.append(_transfer(sender, target, PIECE, chunk[place], seed))
+        return sent
+
+    def _send_sums(self, chunk: range, groups: range) -> list[Transfer]:
+        """Let the adders of groups send what they have added up to those of the parent groups."""
+        tree = self._layout.groups
+        senders = [(place, tree.device(place, group)) for group in groups for place in range(len(chunk))]
+        pairs = [(place, sender, tree.parent(sender)) for place, sender in senders]
+        return [_transfer(a, b, SUM, chunk[place]) for place, a, b in pairs if b is not None]
+
+    def _exchange_blocks(self, chunk: range) -> list[Transfer]:
+        """Let owners of bands exchange blocks, so that each has its rows up to this chunk."""
+        owner, held_by = self._layout.owner, self._layout.bands.held_by
+        return [_transfer(owner(a), owner(b), BLOCK, a) for a in chunk for b in held_by(a)]
+
+    def _send_parts(self, chunk: range) -> list[Transfer]:
+        """Let owners of bands send workers the parts of their coded blocks."""
+        workers, n = self._first_workers.chosen, self._public.devices
+        owners = [(number, self._layout.owner(number)) for number in chunk]
+        return [_transfer(a, worker, PART, number) for number, a in owners for worker in _from(a, workers, n)]
+
+    def add_pads(self, grants: Sequence[Message]) -> None:
+        """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
+        bands = self._layout.bands
+        pads = np.zeros((self._public.features,) * 2, self._field.dtype)
+        for number in range(bands.count):
+            total = np.zeros(bands.size(number), self._field.dtype)
+            for device, grant in enumerate(grants):
+                pad_of(self._field, device, grant, number, self._public.nonce(device)).add_to(total)
+            blocks, self._moment_pads[bands.rows_of(number)] = bands.unpack(number, total)
+            for other, block in blocks.items():
+                pads[bands.band(number), bands.band(other)] = block
+                pads[bands.band(other), bands.band(number)] = block.T
+        self._pads = bands.natural(pads)
+
+    def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
+        """Request the bands of the right-hand side first, then products, any K of which suffice."""
+        if epoch == 1:
+            return self._ask_moments(model)
+        workers, K = sorted(self._workers), self._layout.code.K
+        message = {"model": self._field.to_wire(self._products.ask(model))}
+        point, reply = self._products.point, self.product_layout()
+        return Round.same(epoch, workers, message, reply, point=point, quorum=K, needed=K)
+
+    @property
+    def redundancy(self) -> ReedSolomon:
+        """The MDS code of the products."""
+        return self._layout.code.reed_solomon
+
+    def product_layout(self) -> Layout:
+        """Return the layout of a product of the model and a coded block."""
+        return self._reply("product", self._public.outputs, self._layout.width)
+
+    def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
+        layout = self._layout
+        owners = [layout.owner(number) for number in range(layout.bands.adders)]
+        heights = {device: sum(map(layout.bands.height, layout.owned_by(device))) for device in owners}
+        expected = {device: self._reply("moments", each, self._public.outputs) for device, each in heights.items()}
+        return Round(1, {device: {} for device in heights}, np.zeros_like(model), expected=expected)
+
+    def _reply(self, name: str, rows: int, columns: int) -> Layout:
+        return layout({name: self._field.to_wire(np.zeros((rows, columns), self._field.dtype))})
+
+    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
+        """Concatenate the bands of the right-hand side, or decode any K products."""
+        if name == "moments":
+            moments = np.zeros_like(self._moment_pads)
+            for device in replies:
+                rows = [self._layout.bands.rows_of(number) for number in self._layout.owned_by(device)]
+                moments[np.concatenate(rows)] = self.part("moments", device, replies)
+            return moments
+        code, d = self._layout.code, self._public.features
+        which = sorted(replies)[: code.K]
+        parts = np.stack([self.part("product", device, replies) for device in which])
+        work.macs += code.K * parts.size
+        blocks = self._field.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
+        return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
+
+    def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
+        """Replace a lost worker by the fastest remaining device, while at least K workers are left."""
+        if self._replacement is not None and not lost:
+            self._workers.append(self._replacement)
+        elif not lost:
+            return None
+        self._gone |= set(lost)
+        self._replacement = None
+        self._workers = [worker for worker in self._workers if worker not in self._gone]
+        spare = [d for d in self._first_workers.order if d not in self._gone and d not in self._workers]
+        enough = self._layout.code.K <= len(self._workers) < self._first_workers.count
+        if not (enough and spare):
+            return None
+        self._replacement = spare[0]
+        return self._rebuild(spare[0], self._workers[: self._layout.code.K])
+
+    def _rebuild(self, replacement: int, helpers: Sequence[int]) -> Stage:
+        """Let K workers send multiples of their coded blocks, whose sum is the new coded block."""
+        code = self._layout.code
+        factors = self._field.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
+        pairs = zip(helpers, self._field.to_wire(factors), strict=True)
+        return Stage(
+            [_transfer(each, replacement, REPAIR, more={"factor": np.array(factor)}) for each, factor in pairs]
+        )
+
+    def replacements(self) -> Sequence[Stage]:
+        """Let replacement workers get their coded blocks from K of the first workers, present ones first."""
+        helpers = sorted(self._first_workers.chosen, key=self._gone.__contains__)[: self._layout.code.K]
+        later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
+        return [self._rebuild(worker, helpers) for worker in later]
+
+
+def _transfer(sender: int, recipient: int, kind: int, band: int | None = None, more: Message | None = None) -> Transfer:
+    grant: dict[str, Any] = {"kind": np.array(kind, np.int8), "target": np.array(recipient, np.int32)}
+    if band is not None:
+        grant["band"] = np.array(band, np.int32)
+    return Transfer(sender, recipient, grant | dict(more or {}))
+
+
+def _from(own: int, places: Iterable[int], count: int) -> list[int]:
+    """Return places but the own one, the next ones first: senders that begin with different recipients wait less."""
+    return sorted((place for place in places if place != own), key=lambda place: (place - own) % count)
