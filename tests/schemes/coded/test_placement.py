@@ -7,48 +7,71 @@ from hypothesis import strategies as st
 
 from codedfl.schemes.coded.placement import Bands
 
-sizes = st.integers(1, 9).flatmap(
-    lambda bands: st.builds(Bands, rows=st.integers(bands, 40), bands=st.just(bands), outputs=st.integers(0, 3))
-)
+
+@st.composite
+def cuts(draw: st.DrawFn) -> Bands:
+    adders, threshold, chunks = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    least = adders if chunks == 1 else threshold * (chunks * adders - 1) + 1
+    rows = draw(st.integers(least, least + 20))
+    return Bands(rows, adders, draw(st.integers(0, 3)), threshold, chunks)
 
 
-@given(sizes)
+@given(cuts())
+def test_every_row_is_in_one_band_and_later_bands_have_whole_units(cut: Bands) -> None:
+    rows = [cut.rows_of(number).tolist() for number in range(cut.count)]
+    assert sorted(sum(rows, [])) == list(range(cut.rows))
+    assert cut.order[cut.places].tolist() == list(range(cut.rows))
+    for number in range(cut.adders, cut.count):
+        units = range(cut.width)[cut.units(number)]
+        assert sorted(rows[number]) == [row for row in range(cut.rows) if row % cut.width in units]
+        assert units, "every adder of a chunk has something to do"
+    ends = [cut.coded_after(number) for number in range(0, cut.count, cut.adders)]
+    assert [cut.coded_before(number) for number in range(0, cut.count, cut.adders)] == [0, *ends[:-1]]
+    assert ends[-1] == cut.width
+
+
+@given(cuts())
 def test_every_pair_of_bands_is_in_exactly_one_piece(cut: Bands) -> None:
-    pairs = [frozenset({a, b}) for a in range(cut.bands) for b in cut.held_by(a)]
-    assert len(pairs) == len(set(pairs)) == cut.bands * (cut.bands - 1) // 2
+    earlier = [frozenset({a, b}) for a in range(cut.count) for b in range(cut.chunk(a).start)]
+    pairs = earlier + [frozenset({a, b}) for a in range(cut.count) for b in cut.held_by(a)]
+    assert len(pairs) == len(set(pairs)) == cut.count * (cut.count - 1) // 2
     assert all(len(pair) == 2 for pair in pairs)
 
 
-@given(sizes)
+@given(cuts())
 def test_pieces_together_are_one_triangle_and_the_second_matrix(cut: Bands) -> None:
-    total = sum(cut.size(number) for number in range(cut.bands))
+    total = sum(cut.size(number) for number in range(cut.count))
     assert total == cut.rows * (cut.rows + 1) // 2 + cut.rows * cut.outputs
 
 
-@given(sizes, st.integers(0, 2**32 - 1))
+@given(cuts(), st.integers(0, 2**32 - 1))
 def test_pieces_and_their_transposes_rebuild_the_matrix(cut: Bands, seed: int) -> None:
+    """Up to the chunk of each band, so nothing waits for a later one."""
     rng = np.random.default_rng(seed)
     half = rng.integers(0, 2**32, (cut.rows, cut.rows), dtype=np.uint32)
     matrix = np.triu(half) + np.triu(half, 1).T
     second = rng.integers(0, 2**32, (cut.rows, cut.outputs), dtype=np.uint32)
     held: list[dict[int, np.ndarray]] = []
-    for number in range(cut.bands):
-        piece = cut.piece(number, matrix, second)
+    for number in range(cut.count):
+        piece = cut.piece(number, cut.ordered(matrix), second)
         assert piece.size == cut.size(number)
         blocks, rows = cut.unpack(number, piece)
-        assert np.array_equal(rows, second[cut.band(number)])
+        assert np.array_equal(rows, second[cut.rows_of(number)])
         held.append(dict(blocks))
-    for number in range(cut.bands):
+    for number in range(cut.count):
         for other in cut.held_by(number):
             held[other][number] = held[number][other].T
-    whole = np.concatenate([cut.joined(number, blocks) for number, blocks in enumerate(held)])
-    assert np.array_equal(whole, matrix)
+    for number, blocks in enumerate(held):
+        known = cut.order[: cut.after(number)]
+        assert np.array_equal(cut.joined(number, blocks), matrix[np.ix_(cut.rows_of(number), known)])
+    assert np.array_equal(cut.natural(cut.ordered(matrix)), matrix)
 
 
-def test_pieces_of_the_papers_size_differ_by_less_than_a_twentieth() -> None:
-    cut = Bands(rows=2000, bands=25, outputs=10)
-    pieces = [cut.size(number) for number in range(25)]
-    assert max(pieces) <= 1.05 * min(pieces)
+@pytest.mark.parametrize(("threshold", "chunks"), [(1, 1), (8, 1), (8, 4)])
+def test_adders_of_the_papers_fleet_add_up_nearly_the_same(threshold: int, chunks: int) -> None:
+    cut = Bands(rows=2000, adders=25, outputs=10, threshold=threshold, chunks=chunks)
+    each = [sum(cut.size(number) for number in range(adder, cut.count, 25)) for adder in range(25)]
+    assert max(each) <= 1.05 * min(each)
 
 
 def test_a_band_that_lacks_a_block_is_not_joined() -> None:
@@ -56,7 +79,13 @@ def test_a_band_that_lacks_a_block_is_not_joined() -> None:
         Bands(6, 3, 0).joined(0, {0: np.zeros((2, 2))})
 
 
-@pytest.mark.parametrize(("rows", "bands", "outputs"), [(3, 4, 1), (3, 0, 1), (3, 2, -1)])
-def test_impossible_cuts_are_refused(rows: int, bands: int, outputs: int) -> None:
-    with pytest.raises(ValueError, match="need 1 <= bands"):
-        Bands(rows, bands, outputs)
+@pytest.mark.parametrize(("rows", "adders", "outputs"), [(3, 4, 1), (3, 0, 1), (3, 2, -1)])
+def test_impossible_cuts_are_refused(rows: int, adders: int, outputs: int) -> None:
+    with pytest.raises(ValueError, match="need 1 <= adders"):
+        Bands(rows, adders, outputs)
+
+
+@pytest.mark.parametrize(("threshold", "chunks"), [(1, 0), (2, 2)])
+def test_chunks_without_units_are_refused(threshold: int, chunks: int) -> None:
+    with pytest.raises(ValueError, match=f"{chunks} chunks of 3 bands need as many units"):
+        Bands(6, 3, 0, threshold, chunks)
