@@ -3,6 +3,7 @@
 import math
 import statistics
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,16 @@ class Public:
         """Number of devices N."""
         return len(self.samples)
 
+    @cached_property
+    def total(self) -> int:
+        """Number of data points m of all devices."""
+        return sum(self.samples)
+
+    @cached_property
+    def most(self) -> int:
+        """The largest number of data points of a device."""
+        return max(self.samples)
+
     def nonce(self, device: int) -> bytes:
         """Return a device's nonce of the session; nothing in virtual time."""
         return self.nonces[device] if self.nonces else b""
@@ -97,13 +108,13 @@ class Public:
 
         By the Cauchy-Schwarz inequality, the sum of |x_j x_l| is at most the larger of the energies of j and l.
         """
-        most = sum(self.samples) * self.largest_feature**2
+        most = self.total * self.largest_feature**2
         return most if self.feature_energy is None else min(most, self.feature_energy)
 
     @property
     def moments_bound(self) -> float:
         """The same for the sum of right-hand sides."""
-        most, total = sum(self.samples) * self.largest_feature * self.largest_target, sum(self.samples)
+        most, total = self.total * self.largest_feature * self.largest_target, self.total
         if self.feature_energy is None and self.target_energy is None:
             return most
         energy = total * self.largest_target**2 if self.target_energy is None else self.target_energy

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.errors import EngineError
+from codedfl.network import RoundCosts, TransferTable
 from codedfl.schemes.messages import Layout, Message
 
 SERVER = -1
@@ -88,6 +89,17 @@ class Stage:
     """For a stage of the set-up that may overlap with those before it: which of them, by their numbers in the set-up, a
     device must have received its parcels of before it sends any. None: the stage begins when all others have ended.
     An engine may also carry out such stages one after the other."""
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Costs without a run: of the rounds of the first epochs, and of the stages of the set-up.
+
+    Rounds of the first epoch are counted as if nothing was computed beforehand.
+    """
+
+    epochs: Sequence[Sequence[RoundCosts]]
+    stages: Sequence[TransferTable] = ()
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Restored, Round, Server, check_at_most
+from codedfl.schemes.contract import Counted, Restored, Round, Server, check_at_most
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import PlainScheme
+from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.schemes.public import Public
 from codedfl.settings import setting
+from codedfl.task import Shard
 
 _BUFFER = 10
 """K of FedBuff."""
@@ -110,6 +112,10 @@ class Asynchronous(PlainScheme[AsynchronousOptions]):
     def _buffer(self) -> int:
         given = self.options.buffer
         return max(1, min(_BUFFER, self.public.devices * 2 // 5)) if given is None else given
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count one device for each shard."""
+        return counted_rounds(self, shards, epochs)
 
     def server(self) -> Server:
         """Prepare a server that awaits all devices in the first epoch only."""

@@ -10,8 +10,9 @@ from codedfl.cipher.seals import Z_64
 from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.release import Release
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Device, Options, ReplySum, Round, Scheme, Server
+from codedfl.schemes.contract import Counted, Device, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.schemes.plain.row_gradients import NoisyGradientDevice, NoisyGradients, RowDevice
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import NOTHING, Rounding
@@ -109,9 +110,9 @@ def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
     """
     largest, target = public.largest_feature, public.largest_target
     norm = float(np.abs(model).sum(axis=0, dtype=np.float64).max())
-    roundings = 2 * (max(public.samples) + public.features + 2) * float(np.finfo(public.dtype).eps)
+    roundings = 2 * (public.most + public.features + 2) * float(np.finfo(public.dtype).eps)
     residual = 1.0 if public.loss == SOFTMAX else largest * norm + target
-    bound = sum(public.samples) * largest * residual * (1 + roundings)
+    bound = public.total * largest * residual * (1 + roundings)
     if isinstance(public.release, Release):
         # each device's share of the bound, by its rows, must hold its share of the noise
         noise = public.release.gram_reach() * norm + public.release.moments_reach()
@@ -191,6 +192,10 @@ class Conventional(PlainScheme[SchemeOptions]):
         if isinstance(shard, NoisyGradients):
             return NoisyGradientDevice(shard.gradients)
         return GradientDevice(shard) if self.public.loss == SQUARED else RowDevice(shard, self.public.loss)
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count one device for each shard."""
+        return counted_rounds(self, shards, epochs)
 
     def server(self) -> Server:
         """Prepare a server that awaits all devices."""

@@ -1,6 +1,6 @@
 """Federated learning with a deadline: the server continues with the replies that have arrived by then."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import final
 
@@ -9,9 +9,10 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Server
+from codedfl.schemes.contract import Counted, Server
 from codedfl.schemes.messages import Work, message_bits
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
+from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.schemes.public import Public
 from codedfl.settings import setting
 from codedfl.task import Shard
@@ -94,6 +95,10 @@ class Deadline(PlainScheme[DeadlineOptions]):
         if delays is None:
             raise ScenarioError("schemes.deadline.seconds is unset and the delays of the fleet are unknown; set it")
         return deadline_for(self.public, delays, self.options.share)
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count one device for each shard."""
+        return counted_rounds(self, shards, epochs)
 
     def server(self) -> Server:
         """Prepare a server that continues at the deadline, or as soon as all devices have replied."""

@@ -1,11 +1,14 @@
 """Federated learning that ignores stragglers: the server continues after the fastest F replies."""
 
+from collections.abc import Sequence
 from typing import final
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Server, check_at_most
+from codedfl.schemes.contract import Counted, Server, check_at_most
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
+from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.settings import setting
+from codedfl.task import Shard
 
 
 class DropSlowestOptions(InexactOptions):
@@ -37,6 +40,10 @@ class DropSlowest(PlainScheme[DropSlowestOptions]):
     def _wait_for(self) -> int:
         given = self.options.wait_for
         return max(1, self.public.devices * 4 // 5) if given is None else given
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count one device for each shard."""
+        return counted_rounds(self, shards, epochs)
 
     def server(self) -> Server:
         """Prepare a server that awaits the fastest F devices."""

@@ -1,12 +1,14 @@
 """Mini-batch federated learning, the paper's benchmark: every epoch uses the next batch of each device's data."""
 
+from collections.abc import Sequence
 from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Device, Server
+from codedfl.schemes.contract import Counted, Device, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
+from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -62,6 +64,10 @@ class Minibatch(PlainScheme[MinibatchOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that replies the gradient of a batch."""
         return BatchDevice(shard, self.options.parts)
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count one device for each shard."""
+        return counted_rounds(self, shards, epochs)
 
     def server(self) -> Server:
         """Prepare a server that awaits all devices."""

@@ -1,5 +1,6 @@
 """What schemes cost: counted on a few epochs with hollow data, and replayed for as many as are wanted."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
@@ -10,10 +11,12 @@ from jaxtyping import Float
 
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
-from codedfl.network import DelayModel, Draws, RandomBook
+from codedfl.engines.virtual import move
+from codedfl.errors import ScenarioError
+from codedfl.network import DelayModel, Draws, RandomBook, TransferTable
 from codedfl.scenario import Scenario
 from codedfl.schemes import Scheme
-from codedfl.schemes.contract import Device
+from codedfl.schemes.contract import Counted, Device
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.private import noiseless_shard
 from codedfl.studies.plan.shapes import Shapes
@@ -21,12 +24,17 @@ from codedfl.task import Problem, Shard
 from codedfl.task.objective import PublicObjective
 from codedfl.training import History, State, train
 from codedfl.training.costs import Spent, add_round, add_transfers, nothing, spent_in
+from codedfl.training.records import StageRecord
 from codedfl.training.timing import ReplayedEpoch, Variant, epoch_ends, replay
 
 DRAWS = 200
 """Default number of timing draws behind a band: its limits are known to about a percent."""
 _PROBED = 12
 """Epochs that are run: the first, and enough of the others to see costs that repeat after up to five epochs."""
+_TWINS = 3
+"""Devices that stand for a fleet in the set-up of schemes that hand over."""
+_LARGEST_RUN = 2_000_000_000
+"""Devices times the entries of a Gram matrix, or of a row for every device, up to which all devices are run."""
 _STANDSTILL = 1e-12
 """A learning rate at which hollow data moves no model out of range."""
 
@@ -118,7 +126,31 @@ def probe(scenario: Scenario, problem: Problem, pause: Callable[[], None] = lamb
     """
     short = short_scenario(scenario)
     scheme = schemes.create(short, problem)
-    shards = [noiseless_shard(shard, scheme.public.release) for shard in problem.shards]
+    # shards of one object stay one object, so that devices alike are counted once
+    known = {id(shard): noiseless_shard(shard, scheme.public.release) for shard in dict.fromkeys(problem.shards)}
+    shards = [known[id(shard)] for shard in problem.shards]
+    pause()
+    counted = scheme.counted(shards, short.training.epochs)
+    if counted is None and scheme.sharing is not None and len(shards) > _TWINS:
+        counted = Counted((), _star_stages(scheme, shards))
+    if counted is not None:
+        history = _recorded(counted, first_offline=scenario.training.first_epoch_offline)
+    else:
+        _refuse_large(scheme)
+        history = _trained(scenario, short, scheme, problem, shards, pause)
+    shared = Variant.create(scheme, problem, history, first_offline=scenario.training.first_epoch_offline)
+    return Costs(scheme, history, shared)
+
+
+def _trained(
+    scenario: Scenario,
+    short: Scenario,
+    scheme: Scheme[Any],
+    problem: Problem,
+    shards: Sequence[Shard],
+    pause: Callable[[], None],
+) -> History:
+    """Run all devices for real."""
     devices = [_PatientDevice(pause, scheme, index, shard) for index, shard in enumerate(shards)]
     delays = DelayModel.create(scenario.fleet, scenario.links)
     engine = VirtualEngine(devices, delays, seed=scenario.timing.seed, draw=scenario.timing.draw)
@@ -126,9 +158,46 @@ def probe(scenario: Scenario, problem: Problem, pause: Callable[[], None] = lamb
     objective = PublicObjective(
         samples=problem.samples, shape=problem.shape, dtype=problem.dtype, ridge=problem.ridge, kind=problem.kind
     )
-    history = train(objective, short, scheme, engine, State.fresh(objective)).history
-    shared = Variant.create(scheme, problem, history, first_offline=scenario.training.first_epoch_offline)
-    return Costs(scheme, history, shared)
+    return train(objective, short, scheme, engine, State.fresh(objective)).history
+
+
+def _recorded(counted: Counted, *, first_offline: bool) -> History:
+    """Return counted costs as a training would record them."""
+    history = History(stages=[StageRecord(0, stage) for stage in counted.stages])
+    for epoch, rounds in enumerate(counted.epochs):
+        history.add_round(*(costs.uploads if first_offline and epoch == 0 else costs for costs in rounds))
+    return history
+
+
+def _star_stages(scheme: Scheme[Any], shards: Sequence[Shard]) -> list[TransferTable]:
+    """Count the set-up of a scheme that hands over: all devices but the first two send and receive the same.
+
+    A fleet of three devices carries it out; its third device stands for all others.
+    """
+    samples = scheme.public.samples  # all of them count for the bounds of number formats
+    few = (*samples[: _TWINS - 1], sum(samples[_TWINS - 1 :]))
+    twin = scheme.with_public(dataclasses.replace(scheme.public, samples=few))
+    devices, server = [twin.device(index, shards[index]) for index in range(_TWINS)], twin.server()
+    found = []
+    for stage, whole in zip(server.set_up(), scheme.server().set_up(), strict=True):
+        costs = {(each.sender, each.recipient): move(devices, each, server.receive) for each in stage.transfers}
+        pairs = [(each.sender, each.recipient) for each in whole.transfers]
+        places = np.array(pairs, np.int64).reshape(-1, 2).T
+        alike = [costs[min(a, _TWINS - 1), min(b, _TWINS - 1)] for a, b in pairs]
+        rows = TransferTable.of(alike).rows.copy()
+        rows[:2] = places
+        found.append(TransferTable(rows))
+    return found
+
+
+def _refuse_large(scheme: Scheme[Any]) -> None:
+    """Refuse to run so many devices, each with a matrix of its own, that memory or patience would not suffice."""
+    n, d = scheme.public.devices, scheme.public.features
+    if n * max(n, d) * d > _LARGEST_RUN:
+        raise ScenarioError(
+            f"scheme = '{scheme.name}' is planned by running its set-up on all {n} devices with {d} features, which "
+            "takes too much memory and time here; plan it for fewer devices or features"
+        )
 
 
 def predict(costs: Costs, scenario: Scenario, *, epochs: int, draws: int = DRAWS) -> Float[np.ndarray, "draws epochs"]:
