@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import final
 
 import numpy as np
-from jaxtyping import UInt32
+from jaxtyping import Int, UInt32, UInt64
 
 from codedfl.cipher.seals.rings import FIELD_31
 from codedfl.errors import CipherError
@@ -26,6 +26,8 @@ SECRET_BYTES = 32
 LIMB_BITS = 30
 LIMBS = -(-8 * SECRET_BYTES // LIMB_BITS)
 _PRIME = FIELD_31.modulus
+_BLOCK = 1024
+"""Secrets that are joined at once, which bounds memory."""
 
 
 @final
@@ -66,6 +68,22 @@ class SecretSharing:
         used = shares[: self.threshold].reshape(self.threshold, -1)
         return [_secret(limbs) for limbs in FIELD_31.product(weights, used).reshape(shares.shape[1:])]
 
+    def join_each(
+        self, numbers: Int[np.ndarray, "secrets t"], shares: UInt32[np.ndarray, "secrets t limbs"]
+    ) -> list[bytes]:
+        """Return many secrets, each from t shares with numbers of its own. Law: as :meth:`join` of each."""
+        if numbers.shape[1] != self.threshold or numbers.shape != shares.shape[:2]:
+            raise CipherError(f"Shares of shape {shares.shape} do not fit a threshold of {self.threshold}: give t.")
+        if numbers.min(initial=1) < 1 or np.any(np.diff(np.sort(numbers, axis=1), axis=1) == 0):
+            raise CipherError("Shares hold a number twice, or one below 1: give every share once.")
+        found: list[bytes] = []
+        for first in range(0, len(numbers), _BLOCK):
+            part = slice(first, first + _BLOCK)
+            weights = _weights_each(numbers[part].astype(np.uint64))
+            terms = weights[:, :, None] * FIELD_31.from_wire(shares[part]).astype(np.uint64) % np.uint64(_PRIME)
+            found += [_secret(limbs) for limbs in (terms.sum(axis=1) % np.uint64(_PRIME)).astype(np.uint32)]
+        return found
+
 
 def uniform_residues(count: int) -> UInt32[np.ndarray, "count"]:
     """Draw uniform residues from the operating system; the one 31-bit word that is no residue is drawn again."""
@@ -101,6 +119,22 @@ def _weights(numbers: tuple[int, ...]) -> UInt32[np.ndarray, "1 t"]:
                 above, below = above * other % _PRIME, below * (other - own) % _PRIME
         weights.append(above * pow(below, -1, _PRIME) % _PRIME)
     return np.array([weights], np.uint32)
+
+
+def _weights_each(x: UInt64[np.ndarray, "secrets t"]) -> UInt64[np.ndarray, "secrets t"]:
+    """Return Lagrange's weights for the value at zero, for the numbers in each row."""
+    prime, above, below = np.uint64(_PRIME), np.ones_like(x), np.ones_like(x)
+    for other in range(x.shape[1]):
+        column = x[:, other : other + 1]
+        rest = np.arange(x.shape[1]) != other
+        above[:, rest] = above[:, rest] * column % prime
+        below[:, rest] = below[:, rest] * ((column + prime - x[:, rest]) % prime) % prime
+    inverse, square, power = np.ones_like(x), below, _PRIME - 2  # Fermat
+    while power:
+        if power & 1:
+            inverse = inverse * square % prime
+        square, power = square * square % prime, power >> 1
+    return np.asarray(above * inverse % prime)
 
 
 def _limbs(secret: bytes) -> UInt32[np.ndarray, "limbs"]:

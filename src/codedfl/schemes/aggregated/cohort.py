@@ -15,11 +15,13 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from codedfl.errors import CipherError
+from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.server import Threshold
 from codedfl.schemes.messages import Message
 from codedfl.schemes.public import Public
 
 _KEYS, _SURVIVORS = b"codedfl secagg keys 1", b"codedfl secagg survivors 1"
+_ABSENT = b"codedfl secagg absent 1"
 _LENGTH = struct.Struct("<Q")
 
 
@@ -42,22 +44,42 @@ class Cohort:
     """Whether keys and lists of survivors are signed, as on real sites with keys."""
     digest: bytes = b""
     """Identifies session and devices."""
+    degree: int = 0
+    """Neighbours of a device in the graph of masks; 0: all other devices."""
 
     @classmethod
-    def of(cls, public: Public, threshold: Threshold, *, survives: int, hands_over: bool = False) -> "Cohort":
+    def of(
+        cls, public: Public, threshold: Threshold, *, survives: int, hands_over: bool = False, degree: int = 0
+    ) -> "Cohort":
         """Derive the cohort from public facts; a sum lacks the data of at most ``survives`` devices."""
         sizes = (*public.samples, public.features, public.outputs, threshold.of(public.devices))
+        sizes += (degree,) if degree else ()
         digest = hashlib.sha256(_joined(*(_LENGTH.pack(size) for size in sizes), *public.nonces)).digest()
         least = public.devices - survives
-        return cls(public.devices, threshold, least, hands_over=hands_over, signed=public.signed, digest=digest)
+        signed = public.signed
+        return cls(public.devices, threshold, least, hands_over=hands_over, signed=signed, digest=digest, degree=degree)
 
     @property
     def everyone(self) -> Set[int]:
         """All devices."""
         return frozenset(range(self.devices))
 
+    @property
+    def graph(self) -> MaskGraph:
+        """Who masks with whom."""
+        return MaskGraph(self.devices, self.degree)
+
+    def circle(self, device: int) -> Set[int]:
+        """Return the devices that a device shares secrets with, and itself."""
+        return frozenset(self.graph.circle(device)) if self.degree else self.everyone
+
     def threshold_of(self, members: Sequence[int]) -> int:
-        """Return t: that of all devices, or, where the others have handed over, that of the remaining ones."""
+        """Return t: that of all devices, or, where the others have handed over, that of the remaining ones.
+
+        Of a circle it is that of the whole circle.
+        """
+        if self.degree:
+            return self.threshold.within(self.graph)
         return self.threshold.of(len(members) if self.hands_over else self.devices)
 
     def keys_statement(self, epoch: int, device: int, keys: UInt8[np.ndarray, "2 bytes"], held: Set[int]) -> bytes:
@@ -71,6 +93,10 @@ class Cohort:
         members = sorted(keys)
         packed = b"".join(keys[device].tobytes() for device in members)
         return self._statement(_SURVIVORS, epoch, _packed(members), packed, _packed(sorted(survivors)))
+
+    def absent_statement(self, epoch: int, absent: Sequence[int]) -> bytes:
+        """Return what a device of a circle signs of a sum: all devices of the cohort whose replies are not in it."""
+        return self._statement(_ABSENT, epoch, _packed(sorted(absent)))
 
     def _statement(self, label: bytes, epoch: int, *parts: bytes) -> bytes:
         return _joined(label, self.digest, _LENGTH.pack(epoch), *parts)

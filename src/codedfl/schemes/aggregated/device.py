@@ -1,23 +1,25 @@
 """Secure aggregation, the device's side: the replies of another scheme under masks, and their number format."""
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, final
 
 import numpy as np
 
 from codedfl.cipher.seals import Z_64, FixedPoint, Ring
-from codedfl.errors import CipherError
+from codedfl.errors import CipherError, TrainingError
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.noisy import ExactReplies
 from codedfl.schemes.aggregated.server import ENTRIES
 from codedfl.schemes.contract import Device, ReplySum
 from codedfl.schemes.identity import Identity
-from codedfl.schemes.messages import Message, Work
+from codedfl.schemes.messages import Layout, Message, Work
 
 FORM = "form"
 """Entry of a request with the number format: how many bits after the binary point devices round to."""
+LARGEST = 1e250
+"""Largest bound on a sum; a larger one means that training diverged. Its inverse replaces smaller bounds."""
 SUM_BITS = 62
 """A sum is at most 2^62 steps in Z_2^64, plus one step of rounding per device."""
 _OWN = (*ENTRIES, FORM)
@@ -44,6 +46,26 @@ def proper_form(request: Message, summands: int) -> FixedPoint | None:
 def proper_request(request: Message) -> dict[str, Any]:
     """Return the inner scheme's request, without the entries of the protocol."""
     return {name: array for name, array in request.items() if name not in _OWN}
+
+
+def sum_format(kinds: Sequence[Ring | float], summands: int) -> tuple[Ring, FixedPoint | None]:
+    """Return the ring of the sum, and the finest format whose sums fit it; None if replies are residues."""
+    if isinstance(kinds[0], Ring):
+        return kinds[0], None
+    bound = max(float(kind) for kind in kinds if not isinstance(kind, Ring))
+    if not bound <= LARGEST:
+        raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
+    _, exponent = math.frexp(max(bound, 1 / LARGEST))  # the bound is below 2^exponent
+    return Z_64, number_form(SUM_BITS - exponent, summands)
+
+
+def masked_layouts(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layout] | None:
+    """Return the layouts of replies under masks: residues of the ring, in the same shapes."""
+    if expected is None:
+        return None
+    return {
+        device: {name: (ring.dtype, shape) for name, (_, shape) in reply.items()} for device, reply in expected.items()
+    }
 
 
 @final

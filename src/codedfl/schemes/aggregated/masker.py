@@ -3,6 +3,9 @@
 A device takes part in one sum per epoch, and epochs increase. A refused request changes nothing, so the proper one can
 follow. Where devices sign (``Cohort.signed``), it accepts keys only from devices whose signature it can check. If
 devices dropped out, it signs one list of survivors, and helps to open a sum only if t devices signed that very list.
+
+In large fleets it knows from the number of devices who is in its circle (``schemes.aggregated.graph``), and t is that
+of the circle. The list is then that of all absent devices of the cohort, so that it is the same for everyone.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -57,7 +60,7 @@ class Masker:
 
     def identify(self, identity: Identity) -> None:
         """Take the keys to sign with; refuse if those of others are not known."""
-        unknown = self._cohort.everyone - identity.known - {self._index} if self._cohort.signed else ()
+        unknown = self._cohort.circle(self._index) - identity.known - {self._index} if self._cohort.signed else ()
         if unknown:
             raise CipherError(
                 f"Device {self._index} knows no key of device {min(unknown)}, and secure aggregation needs the "
@@ -74,12 +77,14 @@ class Masker:
             reply = self._next(epoch, name).share(request, work)
         elif "listed" in request:
             name = SURVIVORS
-            reply = self._next(epoch, name).agree(numbers_in(request, "listed"))
+            reply = self._next(epoch, name).agree(request)
         else:
             name = OPENING
             reply = self._next(epoch, name).reveal(request)
             if self._spare is not None:
-                told = self._spare if len(request["survivors"]) == self._cohort.devices else bytes(SEED_BYTES)
+                # a device that sees its circle only cannot tell whether all devices are in the sum
+                everyone = not self._cohort.degree and len(request["survivors"]) == self._cohort.devices
+                told = self._spare if everyone else bytes(SEED_BYTES)
                 reply = {**reply, "spare": _as_array(told)}
         self._answered = name
         return reply
@@ -160,8 +165,8 @@ class _Sum:
         members = numbers_in(request, "members")
         pairs = octets_in(request, "keys", (len(members), 2, KEY_BYTES))
         keys = dict(zip(members, pairs, strict=True))
-        if not set(members) <= self._cohort.everyone:
-            raise CipherError(f"Device {self._index} was told of device {max(members)}, which is not in its cohort.")
+        if strangers := set(members) - self._cohort.circle(self._index):
+            raise CipherError(f"Device {self._index} was told of device {max(strangers)}, which is not in its cohort.")
         own = self._index in keys and np.array_equal(keys[self._index], self._keys[self._index])
         if not own or len({key.tobytes() for pair in pairs for key in pair}) != 2 * len(members):
             raise CipherError(
@@ -246,8 +251,12 @@ class _Sum:
             work.add(found[sender].size)
         return found
 
-    def agree(self, survivors: Sequence[int]) -> Message:
+    def agree(self, request: Message) -> Message:
         """Sign the list of survivors; only one for a sum."""
+        survivors = numbers_in(request, "listed")
+        if self._cohort.degree and self._identity is not None:
+            absent = self._absent(request, survivors)
+            return {"@signature": _as_array(self._identity.sign(self._cohort.absent_statement(self.epoch, absent)))}
         if self._identity is None or not set(survivors) < set(self._held):
             raise CipherError(f"Device {self._index} signs no list of survivors that names nobody as dropped out.")
         self._check_enough(survivors, "masked replies", self._t, self._claims)
@@ -277,7 +286,10 @@ class _Sum:
         """Refuse a list of survivors that fewer than t devices signed: others may have been told another one."""
         signers = numbers_in(request, "@signers")
         signatures = octets_in(request, "@signatures", (len(signers), SIGNATURE_BYTES))
-        statement = self._survivors_statement(survivors)
+        if self._cohort.degree:
+            statement = self._cohort.absent_statement(self.epoch, self._absent(request, survivors))
+        else:
+            statement = self._survivors_statement(survivors)
         pairs = zip(signers, signatures, strict=True)
         valid = [who for who, signature in pairs if identity.verify(who, statement, signature.tobytes())]
         count = len(set(valid) & set(survivors))
@@ -286,6 +298,26 @@ class _Sum:
                 f"Device {self._index} was told of devices that dropped out, and {count} devices signed this list, "
                 f"fewer than the threshold of {self._t}: have the survivors sign one list."
             )
+
+    def _absent(self, request: Message, survivors: Sequence[int]) -> Sequence[int]:
+        """Return the absent devices of the cohort; refuse a list that leaves too few devices of any circle.
+
+        So the survivors stay connected by masks without some that collude (docs/secagg.md).
+        """
+        absent, cohort = numbers_in(request, "@absent"), self._cohort
+        present = cohort.everyone - set(absent)
+        self._check_enough(survivors, "masked replies", self._t, self._claims)
+        if not set(absent) <= cohort.everyone or set(survivors) != set(self._held) & present:
+            raise CipherError(
+                f"Device {self._index} was told of other survivors in its circle than in the whole cohort: tell it of "
+                "one list."
+            )
+        if len(present) < cohort.threshold.of(cohort.devices) or cohort.graph.present(present).min() < self._t:
+            raise CipherError(
+                f"Device {self._index} was told that {len(absent)} of {cohort.devices} devices dropped out, which "
+                f"leaves fewer than {self._t} devices in some circle: begin the sum again with more devices."
+            )
+        return absent
 
     def _survivors_statement(self, survivors: Sequence[int]) -> bytes:
         keys = {device: self._keys[device] for device in self._held}

@@ -12,23 +12,29 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.cipher.randomness import SEED_BYTES
 from codedfl.cipher.seals import Z_32, Z_64, pack_upper, packed_size, unpack_upper
+from codedfl.network import RoundCosts
 from codedfl.privacy.noise import spare_noise
 from codedfl.privacy.release import Release
 from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.aggregated.cohort import Cohort
+from codedfl.schemes.aggregated.costs import sum_rounds, with_sum
 from codedfl.schemes.aggregated.device import MaskedDevice
+from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
     check_sums,
     check_threshold,
+    neighbours_setting,
     private_threshold,
     secagg_leakage,
     sums_allowed,
+    survived_losses,
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Device, Restored, Round, Scheme, Server
+from codedfl.schemes.contract import Counted, Device, Restored, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.private import NoisyShard, once_only
 from codedfl.schemes.public import Public
@@ -58,6 +64,7 @@ class OneShotOptions(SchemeOptions):
     threshold: int | None = setting(
         default=None, low=2, help="Devices whose shares open a sum; two thirds of all if unset."
     )
+    neighbours: int | None = neighbours_setting()
     ring: str = ring_setting(ONE_SHOT_RINGS)
 
     def check_fleet(self, devices: int) -> None:
@@ -84,8 +91,9 @@ class GramDevice(Device):
 class OneShotServer(Server):
     """Opens the sums once, and computes every gradient from them."""
 
-    def __init__(self, public: Public, formats: Formats, threshold: Threshold) -> None:
+    def __init__(self, public: Public, formats: Formats, threshold: Threshold, graph: MaskGraph) -> None:
         self._public = public
+        self._graph = graph
         self._formats = formats
         self._threshold = threshold
         self._sum: MaskedSum | None = None
@@ -115,6 +123,7 @@ class OneShotServer(Server):
             proper=proper,
             signed=signed,
             spares=self._spares,
+            graph=self._graph,
         )
         return self._sum.begin()
 
@@ -208,6 +217,11 @@ class OneShot(Scheme[OneShotOptions]):
         """How many devices' shares open the sums."""
         return private_threshold(self.public, Threshold(self.options.threshold))
 
+    @cached_property
+    def graph(self) -> MaskGraph:
+        """Who shares masks with whom."""
+        return MaskGraph.of(self.public.devices, self.options.neighbours)
+
     def refuses_noise(self, privacy: Privacy) -> str | None:
         """Take noise: the server opens one sum."""
         return once_only(privacy)
@@ -230,35 +244,52 @@ class OneShot(Scheme[OneShotOptions]):
         """Prepare a device that masks its Gram matrix and right-hand side; refuse data above the agreed bounds."""
         check_bounds(self.public, shard)
         ring = self.formats.gram.ring
-        share = self.public.samples[index] / sum(self.public.samples)
-        cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses)
+        share = self.public.samples[index] / self.public.total
+        cohort = self._cohort
         spare = shard.spare if isinstance(shard, NoisyShard) else None
         return MaskedDevice(
             index, GramDevice(shard, self.formats), lambda *_: ring, share, cohort, once=True, spare=spare
         )
 
+    @cached_property
+    def _cohort(self) -> Cohort:
+        """What every device knows of the others."""
+        return Cohort.of(self.public, self.threshold, survives=self.survives_losses, degree=self.graph.degree)
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count one sum of Gram matrices and right-hand sides, then epochs without requests."""
+        d, c, word = self.public.features, self.public.outputs, self.formats.gram.ring.dtype.itemsize * 8
+        n, words, product = self.public.devices, packed_size(d) + d * c, d * d * c
+        release = self.public.release
+        spare = 8 * SEED_BYTES if isinstance(release, Release) and any(release.spare_steps) else 0
+        rounds = sum_rounds(self.graph, self.threshold, words, word, spare=spare)
+        none, nobody = np.zeros(n, np.int64), np.zeros(0, np.int64)
+        alone = RoundCosts(np.arange(n), none, none, none, n, product, n)
+        rest = RoundCosts(nobody, nobody, nobody, nobody, 0, product)
+        return Counted([with_sum(alone, rounds), *([rest] for _ in range(1, epochs))])
+
     def server(self) -> Server:
         """Prepare the server."""
-        return OneShotServer(self.public, self.formats, self.threshold)
+        return OneShotServer(self.public, self.formats, self.threshold, self.graph)
 
     @property
     def survives_losses(self) -> int:
         """All but t in the first epoch; later all, because the server sends no requests."""
-        return self.public.devices - self.threshold.of(self.public.devices)
+        return survived_losses(self.graph, self.threshold)
 
     @property
     def allowed_if(self) -> str:
         """The sum of the Gram matrices may be learned."""
-        found = sums_allowed(self.public, self.threshold, "Gram matrices")
+        found = sums_allowed(self.public, self.threshold, "Gram matrices", self.graph)
         return f"{found}, and may so learn who is in the data of all devices together"
 
     def secrecy(self) -> tuple[Secrecy, ...]:
         """The server sees one sum of Gram matrices; devices see no model before the released one."""
-        views = aggregated_views(self.public, self.threshold)
+        views = aggregated_views(self.public, self.threshold, self.graph)
         last = released()["model reader"]
         one = sums("it gets the released model only, computed from sums over all devices", "all devices")
         return all_cells(views | {"device": one, "deviating device": one, "devices": last})
 
     def leakage(self) -> Leakage:
         """Return what each party sees: the server, two sums."""
-        return secagg_leakage(self.public, self.threshold, "Gram matrices and right-hand sides")
+        return secagg_leakage(self.public, self.threshold, "Gram matrices and right-hand sides", self.graph)

@@ -11,40 +11,40 @@ The options of the inner scheme are in its own table of the scenario, ``[schemes
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.cipher.seals import Z_64, FixedPoint, Ring
-from codedfl.errors import TrainingError
+from codedfl.cipher.seals import FixedPoint, Ring
 from codedfl.network import RoundCosts
 from codedfl.privacy.release import Release
 from codedfl.scenario import Privacy, SchemeOptions, known_options
 from codedfl.schemes.aggregated.cohort import Cohort
-from codedfl.schemes.aggregated.costs import question_costs
-from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, number_form
+from codedfl.schemes.aggregated.costs import masked_epochs, question_costs
+from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, masked_layouts, sum_format
+from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.noisy import ExactReplies, kept_bits, model_steps
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
     check_sums,
     check_threshold,
+    neighbours_setting,
     private_threshold,
     secagg_leakage,
     sums_allowed,
+    survived_losses,
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
-from codedfl.schemes.messages import Layout, Message, Work
+from codedfl.schemes.contract import Counted, Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
+from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.rounding import RAISE, Rounding, refuse_outlier
 from codedfl.schemes.sealing import check_bounds
 from codedfl.schemes.secrecy import LEAKS, SUMS, Cell, Leakage, Secrecy, all_cells
 from codedfl.settings import setting
 from codedfl.task import Shard
-
-LARGEST = 1e250
-"""Largest bound on a sum; a larger one means that training diverged. Its inverse replaces smaller bounds."""
 
 
 class SecAggOptions(SchemeOptions):
@@ -58,6 +58,7 @@ class SecAggOptions(SchemeOptions):
     threshold: int | None = setting(
         default=None, low=2, help="Devices whose shares open a sum; two thirds of all if unset."
     )
+    neighbours: int | None = neighbours_setting()
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -89,12 +90,14 @@ class SecAggServer(Server):
         signed: bool = False,
         holdings: int = 0,
         kept: int | None = None,
+        graph: MaskGraph | None = None,
     ) -> None:
         """With ``averages``, any set of replies suffices for the inner server; the rest as in a sum.
 
         With ``kept``, the bits of noisy Gram matrices, models are rounded so that products are exact.
         """
         self._kept = kept
+        self._graph = graph
         self._signed = signed
         self._holdings = holdings
         self._reply_sum = reply_sum
@@ -112,7 +115,7 @@ class SecAggServer(Server):
             self._sum = None
             return question
         kinds = {id(request): request for request in requests.values()}.values()
-        ring, self._form = _format([self._reply_sum(epoch, request) for request in kinds], len(requests))
+        ring, self._form = sum_format([self._reply_sum(epoch, request) for request in kinds], len(requests))
         told = {} if self._form is None else form_message(self._form.data_bits)
         point = question.point
         if self._form is not None and self._kept is not None:
@@ -125,10 +128,11 @@ class SecAggServer(Server):
             ring,
             awaited=question.quorum,
             needed=0 if self._averages else question.least,
-            proper=_masked(question.expected, ring),
+            proper=masked_layouts(question.expected, ring),
             deadline=question.deadline,
             signed=self._signed,
             holdings=self._holdings,
+            graph=self._graph,
         )
         return replace(self._sum.begin(), point=point)
 
@@ -173,26 +177,6 @@ class SecAggServer(Server):
         return self._inner.totals()
 
 
-def _format(kinds: Sequence[Ring | float], summands: int) -> tuple[Ring, FixedPoint | None]:
-    """Return the ring of the sum, and the finest format whose sums fit it; None if replies are residues."""
-    if isinstance(kinds[0], Ring):
-        return kinds[0], None
-    bound = max(float(kind) for kind in kinds if not isinstance(kind, Ring))
-    if not bound <= LARGEST:
-        raise TrainingError("training diverged: the model is no longer finite; lower training.learning_rate")
-    _, exponent = math.frexp(max(bound, 1 / LARGEST))  # the bound is below 2^exponent
-    return Z_64, number_form(SUM_BITS - exponent, summands)
-
-
-def _masked(expected: Mapping[int, Layout] | None, ring: Ring) -> dict[int, Layout] | None:
-    """Return the layouts of replies under masks: residues of the ring, in the same shapes."""
-    if expected is None:
-        return None
-    return {
-        device: {name: (ring.dtype, shape) for name, (_, shape) in reply.items()} for device, reply in expected.items()
-    }
-
-
 @final
 class SecAgg(Scheme[SecAggOptions]):
     """The inner scheme with every reply under masks that cancel in the sum; it keeps the inner promises."""
@@ -228,6 +212,11 @@ class SecAgg(Scheme[SecAggOptions]):
     def threshold(self) -> Threshold:
         """How many devices' shares open a sum; all of them where devices add noise."""
         return private_threshold(self.public, Threshold(self.options.threshold))
+
+    @cached_property
+    def graph(self) -> MaskGraph:
+        """Who shares masks with whom; of devices that hand over, whoever remains: every two of them."""
+        return MaskGraph.of(self.public.devices, self.options.neighbours if self.inner.sharing is None else 0)
 
     def refuses_noise(self, privacy: Privacy) -> str | None:
         """Take noise if every sum is over all devices."""
@@ -283,7 +272,7 @@ class SecAgg(Scheme[SecAggOptions]):
         half = public.devices * 2.0**-SUM_BITS
         return Rounding(0.0, half * first, joint=half * (second - first), uniform=(0.0, half * first))
 
-    @property
+    @cached_property
     def _kept(self) -> tuple[int, int] | None:
         """The bits of noisy Gram matrices and right-hand sides where replies are no residues; else None."""
         release = self.public.release
@@ -297,7 +286,7 @@ class SecAgg(Scheme[SecAggOptions]):
     @property
     def survives_losses(self) -> int:
         """All but t if the inner scheme averages over any replies, else at most as many as it survives."""
-        spare = self.public.devices - self.threshold.of(self.public.devices)
+        spare = survived_losses(self.graph, self.threshold)
         return spare if self.inner.averages else min(self.inner.survives_losses, spare)
 
     @property
@@ -321,6 +310,14 @@ class SecAgg(Scheme[SecAggOptions]):
             raise TypeError(f"replies of '{self.inner.name}' do not add up")
         return self.inner.reply_sum
 
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted | None:
+        """Count the inner scheme, and add the rounds of the sums, if every sum is over all devices."""
+        inner = self.inner.counted(shards, epochs)
+        if inner is None or self._kept is not None:
+            return None
+        form = message_bits({} if self._mask_rounding is None else form_message(0))
+        return masked_epochs(inner, self.graph, self.threshold, self.public.features * self.public.outputs, form)
+
     def parcels(self, index: int) -> Sequence[Layout] | None:
         """As the inner scheme."""
         return self.inner.parcels(index)
@@ -328,15 +325,19 @@ class SecAgg(Scheme[SecAggOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device of the inner scheme that masks its replies; refuse data that exceed the agreed bounds."""
         check_bounds(self.public, shard)
-        share = self.public.samples[index] / sum(self.public.samples)
-        hands_over = self.inner.sharing is not None
-        cohort = Cohort.of(self.public, self.threshold, survives=self.survives_losses, hands_over=hands_over)
+        share = self.public.samples[index] / self.public.total
         release = self.public.release  # noise of each epoch is in residues, which are not rounded
         noisy, coarsest = None, math.inf
         if isinstance(release, Release) and self._kept is not None:
             noisy, coarsest = ExactReplies(shard, release), release.coarsest_steps[1]
         inner = self.inner.device(index, shard)
-        return MaskedDevice(index, inner, self._reply_sum, share, cohort, noisy=noisy, coarsest=coarsest)
+        return MaskedDevice(index, inner, self._reply_sum, share, self._cohort, noisy=noisy, coarsest=coarsest)
+
+    @cached_property
+    def _cohort(self) -> Cohort:
+        """What every device knows of the others."""
+        hands_over, degree, survives = self.inner.sharing is not None, self.graph.degree, self.survives_losses
+        return Cohort.of(self.public, self.threshold, survives=survives, hands_over=hands_over, degree=degree)
 
     def server(self) -> Server:
         """Prepare a server that wraps that of the inner scheme."""
@@ -348,17 +349,18 @@ class SecAgg(Scheme[SecAggOptions]):
             signed=self.public.signed,
             holdings=0 if self.inner.sharing is None else self.public.devices,
             kept=None if self._kept is None else self._kept[0],
+            graph=self.graph,
         )
 
     @property
     def allowed_if(self) -> str:
         """Sums may be learned; hand-overs of the inner scheme add its own condition."""
         pooled = " and colludes with no device" if self.inner.sharing is not None else ""
-        return sums_allowed(self.public, self.threshold, "gradients") + pooled
+        return sums_allowed(self.public, self.threshold, "gradients", self.graph) + pooled
 
     def secrecy(self) -> tuple[Secrecy, ...]:
         """The server sees sums; over cohorts that change, differences of them; hand-overs as in the inner scheme."""
-        views = aggregated_views(self.public, self.threshold)
+        views = aggregated_views(self.public, self.threshold, self.graph)
         if not self.inner.exact:
             differ = Cell(LEAKS, "sums of different devices in different epochs can be subtracted from each other")
             for name in ("server", "server and devices", "deviating server"):
@@ -380,7 +382,7 @@ class SecAgg(Scheme[SecAggOptions]):
 
     def leakage(self) -> Leakage:
         """Return what each party sees: the server sums only, the others what they see in the inner scheme."""
-        found = secagg_leakage(self.public, self.threshold, "replies")
+        found = secagg_leakage(self.public, self.threshold, "replies", self.graph)
         if self.inner.sharing is None:
             return found
         inner = self.inner.leakage()

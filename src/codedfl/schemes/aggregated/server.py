@@ -20,21 +20,26 @@ neither invent devices, nor tell two devices different lists, nor ask them diffe
 The shares of any t devices (t is the threshold) give all masks that remain in the sum of the masked replies. A device
 may drop out after any round. Before the third, the server computes its pairwise masks from its key and removes them;
 after the third, its reply is in the sum.
+
+In large fleets devices agree on masks and share secrets within their circles only (``schemes.aggregated.graph``): all
+that is said above of every other device holds for every other device of the circle.
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from jaxtyping import UInt, UInt8, UInt32
+from jaxtyping import Int32, Shaped, UInt, UInt8, UInt32
 
 from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES, AgreementKey, add_mask
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
 from codedfl.cipher.randomness import SEED_BYTES
 from codedfl.cipher.seals import FIELD_31, Domain, Ring
-from codedfl.errors import CipherError
+from codedfl.errors import CipherError, LostDevicesError
+from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.contract import Round
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import summed
@@ -71,6 +76,11 @@ class Threshold:
             return min(self.given, asked)
         return max(-(-2 * asked // 3), asked // 2 + 1)
 
+    def within(self, graph: MaskGraph) -> int:
+        """Return how many shares of a circle open its secrets: of a circle the same part as of all devices."""
+        whole = self.of(graph.devices)
+        return max(-(-whole * graph.size // graph.devices), graph.size // 2 + 1)
+
 
 def number_of(device: int) -> int:
     """Return the number of a device's share; number 0 would be the secret itself."""
@@ -100,7 +110,7 @@ class MaskedSum:
     after that, or if devices are lost, ``needed`` suffice. Both are at least t. ``proper`` has the replies' layouts.
     With ``spares``, devices tell seeds of their spare noise in the last round, which then awaits all of them.
     Keys and lists of survivors are ``signed``; with ``holdings``, devices that hand data over say whose of so many
-    devices' data they hold.
+    devices' data they hold. Masks are those of a ``graph``, by default of every two devices.
     """
 
     def __init__(
@@ -117,8 +127,10 @@ class MaskedSum:
         signed: bool = False,
         holdings: int = 0,
         spares: bool = False,
+        graph: MaskGraph | None = None,
     ) -> None:
         self._epoch = epoch
+        self._graph = None if graph is None or graph.complete else graph
         self._spares = spares
         self._signed = signed
         self._holdings = holdings
@@ -127,11 +139,14 @@ class MaskedSum:
         self._requests = requests
         self._ring = ring
         self._t = threshold.of(len(requests))
+        self._shares = self._t if self._graph is None else threshold.within(self._graph)
+        """How many shares open a secret."""
         self._awaited = max(awaited, self._t)
         self._needed = max(needed, self._t)
         self._asked: tuple[int, ...] = tuple(sorted(requests))
         self._stage = _KEYS
         self._keys: dict[int, UInt8[np.ndarray, "2 bytes"]] = {}
+        self._known: tuple[int, ...] = ()
         self._members: tuple[int, ...] = ()
         self._masked: Mapping[int, Message] = {}
 
@@ -149,18 +164,34 @@ class MaskedSum:
         """Return the layout of the current round's replies; None if that of masked replies is not declared."""
         if self._stage == _MASKED:
             return None if self._proper is None else {device: self._proper[device] for device in self._asked}
-        others, members = len(self._asked) - 1, len(self._members)
         signature = {"@signature": (_OCTET, (SIGNATURE_BYTES,))}
         keys: Layout = {"keys": (_OCTET, (2, KEY_BYTES))}
         if self._signed:
             keys = {**keys, **signature}
         if self._signed and self._holdings:
             keys = {**keys, "@holdings": (_OCTET, (self._holdings,))}
-        envelopes: Layout = {"envelopes": (_OCTET, (others, ENVELOPE_BYTES + 2 * LIMBS * 4))}
-        shares: Layout = {"shares": (np.dtype(np.uint32), (members, LIMBS))}
-        if self._spares:
-            shares = {**shares, "spare": (_OCTET, (SEED_BYTES,))}
-        return dict.fromkeys(self._asked, (keys, envelopes, {}, signature, shares)[self._stage])
+        if self._stage in (_KEYS, _SURVIVORS):
+            return dict.fromkeys(self._asked, keys if self._stage == _KEYS else signature)
+        seen = self._asked if self._stage == _SHARES else self._members
+        found = {count: self._sized(count) for count in {len(self._near(device, seen)) for device in self._asked}}
+        return {device: found[len(self._near(device, seen))] for device in self._asked}
+
+    def _sized(self, count: int) -> Layout:
+        """Return the layout of replies of envelopes, or of shares, for so many devices of a circle."""
+        if self._stage == _SHARES:
+            return {"envelopes": (_OCTET, (count - 1, ENVELOPE_BYTES + 2 * LIMBS * 4))}
+        spare: Layout = {"spare": (_OCTET, (SEED_BYTES,))} if self._spares else {}
+        return {"shares": (np.dtype(np.uint32), (count, LIMBS)), **spare}
+
+    def _near(self, device: int, devices: Sequence[int]) -> Sequence[int]:
+        """Return those of some devices, given in order, that are in a device's circle."""
+        if self._graph is None:
+            return devices
+        circle = self._graph.circle(device)
+        if len(devices) == self._graph.devices:
+            return circle
+        places = [bisect_left(devices, each) for each in circle]
+        return [each for each, place in zip(circle, places, strict=True) if devices[place : place + 1] == (each,)]
 
     def begin(self) -> Round:
         """Return the round of keys; its request has the number of devices, which devices do not rely on."""
@@ -178,6 +209,7 @@ class MaskedSum:
         self._stage += 1
         if self._stage == _SURVIVORS:
             self._masked = replies
+            self._check_circles(self.survivors)
             if not (self._signed and self._dropped):
                 self._stage = _OPENING
                 return self._round(self._ask_shares({}))
@@ -196,7 +228,7 @@ class MaskedSum:
         if self._stage == _MASKED:
             quorum = min(self._awaited, quorum)
         elif self._stage > _MASKED:
-            any_will_do = self._needed < len(self._requests) and not self._spares
+            any_will_do = self._needed < len(self._requests) and not self._spares and self._graph is None
             quorum, least = self._t if any_will_do else quorum, self._t
         deadline = self._deadline if self._stage == _MASKED else None
         return Round(self._epoch, requests, quorum=quorum, least=least, deadline=deadline, expected=self._expected())
@@ -207,23 +239,34 @@ class MaskedSum:
             "members": np.array(self._asked, np.int32),
             "keys": np.stack([self._keys[device] for device in self._asked]),
         }
+        self._known = self._asked
         names = {"@signatures": "@signature", "@holdings": "@holdings"} if self._signed else {}
         for name, each in names.items():
             if each in replies[self._asked[0]]:
                 message[name] = np.stack([replies[device][each] for device in self._asked])
-        if not self._signed:
+        if self._graph is None and not self._signed:
             return dict.fromkeys(self._asked, message)
-        return {device: {**message, "@request": request_digest(self._requests[device])} for device in self._asked}
+        told = {device: message if self._graph is None else self._nearby(device, message) for device in self._asked}
+        if not self._signed:
+            return told
+        return {device: {**each, "@request": request_digest(self._requests[device])} for device, each in told.items()}
+
+    def _nearby(self, device: int, message: Message) -> Message:
+        """Return the rows of a message to all members that concern a device's circle."""
+        rows = [bisect_left(self._known, each) for each in self._near(device, self._known)]
+        return {name: array[rows] for name, array in message.items()}
 
     def _pass_envelopes(self, replies: Mapping[int, Message]) -> dict[int, Message]:
         """Forward envelopes to their recipients; a sender orders its envelopes as all other devices that sent keys."""
         self._members = self._asked
-        known = tuple(self._keys)
-        place = {sender: {peer: n for n, peer in enumerate(_without(known, sender))} for sender in self._members}
+        near = {sender: self._near(sender, self._known) for sender in self._members}
         questions: dict[int, Message] = {}
         for device in self._members:
-            senders = _without(self._members, device)
-            envelopes = [replies[sender]["envelopes"][place[sender][device]] for sender in senders]
+            senders = _without(self._near(device, self._members), device)
+            # a sender makes no envelope for itself
+            places = [bisect_left(near[sender], device) - (device > sender) for sender in senders]
+            pairs = zip(senders, places, strict=True)
+            envelopes = [replies[sender]["envelopes"][place] for sender, place in pairs]
             questions[device] = {
                 **self._requests[device],
                 "senders": np.array(senders, np.int32),
@@ -232,23 +275,72 @@ class MaskedSum:
         return questions
 
     def _pass_survivors(self, replies: Mapping[int, Message]) -> dict[int, Message]:
-        message = {"listed": np.array(self.survivors, np.int32)}
-        return dict.fromkeys(self._asked, message)
+        survivors = self.survivors
+        if self._graph is None:
+            message = {"listed": np.array(survivors, np.int32)}
+            return dict.fromkeys(self._asked, message)
+        near, absent = {device: self._near(device, survivors) for device in self._asked}, self._absent(survivors)
+        return {device: {"listed": np.array(each, np.int32), "@absent": absent} for device, each in near.items()}
+
+    def _absent(self, survivors: Sequence[int]) -> Int32[np.ndarray, "_"]:
+        """Return all devices of the graph that are no survivors."""
+        assert self._graph is not None  # noqa: S101 - only circles need it
+        return np.setdiff1d(np.arange(self._graph.devices, dtype=np.int32), np.array(survivors, np.int32))
 
     def _ask_shares(self, replies: Mapping[int, Message]) -> dict[int, Message]:
-        message = {"survivors": np.array(self.survivors, np.int32), "dropped": np.array(self._dropped, np.int32)}
+        signers, lists = tuple(sorted(replies)), {"survivors": self.survivors, "dropped": tuple(self._dropped)}
+        if self._graph is not None:
+            return self._ask_nearby(lists, signers, replies)
+        message = {name: np.array(each, np.int32) for name, each in lists.items()}
         if replies:
-            signers = sorted(replies)
             message["@signers"] = np.array(signers, np.int32)
             message["@signatures"] = np.stack([replies[device]["@signature"] for device in signers])
         return dict.fromkeys(self._asked, message)
 
+    def _ask_nearby(
+        self, lists: Mapping[str, tuple[int, ...]], signers: tuple[int, ...], replies: Mapping[int, Message]
+    ) -> dict[int, Message]:
+        """Ask for shares of circles; where any of one dropped out, pass on which of its survivors signed the list."""
+        absent, questions = self._absent(lists["survivors"]), dict[int, Message]()
+        for device in self._asked:
+            message: dict[str, Shaped[np.ndarray, "..."]] = {
+                name: np.array(self._near(device, each), np.int32) for name, each in lists.items()
+            }
+            if signers and len(message["dropped"]):
+                own = self._near(device, signers)
+                message |= {"@signers": np.array(own, np.int32), "@absent": absent}
+                message["@signatures"] = np.stack([replies[each]["@signature"] for each in own])
+            questions[device] = message
+        return questions
+
+    def _check_circles(self, helpers: Sequence[int]) -> None:
+        """Refuse to go on where too few devices of a circle are left to open its secrets."""
+        if self._graph is not None and (counts := self._graph.present(helpers)).min() < self._shares:
+            raise LostDevicesError(
+                f"{counts.min()} devices of the circle of device {counts.argmin()} are left, fewer than the "
+                f"{self._shares} whose shares open its masks; the run is saved up to there: let it go on when devices "
+                "are back, or lower the threshold"
+            )
+
+    def _secrets(self, replies: Mapping[int, Message], work: Work) -> list[bytes]:
+        """Return the opened secret of every member, from the shares of its circle."""
+        helpers, sharing = tuple(sorted(replies)), SecretSharing(self._shares)
+        if self._graph is None:
+            shares = np.stack([_shares(device, replies[device]) for device in helpers])
+            work.add(self._shares * shares[0].size)
+            return sharing.join([number_of(device) for device in helpers], shares)
+        self._check_circles(helpers)
+        sent = {device: _shares(device, replies[device]) for device in helpers}
+        places = {device: {each: n for n, each in enumerate(self._near(device, self._members))} for device in helpers}
+        near = [self._near(device, helpers)[: self._shares] for device in self._members]
+        pairs = zip(self._members, near, strict=True)
+        rows = np.stack([np.stack([sent[each][places[each][device]] for each in others]) for device, others in pairs])
+        work.add(rows.size)
+        return sharing.join_each(np.array(near) + number_of(0), rows)
+
     def opened(self, replies: Mapping[int, Message], work: Work) -> dict[str, Residues]:
-        """Add up the masked replies and remove the remaining masks, given the shares of t devices."""
-        helpers = sorted(replies)
-        shares = np.stack([_shares(device, replies[device]) for device in helpers])
-        secrets = SecretSharing(self._t).join([number_of(device) for device in helpers], shares)
-        work.add(self._t * shares[0].size)
+        """Add up the masked replies and remove the remaining masks, given the shares of t devices of each circle."""
+        secrets = self._secrets(replies, work)
         totals = {}
         for name in sorted(next(iter(self._masked.values()))):
             totals[name] = summed(self._ring, [self._masked[device][name] for device in self.survivors])
@@ -265,7 +357,7 @@ class MaskedSum:
         key = AgreementKey(secret)
         if key.public != self._keys[dropped][1].tobytes():
             raise CipherError(f"The shares of device {dropped} do not give the key that it sent: begin the sum again.")
-        for device in self.survivors:
+        for device in self._near(dropped, self.survivors):
             work.add(AGREEMENT_OPERATIONS)
             seed = key.agree(self._keys[device][1].tobytes(), MASK)
             add_masks(self._ring, self._epoch, totals, seed, work, minus=device < dropped)
