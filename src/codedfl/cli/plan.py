@@ -31,7 +31,10 @@ def plan_command(
         list[Path] | None,
         typer.Option("--from-run", metavar="DIR", help="Take the epochs from a finished run (repeatable)."),
     ] = None,
-    draws: Annotated[int, typer.Option(min=2, max=100_000, help="Timing draws behind the bands.")] = DRAWS,
+    draws: Annotated[
+        int | None,
+        typer.Option(min=2, max=100_000, help=f"Timing draws behind the bands; {DRAWS}, fewer above 1,000 devices."),
+    ] = None,
     privacy: Annotated[
         str, typer.Option(metavar="|".join(PRIVACY), help="Recommend what encrypts, only what shows sums, or anything.")
     ] = "encrypted",

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, final
 
 from codedfl.engines import Engine
+from codedfl.network import TransferTable
 from codedfl.runs.backend import RunBackend
 from codedfl.schemes.contract import SERVER
 from codedfl.training import History, State
@@ -129,7 +130,7 @@ def _transfers(history: History) -> dict[str, Any]:
     repairs = [stage for stage in stages if stage.epoch > 0 and not stage.retires]
     return {
         "parcels": sum(len(stage.costs) for stage in stages),
-        "parcel_bytes": sum(costs.parcel_bits for stage in stages for costs in stage.costs) // 8,
+        "parcel_bytes": sum(int(TransferTable.of(stage.costs).column("parcel_bits").sum()) for stage in stages) // 8,
         "handovers": [[epoch, costs.sender, costs.recipient] for epoch, costs in history.handovers],
         # who takes parcels in the middle of a training stands in for a worker that is lost
         "replacements": [

@@ -1,40 +1,41 @@
 """Who did what when: every message and computation of a run, laid out in its virtual time."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
-from codedfl.network import Clock, DelayModel, Draws, RoundCosts, Step
+from codedfl.network import Clock, DelayModel, Draws, PipelineTimes, RoundCosts, Step, TransferTable
+from codedfl.network.clock import StageTimes
 from codedfl.training import History
 
 _COLUMNS = ("epoch", "device", "activity", "peer", "begin", "end", "bits")
 ROUND = ("receive model", "compute", "send reply")
 """Activities of a round; all others are of transfers."""
+_KINDS = (np.int64, np.int64, object, np.int64, np.float64, np.float64, np.int64)
 Row = tuple[int, int, str, int, float, float, int]
+Block = list[Shaped[np.ndarray, "rows"]]
+"""The columns of some rows."""
 
 
 def timeline(
     history: History, delays: DelayModel, *, seed: int, draw: int, parallel: bool, start: float = 0.0
-) -> dict[str, list[Any]]:
+) -> dict[str, Shaped[np.ndarray, "rows"]]:
     """Return columns epoch, device, activity, peer (-1: the server), begin, end (in seconds), bits.
 
     A run keeps no timeline: it follows from the costs and the addresses of the random delays. What a device does for an
     epoch that ends without it is cut off there.
     """
-    rows: list[Row] = []
+    blocks: list[Block] = [_block([])]
     draws, began = Draws(delays, seed=seed, first=draw), start
     last = history.columns["time"][-1] if len(history) else 0.0
     for epoch, numbers in enumerate(history.questions(), start=1):
         for stages in history.overlapping_after(epoch - 1):
             times = draws.stages(stages)
-            begins, ends = times.begin[0].tolist(), times.end[0].tolist()
-            sent = zip((costs for stage in stages for costs in stage.transfers), begins, ends, strict=True)
-            steps = [
-                Step(each.sender, "send", each.recipient, begin, end, each.parcel_bits) for each, begin, end in sent
-            ]
-            rows += _stage(epoch, began, steps)
+            tables = [TransferTable.of(stage.transfers) for stage in stages]
+            blocks.append(
+                _sent(epoch, began, times, TransferTable(np.concatenate([each.rows for each in tables], axis=1)))
+            )
             began += float(times.seconds[0])
         ended = history.columns["time"][epoch - 1]
         clock = Clock(draws, began)
@@ -44,13 +45,24 @@ def timeline(
             clock.charge(costs.server_macs)
             over = ended if question == len(numbers) - 1 else float(clock.now[0])
             parts = delays.reply_parts(costs, draws.chance(epoch, question))
-            rows += _round(epoch, costs, began, last if costs.standing else over, np.concatenate(parts))
+            blocks += _round(epoch, costs, began, last if costs.standing else over, np.concatenate(parts))
         began = ended
         if handed := history.handovers_after(epoch):
             times = draws.handovers(epoch, handed, parallel=parallel)
-            rows += _stage(epoch, ended, times.steps(handed))
+            blocks.append(_block(list(_stage(epoch, ended, times.steps(handed)))))
             began += float(times.seconds[0])
-    return {name: [row[place] for row in rows] for place, name in enumerate(_COLUMNS)}
+    return {name: np.concatenate([block[place] for block in blocks]) for place, name in enumerate(_COLUMNS)}
+
+
+def _block(rows: Sequence[Row]) -> Block:
+    return [np.array([row[place] for row in rows], kind) for place, kind in enumerate(_KINDS)]
+
+
+def _sent(epoch: int, began: float, times: StageTimes | PipelineTimes, sent: TransferTable) -> Block:
+    """Return the sending of all parcels of stages."""
+    same = [np.full(len(sent), value, kind) for value, kind in ((epoch, np.int64), ("send", object))]
+    parties, bits = [sent.column(name) for name in ("sender", "recipient")], sent.column("parcel_bits")
+    return [same[0], parties[0], same[1], parties[1], began + times.begin[0], began + times.end[0], bits]
 
 
 def _stage(epoch: int, began: float, steps: Sequence[Step]) -> Iterator[Row]:
@@ -61,11 +73,12 @@ def _stage(epoch: int, began: float, steps: Sequence[Step]) -> Iterator[Row]:
 
 def _round(
     epoch: int, costs: RoundCosts, began: float, ended: float, parts: Float[np.ndarray, "3 asked"]
-) -> Iterator[Row]:
+) -> Iterator[Block]:
     ends = began + np.cumsum(parts, axis=0)
     begins = ends - parts
     bits = (costs.down_bits, np.zeros_like(costs.macs), costs.up_bits)
     for part, activity in enumerate(ROUND):
-        for place in np.flatnonzero((parts[part] > 0) & (begins[part] < ended)):
-            begin, end = float(begins[part, place]), min(float(ends[part, place]), ended)
-            yield epoch, int(costs.asked[place]), activity, -1, begin, end, int(bits[part][place])
+        places = np.flatnonzero((parts[part] > 0) & (begins[part] < ended))
+        number, name = (np.full(len(places), value, kind) for value, kind in ((epoch, np.int64), (activity, object)))
+        server, until = np.full(len(places), -1), np.minimum(ends[part, places], ended)
+        yield [number, costs.asked[places], name, server, begins[part, places], until, bits[part][places]]

@@ -1,6 +1,6 @@
 """What each scheme would take on a fleet, before any training, and what if the fleet were another."""
 
-from codedfl.studies.plan.costs import DRAWS, CostCounter, Costs, predict, probe, spent_by_device
+from codedfl.studies.plan.costs import DRAWS, CostCounter, Costs, default_draws, predict, probe, spent_by_device
 from codedfl.studies.plan.planning import PRIVACY, Offer, Plan, Prediction, plan
 from codedfl.studies.plan.shapes import Shapes
 
@@ -13,6 +13,7 @@ __all__ = [
     "Plan",
     "Prediction",
     "Shapes",
+    "default_draws",
     "plan",
     "predict",
     "probe",

@@ -27,7 +27,7 @@ from codedfl.schemes.registry import refuse_unknown
 from codedfl.schemes.secrecy import BROKEN, ENCRYPTED, SUMS
 from codedfl.security.verdicts import condition, verdict_table
 from codedfl.studies.epochs_to_target import ASSUMED, Epochs, EpochsToTarget
-from codedfl.studies.plan.costs import DRAWS, CostCounter, Costs, add_epoch, spent_by_device
+from codedfl.studies.plan.costs import CostCounter, Costs, add_epoch, default_draws, spent_by_device
 from codedfl.studies.plan.shapes import Shapes
 from codedfl.task import Problem
 from codedfl.training import History
@@ -85,7 +85,8 @@ class Offer:
             **(empty if self.best is None else self.best.to_table()),
             "solvers": [prediction.to_table() for prediction in self.predictions],
             "verdict": self.scheme.verdict,
-            "secrecy": [cell.to_table() for cell in verdict_table(self.scheme)],
+            # of a fleet that is refused, what depends on it is not computed
+            "secrecy": [] if self.refused else [cell.to_table() for cell in verdict_table(self.scheme)],
             "survives_losses": self.survives_losses,
             "leakage": self.leakage,
             "refused": self.refused,
@@ -143,15 +144,16 @@ def plan(
     *,
     names: Sequence[str] = (),
     epochs: EpochsToTarget | None = None,
-    draws: int = DRAWS,
+    draws: int | None = None,
     privacy: str = "encrypted",
     progress: Progress = silent,
     counter: CostCounter | None = None,
 ) -> Plan:
     """Predict the named schemes (default: all) on a scenario's fleet and links, and recommend one.
 
-    ``counter`` may know costs from before.
+    ``counter`` may know costs from before. ``draws`` are 200 if not given, fewer for more than 1,000 devices.
     """
+    draws = default_draws(scenario.fleet.size) if draws is None else draws
     refuse_unknown(names)
     if scenario.training.start is not None:
         raise UsageError(
