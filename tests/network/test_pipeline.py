@@ -24,7 +24,7 @@ def times(*stages: tuple[list[TransferCosts], tuple[int, ...]], channel: str = "
 
 
 def test_a_device_sends_on_before_others_have_everything() -> None:
-    """Device 1 has its parcel after 3 s, device 2 a second one after 6 s: stage 1 begins at both when theirs is there."""
+    """Device 1 has its parcel after 3 s, device 2 after 6 s: each begins with stage 1 when its own is there."""
     first = [parcel(0, 1), parcel(0, 2)]
     assert times((first, ()), ([parcel(1, 0), parcel(2, 1)], (0,))) == [[0.0, 3.0], [3.0, 6.0], [9.0]]
 

@@ -100,6 +100,8 @@ class Counted:
 
     epochs: Sequence[Sequence[RoundCosts]]
     stages: Sequence[TransferTable] = ()
+    after: Sequence[tuple[int, ...] | None] = ()
+    """Of each stage, as :attr:`Stage.after`; empty: none overlaps with another."""
 
 
 @dataclass(frozen=True)

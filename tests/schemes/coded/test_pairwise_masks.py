@@ -17,8 +17,8 @@ from codedfl.cipher.seals import FIELD_31
 from codedfl.engines.virtual import move
 from codedfl.errors import CipherError, LostDevicesError
 from codedfl.schemes import Work
-from codedfl.schemes.coded.block_layout import KEY, PIECE
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
+from codedfl.schemes.coded.placing.block_layout import KEY, PIECE
 from codedfl.schemes.messages import layout
 from codedfl.schemes.sharing import sealed
 from codedfl.schemes.sharing.sealed import pad_of

@@ -260,7 +260,7 @@ def test_a_device_passes_no_sum_on_that_lacks_a_member_or_a_child() -> None:
     assert (child.sender, parent) == (1, 0)
     late = next(each for each in pieces.transfers if each.recipient == 1)
     early = next(each for each in pieces.transfers if each.recipient == 0)
-    carry(devices, [each for each in pieces.transfers if each is not late])
+    carry(devices, [each for each in pieces.transfers if (each.sender, each.recipient) != (late.sender, 1)])
     with pytest.raises(CipherError, match=f"has no sealed piece of device {late.sender}, and sums over fewer"):
         devices[1].export(child.grant, Work())
     with pytest.raises(CipherError, match="has no sealed piece of device 1,"):
@@ -276,3 +276,24 @@ def test_a_device_passes_no_sum_on_that_lacks_a_member_or_a_child() -> None:
         devices[1].export(child.grant, Work())
     assert early.sender % 2 == 0, "members of the same group"
     assert len(devices[0].reply(1, {}, Work())["moments"]) == 1
+
+
+@pytest.mark.parametrize(("devices", "features", "threshold"), [(3, 24, 2), (6, 13, 3), (70, 9, 3)])
+@pytest.mark.parametrize("offline", [True, False])
+@pytest.mark.parametrize("masks", [True, False])
+def test_costs_counted_from_sizes_are_those_of_a_run(
+    devices: int, features: int, threshold: int, offline: bool, masks: bool
+) -> None:
+    given = problem([2] * devices, features=features, outputs=2)
+    options = {"workers": threshold + 1, "threshold": threshold, "mask_neighbours": 2, "masks": masks}
+    changes = {"schemes.sealed-coded": options, "training.epochs": 3, "training.first_epoch_offline": offline}
+    chosen = wanted("sealed-coded", changes, rates=(1e6,) * devices)
+    history, scheme = trained(given, chosen).history, schemes.create(chosen, given)
+    counted: Any = scheme.counted(given.shards, 3)
+    assert [(stage.costs, stage.after) for stage in history.stages] == [
+        *zip(counted.stages, counted.after, strict=True)
+    ]
+    rounds = [[history.rounds[number] for number in numbers] for numbers in history.questions()]
+    for epoch, (ran, told) in enumerate(zip(rounds, counted.epochs, strict=True), start=1):
+        expected = [costs.uploads if offline and epoch == 1 else costs for costs in told]
+        assert [costs.key() for costs in ran] == [costs.key() for costs in expected]

@@ -11,8 +11,8 @@ import pytest
 from codedfl import schemes
 from codedfl.engines import VirtualEngine
 from codedfl.network import DelayModel
-from codedfl.schemes.coded.block_layout import PIECE
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
+from codedfl.schemes.coded.placing.block_layout import PIECE
 from codedfl.security.attacks.left_kernel import LeftKernel
 from codedfl.security.attempts import Range
 from codedfl.security.audit import exposures

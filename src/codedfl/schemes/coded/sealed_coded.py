@@ -7,8 +7,8 @@ compute. All later steps use sealed residues only, so any device may receive the
    over all devices (``codedfl.schemes.coded.pairwise_masks``), so a server that pools with up to N - 2 devices learns
    the sum over the others only;
 2. every device sends piece a of its sealed matrix to adder a of its group, which adds up the pieces (a reduce-scatter
-   of one triangle: ``codedfl.schemes.coded.placement``); in large fleets, sums of groups are added up along a tree of
-   groups (``codedfl.schemes.coded.groups``);
+   of one triangle: ``codedfl.schemes.coded.placing.bands``); in large fleets, sums of groups are added up along a tree
+   of groups (``codedfl.schemes.coded.placing.groups``);
 3. the adders of the first group exchange blocks, so that each has all of its band a of S = sum_u (A_u + R_u);
 4. adder a sends the part of coded block w, sum_k g_wk S[:, block k], that follows from band a to worker w, for every
    worker.
@@ -25,20 +25,24 @@ from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import final
 
+import numpy as np
+
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
 from codedfl.errors import ScenarioError
+from codedfl.network import RoundCosts
 from codedfl.scenario import Privacy, SchemeOptions
-from codedfl.schemes.coded.block_layout import BlockLayout
+from codedfl.schemes.coded.placing.block_layout import PIECE, BlockLayout
+from codedfl.schemes.coded.placing.transfers import counted_stage, planned_stages
 from codedfl.schemes.coded.sealed_coded_device import SealedCodedDevice
 from codedfl.schemes.coded.sealed_coded_server import SealedCodedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import Device, Scheme, check_at_most
+from codedfl.schemes.contract import Counted, Device, Scheme, check_at_most
 from codedfl.schemes.messages import Layout
 from codedfl.schemes.private import once_only
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
 from codedfl.schemes.secrecy import SUMS, Leakage, Secrecy, all_cells, summed_views
-from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON
+from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, SEALED_REASON, fresh_grant
 from codedfl.settings import setting
 from codedfl.task import Shard
 
@@ -204,6 +208,24 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         """Prepare a device; it seals its data when it receives a seed."""
         check_bounds(self.public, shard)
         return SealedCodedDevice(index, shard, self.formats, self.layout, self.public)
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+        """Count transfers and rounds from the public sizes: they are the same for any data."""
+        layout, seed, tables = self.layout, fresh_grant(0), []
+        planned = planned_stages(layout, self.workers.chosen)
+        for stage in planned:
+            given = seed if stage.kind == PIECE and stage.after is None else None
+            tables.append(counted_stage(stage, layout, given, first_offline=self.public.first_offline))
+        d, c, K, bits = self.public.features, self.public.outputs, layout.code.K, layout.word_bits
+        owners = np.array([layout.owner(number) for number in range(layout.bands.adders)])
+        heights = np.array([sum(map(layout.bands.height, layout.owned_by(int(owner)))) for owner in owners])
+        nothing, quorum = np.zeros_like(heights), len(owners)
+        first = RoundCosts(owners, nothing, nothing, heights * c * bits, quorum, 0, least=quorum)
+        workers = np.array(sorted(self.workers.chosen))
+        each, server = np.ones(len(workers), np.int64), K * K * c * layout.width + c * d * d
+        costs = (c * d * bits * each, c * d * layout.width * each, c * layout.width * bits * each)
+        later = RoundCosts(workers, *costs, K, server, least=K)
+        return Counted([[first], *[[later]] * (epochs - 1)], tables, [stage.after for stage in planned])
 
     def server(self) -> SealedCodedServer:
         """Prepare the server."""

@@ -3,8 +3,8 @@
 It seals nothing before it has a mask key of every device that shares a mask with it
 (``codedfl.schemes.coded.pairwise_masks``). It passes nothing on that is about fewer devices than it adds up: no sum,
 block, part or reply before it has exactly one sealed piece of every other member of its group and one sum of every
-child group (``codedfl.schemes.coded.groups``), which keep to the same rule. It multiplies nothing before its coded
-block is complete.
+child group (``codedfl.schemes.coded.placing.groups``), which keep to the same rule. It multiplies nothing before its
+coded block is complete.
 """
 
 from collections.abc import Set
@@ -15,8 +15,8 @@ from jaxtyping import UInt
 
 from codedfl.cipher.seals import PadLedger, seal, unpack_upper
 from codedfl.errors import CipherError
-from codedfl.schemes.coded.block_layout import BLOCK, KEY, PART, PIECE, REPAIR, SUM, BlockLayout
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
+from codedfl.schemes.coded.placing.block_layout import BLOCK, KEY, PART, PIECE, REPAIR, SUM, BlockLayout
 from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public

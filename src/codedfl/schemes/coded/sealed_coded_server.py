@@ -1,16 +1,17 @@
 """The server of the sealed and coded scheme: the stages of its set-up, decoding, and replacement of lost workers."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import final
 
 import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.codes.correction import ReedSolomon
-from codedfl.schemes.coded.block_layout import BLOCK, KEY, PART, PIECE, REPAIR, SUM, BlockLayout
+from codedfl.schemes.coded.placing.block_layout import PIECE, REPAIR, BlockLayout
+from codedfl.schemes.coded.placing.transfers import PlannedTransfers, planned_stages, planned_transfer
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers
-from codedfl.schemes.contract import Round, Stage, Transfer
+from codedfl.schemes.contract import Round, Stage
 from codedfl.schemes.messages import Layout, Message, Work, layout
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats
@@ -34,49 +35,11 @@ class SealedCodedServer(PaddedServer):
         """
         grants: list[Message] = [fresh_grant(0) for _ in range(self._public.devices)]
         self.add_pads(grants)
-        layout, n = self._layout, self._public.devices
-        masked = [_transfer(a, b, KEY) for a in range(n) for b in _from(a, layout.sharing_masks(a), n)]
-        stages = [Stage(masked)] if layout.masked else []
-        for first in range(0, layout.bands.count, layout.bands.adders):
-            chunk = layout.bands.chunk(first)
-            stages.append(Stage(self._send_pieces(chunk, grants), after=() if first else None))
-            pieces = len(stages) - 1
-            inputs: tuple[int, ...] = (pieces,)
-            for groups in layout.groups.levels():
-                stages.append(Stage(self._send_sums(chunk, groups), after=inputs))
-                inputs = (pieces, len(stages) - 1)
-            stages.append(Stage(self._exchange_blocks(chunk), after=inputs))
-            stages.append(Stage(self._send_parts(chunk), after=(*inputs, len(stages) - 1)))
+        stages, seeds = [], grants
+        for planned in planned_stages(self._layout, self._first_workers.chosen):
+            stages.append(Stage(PlannedTransfers(planned, seeds if planned.kind == PIECE else ()), after=planned.after))
+            seeds = [] if planned.kind == PIECE else seeds
         return stages
-
-    def _send_pieces(self, chunk: range, grants: list[Message]) -> list[Transfer]:
-        """Let every device send the adders of its group their pieces; its first grant has the seed of its pads."""
-        groups, sent = self._layout.groups, []
-        for sender in range(self._public.devices):
-            own = sender // groups.count
-            for place in _from(own, range(len(chunk)), len(chunk)):
-                seed, grants[sender] = grants[sender], {}
-                target = groups.device(place, sender % groups.count)
-                sent.append(_transfer(sender, target, PIECE, chunk[place], seed))
-        return sent
-
-    def _send_sums(self, chunk: range, groups: range) -> list[Transfer]:
-        """Let the adders of groups send what they have added up to those of the parent groups."""
-        tree = self._layout.groups
-        senders = [(place, tree.device(place, group)) for group in groups for place in range(len(chunk))]
-        pairs = [(place, sender, tree.parent(sender)) for place, sender in senders]
-        return [_transfer(a, b, SUM, chunk[place]) for place, a, b in pairs if b is not None]
-
-    def _exchange_blocks(self, chunk: range) -> list[Transfer]:
-        """Let owners of bands exchange blocks, so that each has its rows up to this chunk."""
-        owner, held_by = self._layout.owner, self._layout.bands.held_by
-        return [_transfer(owner(a), owner(b), BLOCK, a) for a in chunk for b in held_by(a)]
-
-    def _send_parts(self, chunk: range) -> list[Transfer]:
-        """Let owners of bands send workers the parts of their coded blocks."""
-        workers, n = self._first_workers.chosen, self._public.devices
-        owners = [(number, self._layout.owner(number)) for number in chunk]
-        return [_transfer(a, worker, PART, number) for number, a in owners for worker in _from(a, workers, n)]
 
     def add_pads(self, grants: Sequence[Message]) -> None:
         """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
@@ -157,7 +120,7 @@ class SealedCodedServer(PaddedServer):
         factors = self._field.product(code.generator[replacement : replacement + 1], code.decoder(helpers))[0]
         pairs = zip(helpers, self._field.to_wire(factors), strict=True)
         return Stage(
-            [_transfer(each, replacement, REPAIR, more={"factor": np.array(factor)}) for each, factor in pairs]
+            [planned_transfer(each, replacement, REPAIR, more={"factor": np.array(factor)}) for each, factor in pairs]
         )
 
     def replacements(self) -> Sequence[Stage]:
@@ -165,15 +128,3 @@ class SealedCodedServer(PaddedServer):
         helpers = sorted(self._first_workers.chosen, key=self._gone.__contains__)[: self._layout.code.K]
         later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
         return [self._rebuild(worker, helpers) for worker in later]
-
-
-def _transfer(sender: int, recipient: int, kind: int, band: int | None = None, more: Message | None = None) -> Transfer:
-    grant: dict[str, Any] = {"kind": np.array(kind, np.int8), "target": np.array(recipient, np.int32)}
-    if band is not None:
-        grant["band"] = np.array(band, np.int32)
-    return Transfer(sender, recipient, grant | dict(more or {}))
-
-
-def _from(own: int, places: Iterable[int], count: int) -> list[int]:
-    """Return places but the own one, the next ones first: senders that begin with different recipients wait less."""
-    return sorted((place for place in places if place != own), key=lambda place: (place - own) % count)

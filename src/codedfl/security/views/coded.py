@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int, UInt
 
 from codedfl.cipher.seals.triangles import unpack_upper
-from codedfl.schemes.coded.block_layout import PIECE
 from codedfl.schemes.coded.coded_padded import EVERYTHING, CodedPadded, split
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
+from codedfl.schemes.coded.placing.block_layout import PIECE
 from codedfl.schemes.coded.sealed_coded import SealedCoded
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.sharing.sealed import pad_of

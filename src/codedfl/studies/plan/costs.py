@@ -166,7 +166,9 @@ def _trained(
 
 def _recorded(counted: Counted, *, first_offline: bool) -> History:
     """Return counted costs as a training would record them."""
-    history = History(stages=[StageRecord(0, stage) for stage in counted.stages])
+    after = counted.after or [None] * len(counted.stages)
+    stages = [StageRecord(0, stage, after=known) for stage, known in zip(counted.stages, after, strict=True)]
+    history = History(stages=stages)
     for epoch, rounds in enumerate(counted.epochs):
         history.add_round(*(costs.uploads if first_offline and epoch == 0 else costs for costs in rounds))
     return history

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.schemes.coded.groups import GROUP, Groups
+from codedfl.schemes.coded.placing.groups import GROUP, Groups
 
 
 @given(st.integers(2, 2000), st.integers(1, GROUP))

@@ -10,8 +10,8 @@ from jaxtyping import UInt
 from codedfl.cipher.masks.pairwise import KEY_BYTES
 from codedfl.cipher.seals import PrimeField
 from codedfl.codes.mds import MdsCode
-from codedfl.schemes.coded.groups import GROUP, Groups
-from codedfl.schemes.coded.placement import Bands
+from codedfl.schemes.coded.placing.bands import Bands
+from codedfl.schemes.coded.placing.groups import GROUP, Groups
 from codedfl.schemes.messages import Layout
 from codedfl.schemes.public import Public
 
@@ -115,8 +115,14 @@ class BlockLayout:
         """Return how many multiplications a part takes: one for each entry of the band that goes into each side."""
         return self.bands.height(number) * (self.bands.after(number) + self.bands.before(number))
 
+    @property
+    def word_bits(self) -> int:
+        """Bits of a residue in a message."""
+        return self._field.wire_bits
+
     @cached_property
-    def _sizes(self) -> dict[str, list[int]]:
+    def sizes(self) -> dict[str, list[int]]:
+        """Number of entries of the piece and of the part of each band."""
         numbers = range(self.bands.count)
         return {"piece": [*map(self.bands.size, numbers)], "part": [*map(self.part_size, numbers)]}
 
@@ -128,9 +134,9 @@ class BlockLayout:
         found: list[Layout] = [{**kind, "coded": wire(bands.rows, self.width)}]
         if self.masked:
             found.append({**kind, "key": (np.dtype(np.uint8), (KEY_BYTES,))})
-        found += [{**named, "part": wire(size)} for size in sorted(set(self._sizes["part"]))]
+        found += [{**named, "part": wire(size)} for size in sorted(set(self.sizes["part"]))]
         own = self.added_by(index)
-        found += [{**named, "piece": wire(size)} for size in sorted({self._sizes["piece"][each] for each in own})]
+        found += [{**named, "piece": wire(size)} for size in sorted({self.sizes["piece"][each] for each in own})]
         blocks = {
             (bands.height(other), bands.height(each)) for each in self.owned_by(index) for other in bands.chunk(each)
         }

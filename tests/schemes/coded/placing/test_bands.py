@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.schemes.coded.placement import Bands
+from codedfl.schemes.coded.placing.bands import Bands
 
 
 @st.composite
@@ -19,7 +19,7 @@ def cuts(draw: st.DrawFn) -> Bands:
 @given(cuts())
 def test_every_row_is_in_one_band_and_later_bands_have_whole_units(cut: Bands) -> None:
     rows = [cut.rows_of(number).tolist() for number in range(cut.count)]
-    assert sorted(sum(rows, [])) == list(range(cut.rows))
+    assert sorted(row for band in rows for row in band) == list(range(cut.rows))
     assert cut.order[cut.places].tolist() == list(range(cut.rows))
     for number in range(cut.adders, cut.count):
         units = range(cut.width)[cut.units(number)]
