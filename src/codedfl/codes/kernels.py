@@ -30,12 +30,12 @@ def _bit(c: int) -> np.uint64:
     return ONE << np.uint64(c & 63)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _lowest(x: np.uint64) -> int:
     return _popcount((x & (~x + ONE)) - ONE)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _absorb(
     seen: NDArray[np.uint64],
     frontier: NDArray[np.uint64],
@@ -57,7 +57,7 @@ def _absorb(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _farthest(
     own: NDArray[np.uint64], near: NDArray[np.uint64], reach: NDArray[np.uint64], free: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
@@ -79,7 +79,7 @@ def _farthest(
     return free & ~seen
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _pick(candidates: NDArray[np.uint64], room: NDArray[np.uint64], top: int, uniform: float) -> int:
     """One of the candidates with most room, all of them equally likely."""
     for r in range(top, 0, -1):
@@ -101,7 +101,7 @@ def _pick(candidates: NDArray[np.uint64], room: NDArray[np.uint64], top: int, un
     return -1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def grow_edges(n: int, degree: int, capacity: NDArray[np.int64], uniforms: NDArray[np.float64]) -> NDArray[np.int32]:
     """Progressive edge growth of ``n`` variables, edges in order; ``capacity[c]`` of them end in check c.
 
@@ -145,7 +145,7 @@ def grow_edges(n: int, degree: int, capacity: NDArray[np.int64], uniforms: NDArr
     return edges
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def swap_edges(edges: NDArray[np.int32], first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
     """Exchange the check ends of edge pairs in place wherever no double edge would arise."""
     degree = edges.shape[1]
@@ -162,7 +162,7 @@ def swap_edges(edges: NDArray[np.int32], first: NDArray[np.int64], second: NDArr
             edges[w, b] = c
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def shortest_cycle(starts: NDArray[np.int64], ends: NDArray[np.int64], roots: int) -> int:
     """Length of the shortest cycle through one of the first ``roots`` nodes; 0 if there is none."""
     nodes = starts.size - 1

@@ -238,7 +238,9 @@ def _systematic(H: scipy.sparse.csr_matrix) -> tuple[Int[np.ndarray, "k"], Float
     pivots = pivots.astype(np.int64)
     parity, information = np.sort(pivots[:m]), np.sort(pivots[m:])
     square = H[:, parity].toarray()
-    P: np.ndarray = -scipy.linalg.solve(square, H[:, information].toarray()).T
+    # the bits of scipy.linalg.solve, which would hold the interpreter's lock: a server must answer meanwhile
+    solution = scipy.linalg.lu_solve(scipy.linalg.lu_factor(square), H[:, information].toarray())
+    P: np.ndarray = -np.ascontiguousarray(solution).T
     return information, P
 
 
