@@ -111,25 +111,31 @@ class KeyPair:
 
 
 def generate_keys(
-    parameters: Parameters, *, dtype: str = "float32", decoder: str = "peeling", seed: bytes | None = None
+    parameters: Parameters,
+    *,
+    dtype: str = "float32",
+    decoder: str = "peeling",
+    seed: bytes | None = None,
+    code: MdpcCode | None = None,
 ) -> KeyPair:
     """Draw a code, an erasure set that ``decoder`` restores, and the supports inside it.
 
     The seed comes from the operating system unless a test gives one; the same seed gives the same keys.
     What peeling restores every decoder restores, so the default leaves the choice at decryption open.
+    ``code`` is what :func:`draw_code` returns for the seed, where it was drawn before.
     """
     if dtype not in PRECISIONS:
         raise CipherError(f"Messages in {dtype!r} are not offered: choose {' or '.join(PRECISIONS)}.")
     secret = fresh_seed(seed)
-    code = _draw_code(parameters, secret)
+    code = draw_code(parameters, secret) if code is None else code
     erasures, redrawn = _draw_erasures(parameters, code, _decoder(decoder), secret)
     supports = _family(parameters, Stream(secret, "family").integer()).sets
     public = PublicKey(parameters, code.generator(dtype))
     return KeyPair(public, PrivateKey(parameters, public.fingerprint, code, erasures, supports, redrawn))
 
 
-def _draw_code(parameters: Parameters, secret: bytes) -> MdpcCode:
-    """A code whose parity checks are independent over the reals; with small sizes some draws are not."""
+def draw_code(parameters: Parameters, secret: bytes) -> MdpcCode:
+    """Draw a code whose parity checks are independent over the reals; with small sizes some draws are not."""
     p, failure = parameters, None
     for attempt in range(ATTEMPTS):
         drawn = Stream(secret, f"code {attempt}").integer(256)

@@ -8,7 +8,7 @@ replies. Errors are in t_tot known positions only, so erasure decoding of the su
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast, final
 from weakref import WeakKeyDictionary
@@ -18,11 +18,11 @@ from jaxtyping import Float, Int64
 
 from codedfl.cipher.mceliece.messages import Ciphertext, Encoded, EncryptedReply
 from codedfl.cipher.mceliece.parameters import FAMILIES, Parameters
-from codedfl.cipher.mceliece.private_key import KeyPair, generate_keys
+from codedfl.cipher.mceliece.private_key import KeyPair, draw_code, generate_keys
 from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.cipher.mceliece.supports import Support
 from codedfl.codes.erasure import DECODERS
-from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS
+from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS, MdpcCode
 from codedfl.errors import CipherError, CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Round
@@ -99,7 +99,15 @@ class CodeBasedOptions(SchemeOptions):
 
 @lru_cache(maxsize=2)
 def _keys(parameters: Parameters, dtype: str, decoder: str, key_seed: int) -> KeyPair:
-    return generate_keys(parameters, dtype=dtype, decoder=decoder, seed=_seed(key_seed, "keys"))
+    secret = _seed(key_seed, "keys")
+    code = _study_code(replace(parameters, t_tot=1, t=1, M=1, beta=1, family="auto", noise=1.0), secret)
+    return generate_keys(parameters, dtype=dtype, decoder=decoder, seed=secret, code=code)
+
+
+@lru_cache(maxsize=1)
+def _study_code(parameters: Parameters, secret: bytes) -> MdpcCode:
+    """Draw the code of a study once for parameters that differ in errors and supports; keys of sites are not here."""
+    return draw_code(parameters, secret)
 
 
 _products: WeakKeyDictionary[Shard, tuple[tuple[Any, ...], Float[np.ndarray, "d n"]]] = WeakKeyDictionary()
