@@ -9,6 +9,7 @@ import pytest
 
 from cli.conftest import Command
 from cli.wrong import FOLDER, Wrong
+from cli.wrong.clusters import CLUSTERS
 from cli.wrong.data import DATA
 from cli.wrong.figures import FIGURES
 from cli.wrong.models import MODELS
@@ -101,6 +102,7 @@ TABLE = [
         ("owners", OWNERS),
         ("figure", FIGURES),
         ("page", PAGES),
+        ("cluster", CLUSTERS),
         ("privacy", PRIVACY),
     )
     for name, wrong in rows.items()

@@ -73,7 +73,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The paper's experiment is another test's; here it is what it was asked for, and a made-up answer."""
     seen: list[Any] = []
 
-    def reproduce(out: Path, *, quick: bool, seeds: Any, progress: Any, workers: int | None) -> Reproduction:
+    def reproduce(
+        out: Path, *, quick: bool, seeds: Any, progress: Any, workers: int | None, cluster: Any
+    ) -> Reproduction:
         seen.append((out, quick, list(seeds), workers))
         return Reproduction(SUMMARY, {}, {})
 
@@ -152,8 +154,8 @@ class TestJson:
     def test_defaults_of_comparisons(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         seen: list[Any] = []
 
-        def one(scenario: Any, names: list[str], out: Path, progress: Any) -> list[Any]:
-            seen.append((scenario.name, names, out))
+        def one(scenario: Any, names: list[str], out: Path, progress: Any, **options: Any) -> list[Any]:
+            seen.append((scenario.name, names, out, options))
             return []
 
         def every(scenario: Any, names: list[str], out: Path, progress: Any, **options: Any) -> list[Any]:
@@ -172,12 +174,17 @@ class TestJson:
         assert codedfl("compare", "--all", "--json").code == 0
         changed = ("--set", "timing.draws=7", "--repeats", "3", "--no-attacks")
         assert codedfl("compare", "sealed", "--all", "-s", "paper-quick", *changed, "--json").code == 0
-        everyone = list(schemes.SCHEMES)
+        everyone, cores = list(schemes.SCHEMES), {"workers": None, "cluster": None}
         assert seen == [
-            ("paper-quick", everyone, Path("out/compare-paper-quick")),
-            ("paper", everyone, Path("out/compare-all-paper"), {"repeats": 2, "attacked_epochs": None}),
+            ("paper-quick", everyone, Path("out/compare-paper-quick"), {"workers": 1, "cluster": None}),
+            ("paper", everyone, Path("out/compare-all-paper"), {"repeats": 2, "attacked_epochs": None} | cores),
             "codedfl compare --all --scenario paper",
-            ("paper-quick", ["sealed"], Path("out/compare-all-paper-quick"), {"repeats": 3, "attacked_epochs": 0}),
+            (
+                "paper-quick",
+                ["sealed"],
+                Path("out/compare-all-paper-quick"),
+                {"repeats": 3, "attacked_epochs": 0} | cores,
+            ),
             "codedfl compare sealed --all --scenario paper-quick --set timing.draws=7 --no-attacks --repeats 3",
         ]
 

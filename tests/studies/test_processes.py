@@ -11,13 +11,15 @@ import pytest
 
 from codedfl.errors import TrainingError, UsageError
 from codedfl.studies.processes import in_processes
+from codedfl.studies.tasks import Task
 
 SCRIPT = """
 from studies.test_processes import note_and_sleep
 from codedfl.studies.processes import in_processes
+from codedfl.studies.tasks import Task
 
 if __name__ == "__main__":
-    in_processes([(note_and_sleep, (FOLDER,))] * 2, 2, lambda done, total: None)
+    in_processes([Task(note_and_sleep, (FOLDER,))] * 2, 2, lambda done, total: None)
 """
 
 
@@ -48,7 +50,7 @@ def vanish() -> None:
 
 def test_results_are_in_the_order_of_the_tasks() -> None:
     seen: list[tuple[int, int]] = []
-    tasks = [(doubled, (number,)) for number in (3, 1, 2)]
+    tasks = [Task(doubled, (number,)) for number in (3, 1, 2)]
     assert in_processes(tasks, 2, lambda done, total: seen.append((done, total))) == [6, 2, 4]
     counts = [done for done, _ in seen]
     assert (counts[0], counts[-1]) == (0, 3)
@@ -60,19 +62,19 @@ def test_each_process_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) 
     """Libraries are loaded where they are used, so most are not there yet when the process starts."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    (found,) = in_processes([(threads, ())], 1, lambda done, total: None)
+    (found,) = in_processes([Task(threads, ())], 1, lambda done, total: None)
     assert found
     assert set(found) == {1}
 
 
 def test_a_failure_is_told_as_it_is() -> None:
     with pytest.raises(UsageError, match="not like this"):
-        in_processes([(refuse, ("not like this",)), (doubled, (1,))], 2, lambda done, total: None)
+        in_processes([Task(refuse, ("not like this",)), Task(doubled, (1,))], 2, lambda done, total: None)
 
 
 def test_a_process_that_is_killed_is_told_in_words() -> None:
     with pytest.raises(TrainingError, match="ended from outside"):
-        in_processes([(vanish, ())], 1, lambda done, total: None)
+        in_processes([Task(vanish, ())], 1, lambda done, total: None)
 
 
 def alive(number: int) -> bool:

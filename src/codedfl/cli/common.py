@@ -5,7 +5,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from codedfl.progress import dated_lines
 from codedfl.scenario import Scenario, load, preset_names
 from codedfl.schemes import SCHEMES, load_plugin
 from codedfl.settings import did_you_mean
+
+if TYPE_CHECKING:
+    from codedfl.studies.cluster import Cluster
 
 console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, markup=False)
@@ -70,6 +73,15 @@ ScenarioOption = Annotated[
     typer.Option(
         "--scenario", "-s", metavar="NAME|FILE", help=f"{_WHAT}, or first argument.", autocompletion=complete_scenario
     ),
+]
+Workers = Annotated[int | None, typer.Option(min=1, help="How many processes; one a core if not given.")]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="tcp://HOST:PORT", help="Work on the machines of a Dask scheduler you trust."),
+]
+LocalCluster = Annotated[
+    int | None,
+    typer.Option("--cluster", metavar="N", min=1, max=1000, help="Work on a Dask cluster of N processes here."),
 ]
 Schemes = Annotated[
     list[str] | None,
@@ -187,6 +199,24 @@ def warn_if_broken(scenario: Scenario, schemes: Iterable[str] = ()) -> None:
 def print_json(value: Any) -> None:
     """Print a result for machines."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+@contextmanager
+def cluster(scheduler: str | None, processes: int | None, workers: int | None, out: Path) -> Iterator["Cluster | None"]:
+    """Connect to the cluster that is asked for, if one is, once it is known that results can be written."""
+    given = {"--scheduler": scheduler, "--cluster": processes, "--workers": workers}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} exclude each other; give one of them")
+    if scheduler is None and processes is None:
+        yield None
+        return
+    from codedfl.storage import refuse_file
+    from codedfl.studies.cluster import connected
+
+    refuse_file(out)
+    with connected(scheduler, processes) as found:
+        yield found
 
 
 @contextmanager

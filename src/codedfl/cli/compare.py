@@ -37,10 +37,13 @@ def compare_command(
         int | None,
         typer.Option(min=1, max=100, help="With --all: trainings on further fleets of schemes that follow the timing."),
     ] = None,
+    workers: common.Workers = None,
+    scheduler: common.Scheduler = None,
+    processes: common.LocalCluster = None,
 ) -> None:
     """Train schemes on the same data, fleet and links, side by side.
 
-    The scenario is paper-quick unless named, or paper with --all.
+    The scenario is paper-quick unless named, or paper with --all. With --all there is one process a core, else one.
     """
     if not everything and (repeats is not None or not attacks):
         given = "--no-attacks" if repeats is None else "--repeats"
@@ -51,15 +54,18 @@ def compare_command(
     chosen = common.chosen_scenario(name, changes, devices, [BENCHMARK, *wanted])
     place = out or Path("out") / f"compare-{'all-' if everything else ''}{chosen.name}"
     words = [*asked, *(["--all"] if everything else []), *common.given_words(name, changes, devices, plugins)]
-    with common.bars() as progress:
+    with common.cluster(scheduler, processes, workers, place) as cluster, common.bars() as progress:
+        where: dict[str, Any] = {"workers": workers if everything else workers or 1, "cluster": cluster}
         if everything:
             words += [] if attacks else ["--no-attacks"]
             words += [] if repeats is None else ["--repeats", str(repeats)]
             attacked = None if attacks else 0
-            rows = compare_all(chosen, wanted, place, progress, repeats=repeats or REPEATS, attacked_epochs=attacked)
+            rows = compare_all(
+                chosen, wanted, place, progress, repeats=repeats or REPEATS, attacked_epochs=attacked, **where
+            )
             write_page(chosen, rows, place, progress, command=shlex.join(["codedfl", "compare", *words]))
         else:
-            rows = compare(chosen, wanted, place, progress)
+            rows = compare(chosen, wanted, place, progress, **where)
             draw_accuracies(chosen, rows, place, progress)
         write_comparison(rows, place, shlex.join(["codedfl", "compare", *words]))
     common.warn_if_broken(chosen, wanted)
@@ -76,8 +82,8 @@ def compare_command(
         common.print_privacy((row["scheme"], row["privacy"]) for row in ran)
     for row in rows:
         if row["refused"] is not None:
-            where = f" on {row['fleet']}" if everything else ""
-            common.console.print(f"{row['scheme']}{where} refused: {row['refused']}", soft_wrap=True)
+            on = f" on {row['fleet']}" if everything else ""
+            common.console.print(f"{row['scheme']}{on} refused: {row['refused']}", soft_wrap=True)
     common.console.print(f"tables and figure: {place}; all on one page: {place / 'index.html'}", soft_wrap=True)
 
 

@@ -17,12 +17,15 @@ def reproduce_command(
     quick: Annotated[bool, typer.Option("--quick", help="Small data, in seconds.")] = False,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where results go.")] = Path("out/reproduce"),
     seeds: Annotated[int, typer.Option(min=1, help="How many feature seeds.")] = 5,
-    workers: Annotated[int | None, typer.Option(min=1, help="How many processes; all cores if not given.")] = None,
+    workers: common.Workers = None,
+    scheduler: common.Scheduler = None,
+    processes: common.LocalCluster = None,
     json: common.Json = False,
 ) -> None:
     """Run the paper's experiment and compare its claims with what is measured."""
-    with common.bars() as progress:
-        found = reproduce(out, quick=quick, seeds=range(seeds), progress=progress, workers=workers)
+    with common.cluster(scheduler, processes, workers, out) as cluster, common.bars() as progress:
+        wanted = range(seeds)
+        found = reproduce(out, quick=quick, seeds=wanted, progress=progress, workers=workers, cluster=cluster)
         words = ["--out", str(out), "--seeds", str(seeds), *(["--quick"] if quick else [])]
         write_reproduction(found, out, progress, shlex.join(["codedfl", "reproduce", *words]))
     summary = found.summary

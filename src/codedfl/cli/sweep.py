@@ -28,7 +28,9 @@ def sweep_command(
     y: Annotated[
         str | None, typer.Option("--y", metavar="QUANTITY", help="What the figure shows: time, accuracy or bits.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes; one a core if not given.")] = None,
+    workers: common.Workers = None,
+    scheduler: common.Scheduler = None,
+    processes: common.LocalCluster = None,
     plugins: common.Plugin = None,
     json: common.Json = False,
 ) -> None:
@@ -47,8 +49,8 @@ def sweep_command(
     used = [str(value) for value in grid.get("scheme", [chosen.scheme])]
     common.warn_unused(grid, [chosen], used)
     place = out or Path("out") / f"sweep-{chosen.name}"
-    with common.bars() as progress:
-        rows = sweep(chosen, grid, place, progress, workers)
+    with common.cluster(scheduler, processes, workers, place) as cluster, common.bars() as progress:
+        rows = sweep(chosen, grid, place, progress, workers, cluster)
         draw_sweep(rows, place, progress, y)
         words = common.given_words(name, changes, devices, plugins)
         words += [word for text in over for word in ("--over", text)]

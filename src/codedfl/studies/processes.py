@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context, parent_process
@@ -14,21 +14,20 @@ from threadpoolctl import threadpool_limits
 
 from codedfl import schemes
 from codedfl.errors import TrainingError
+from codedfl.studies.tasks import Done, Task
 
-Task = tuple[Callable[..., Any], tuple[Any, ...]]
-"""A function of a module, and its arguments; both go to another process."""
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _NEWS = 5.0
 """Seconds after which progress is reported again."""
 
 
-def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int, int], None]) -> list[Any]:
+def in_processes(tasks: Sequence[Task], workers: int | None, done: Done) -> list[Any]:
     """Return what the tasks return, in their order; the first failure ends all."""
     context = get_context("spawn")  # a forked child would inherit the locks of BLAS threads
     count = min(workers or os.cpu_count() or 1, len(tasks))
     with ProcessPoolExecutor(count, context, _start, (schemes.plugin_files(),)) as pool:
         try:
-            waiting = [pool.submit(function, *arguments) for function, arguments in tasks]
+            waiting = [pool.submit(task.carry_out) for task in tasks]
             left: set[Future[Any]] = set(waiting)
             done(0, len(waiting))
             while left:
@@ -52,9 +51,14 @@ def in_processes(tasks: Sequence[Task], workers: int | None, done: Callable[[int
 def _start(plugins: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    os.environ.update(dict.fromkeys(_THREADS, "1"))  # for libraries that are loaded later
-    threadpool_limits(1)
+    one_thread()
     schemes.load_plugins(plugins)
+
+
+def one_thread() -> None:
+    """Let libraries compute with one thread in this process, those that are loaded and those that will be."""
+    os.environ.update(dict.fromkeys(_THREADS, "1"))
+    threadpool_limits(1)
 
 
 def _end_with_parent() -> None:

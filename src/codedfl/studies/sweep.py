@@ -1,4 +1,4 @@
-"""A grid of scenarios, on all cores: one process a core, one run directory a cell."""
+"""A grid of scenarios, on all cores or on a cluster: one run directory a cell."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,10 @@ from codedfl.progress import Progress
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
 from codedfl.storage import refuse_file
+from codedfl.studies.cluster import Cluster
 from codedfl.studies.processes import in_processes
 from codedfl.studies.tables import write_rows
+from codedfl.studies.tasks import Task
 from codedfl.task.shared import SharedProblem
 
 
@@ -23,6 +25,7 @@ def sweep(
     out: Path,
     progress: Progress,
     workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> list[dict[str, Any]]:
     """Run every combination of the values; write ``sweep.json`` and ``sweep.csv``."""
     if any(len(values) == 0 for values in grid.values()):
@@ -32,24 +35,29 @@ def sweep(
     for entry in wanted:
         schemes.check(entry)
     refuse_file(out)
-    summaries = _run_all(wanted, out, progress, workers)
+    summaries = _run_all(wanted, out, progress, workers, cluster)
     rows = [{"settings": cell, **summary} for cell, summary in zip(cells, summaries, strict=True)]
     write_rows(out, "sweep", rows)
     return rows
 
 
-def _run_all(wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None) -> list[dict[str, Any]]:
+def _run_all(
+    wanted: Sequence[Scenario], out: Path, progress: Progress, workers: int | None, cluster: Cluster | None
+) -> list[dict[str, Any]]:
     """Run each experiment once, however many cells it fills; the first failure ends all."""
-    places = [out / "runs" / f"{entry.scheme}-{entry.id()}" for entry in wanted]
+    places = [f"runs/{entry.scheme}-{entry.id()}" for entry in wanted]
     distinct = dict(zip(places, wanted, strict=True))
-    tasks = [(_run, (entry.to_toml(), str(place))) for place, entry in distinct.items()]
-    found = dict(zip(distinct, in_processes(tasks, workers, partial(progress, "sweep")), strict=True))
+    tasks = [Task(run_cell, (entry.to_toml(), place), out, (place,)) for place, entry in distinct.items()]
+    report = partial(progress, "sweep")
+    results = in_processes(tasks, workers, report) if cluster is None else cluster.run(tasks, report)
+    found = dict(zip(distinct, results, strict=True))
     return [found[place] for place in places]
 
 
 _shared = SharedProblem()
 
 
-def _run(scenario: str, place: str) -> dict[str, Any]:
+def run_cell(out: str, scenario: str, place: str) -> dict[str, Any]:
+    """Run one experiment, given as TOML, at a place of the folder; return its summary."""
     chosen = Scenario.from_toml(scenario)
-    return execute(chosen, Path(place), problem=_shared.get(chosen)).summary
+    return execute(chosen, Path(out) / place, problem=_shared.get(chosen)).summary

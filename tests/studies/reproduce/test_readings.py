@@ -44,7 +44,7 @@ def test_every_combination_is_read_once() -> None:
 def test_replayed_times_are_those_of_runs(channel: str, tmp_path: Any) -> None:
     """On hollow data, costs are those of real arrays; the run's server adds what it computes itself."""
     plan = small()
-    times = reading_times(plan, channel, silent)
+    times = reading_times(plan, channel, hollow_problem(plan), {}, silent)
     chosen = [reading for reading in READINGS if reading.channel == channel]
     assert times.shape == (2, len(chosen), 1, 5, 12)
     for number, setting in enumerate(plan.settings):
@@ -89,7 +89,7 @@ def test_the_nearest_reading_comes_first() -> None:
 
 def test_curves_begin_with_everyone_and_never_rise() -> None:
     plan = small()
-    found = curves(plan, plan.settings[0], 0.0, hollow_problem(plan), supply="once")
+    found = curves(plan, plan.settings[0], 0.0, hollow_problem(plan), {}, supply="once")
     assert (found.active[:, 0] == plan.minibatch.fleet.size).all()
     assert (found.supports[:, 0] == plan.settings[0].options["M"]).all()
     assert (np.diff(found.active, axis=1) <= 0).all()

@@ -25,6 +25,8 @@ from codedfl.task.shared import SharedProblem
 
 GIVEN, SORTED = "as given", "sorted by label"
 """Partitions of the data: that of the scenario, and one run of labels a device."""
+Part = tuple[str, str, str]
+"""Partition, fleet and scheme."""
 _DECISIVE = tuple(
     name for name, attack in ATTACKS.items() if attack.view_type not in (MembershipView, ModelView, TwoRunsView)
 )
@@ -61,15 +63,17 @@ class Measurements:
         *,
         sort: bool = False,
         attacked_epochs: int | None = 0,
+        refused: Mapping[Part, CodedflError] | None = None,
+        shared: SharedProblem | None = None,
     ) -> None:
+        """``refused`` are errors that are known before, ``shared`` may have the data of an earlier comparison."""
         self.fleets, self.names = list(fleets), names
         self._base, self._out, self._attacked_epochs = fleets, out, attacked_epochs
-        self._partitions = (GIVEN, SORTED) if sort else (GIVEN,)
+        self.partitions = (GIVEN, SORTED) if sort else (GIVEN,)
         self._progress = Percentage(progress, steps=len(list(self._steps())))
-        self._shared = SharedProblem(self._progress)
+        self._shared, self._refused = shared or SharedProblem(self._progress), refused or {}
         self._hollow_problem = lru_cache(maxsize=1)(self._make_hollow_problem)
-        self.found: dict[tuple[str, str, str], Measured] = {}
-        """By partition, fleet and scheme."""
+        self.found: dict[Part, Measured] = {}
         self.outcomes: dict[str, list[dict[str, Any]]] = {}
         """What the attacks found, by scheme, where they were run."""
 
@@ -84,14 +88,34 @@ class Measurements:
 
     def _steps(self) -> Iterator[Callable[[], None]]:
         """Go fleet by fleet, since fleets of one size share their data."""
-        for partition in self._partitions:
+        for partition in self.partitions:
             for fleet in self.fleets:
-                cases = [self._scenario(partition, fleet, name) for name in self.names]
+                cases = [self.scenario(partition, fleet, name) for name in self.names]
                 yield from (partial(self._measure, partition, fleet, case) for case in cases)
                 if self._attacked_epochs != 0 and (partition, fleet) == (GIVEN, self.fleets[0]):
                     yield from (partial(self._attack, case) for case in cases)
 
-    def _scenario(self, partition: str, fleet: str, name: str) -> Scenario:
+    def compute(self, part: Part) -> Measured:
+        """Compute one part alone: what it is predicted from, itself, and the attacks on it."""
+        first = (GIVEN, self.fleets[0], part[2])
+        if part != first and predictable(self.scenario(*part)):
+            self._measure(*first[:2], self.scenario(*first))
+        self._measure(*part[:2], self.scenario(*part))
+        if part == first and self._attacked_epochs != 0:
+            self._attack(self.scenario(*part))
+        return self.found[part]
+
+    def places(self, part: Part) -> list[str]:
+        """Return where results of a part are stored, in the folder of the comparison."""
+        scenario, first = self.scenario(*part), self.scenario(GIVEN, self.fleets[0], part[2])
+        return [
+            _run_place(scenario),
+            _prediction_place(scenario, first),
+            _attack_place(scenario, self._attacked_epochs),
+        ]
+
+    def scenario(self, partition: str, fleet: str, name: str) -> Scenario:
+        """Return the scenario of a part."""
         base = self._base[fleet].with_settings({"scheme": name})
         return _served(label_sorted(base) if partition == SORTED else base)
 
@@ -99,6 +123,8 @@ class Measurements:
         known = self.found.get((GIVEN, self.fleets[0], scenario.scheme))
         run = known.run if known and known.run and predictable(scenario) else None
         try:
+            if (error := self._refused.get((partition, fleet, scenario.scheme))) is not None:
+                raise error
             if known is None or run is None:
                 found = self._trained(scenario)
             elif partition == SORTED:  # only the accuracy counts, and that of all data is the same in every partition
@@ -114,12 +140,13 @@ class Measurements:
         self.found[partition, fleet, scenario.scheme] = found
 
     def _trained(self, scenario: Scenario) -> Measured:
-        place = self._out / "runs" / f"{scenario.scheme}-{scenario.id()}"
-        run = execute(scenario, place, problem=self._shared.get(scenario), progress=self._progress)
+        run = execute(
+            scenario, self._out / _run_place(scenario), problem=self._shared.get(scenario), progress=self._progress
+        )
         return Measured(scenario, run.summary, run)
 
     def _predicted(self, fleet: str, scenario: Scenario, known: Run) -> Measured:
-        place = self._out / "predictions" / f"{scenario.scheme}-{scenario.id()}-{known.scenario.id()}.json"
+        place = self._out / _prediction_place(scenario, known.scenario)
         summary = stored(place, lambda: predicted_summary(scenario, self._hollow_problem(fleet), known))
         return Measured(scenario, summary, predicted=True)
 
@@ -135,8 +162,19 @@ class Measurements:
             return [outcome.to_table() for outcome in found]
 
         if self.found[GIVEN, self.fleets[0], name].run is not None and not scenario.private:
-            place = f"{name}-{scenario.id()}-{epochs or 'decisive'}.json"
-            self.outcomes[name] = stored(self._out / "attacks" / place, outcomes)
+            self.outcomes[name] = stored(self._out / _attack_place(scenario, epochs), outcomes)
+
+
+def _run_place(scenario: Scenario) -> str:
+    return f"runs/{scenario.scheme}-{scenario.id()}"
+
+
+def _prediction_place(scenario: Scenario, known: Scenario) -> str:
+    return f"predictions/{scenario.scheme}-{scenario.id()}-{known.id()}.json"
+
+
+def _attack_place(scenario: Scenario, epochs: int | None) -> str:
+    return f"attacks/{scenario.scheme}-{scenario.id()}-{epochs or 'decisive'}.json"
 
 
 def _served(scenario: Scenario) -> Scenario:

@@ -22,9 +22,12 @@ from codedfl.studies.reproduce.experiment import READINGS, Experiment, Reading, 
 from codedfl.studies.reproduce.sealed import speedup
 from codedfl.task import Problem
 from codedfl.training.costs import SharedCosts, measure
-from codedfl.training.curves import SharingCurves, sharing_curves
+from codedfl.training.curves import SharingCurves, bands, sharing_curves
 from codedfl.training.timing import Band, Variant, epoch_ends
 
+SUPPLIES = ("once", "reissued")
+_SMALL_DELTAS = (0.1, 0.5, 1.0, 3.0, 6.0, 12.0)
+"""In seconds at the paper's size: Deltas at which the end of the training is looked at."""
 Times = Float[np.ndarray, "settings readings deltas draws epochs"]
 
 
@@ -73,10 +76,11 @@ def hollow_problem(plan: Experiment) -> Problem:
     return Shapes.of_data(plan.minibatch).hollow(plan.minibatch)
 
 
-def reading_times(plan: Experiment, channel: str, progress: Progress) -> Times:
-    """Return when epochs end, for both settings, all readings of a channel and all Deltas."""
-    problem, chosen = hollow_problem(plan), [reading for reading in READINGS if reading.channel == channel]
-    known: dict[Any, SharedCosts] = {}
+def reading_times(
+    plan: Experiment, channel: str, problem: Problem, known: dict[Any, SharedCosts], progress: Progress
+) -> Times:
+    """Return when epochs end, for both settings, all readings of a channel and all Deltas; ``known`` costs are kept."""
+    chosen = [reading for reading in READINGS if reading.channel == channel]
     variants = [
         variant_of(setting, reading, delta, problem, known)
         for setting in plan.settings
@@ -130,12 +134,40 @@ def readings_table(timed: Mapping[tuple[int, Reading], Timed]) -> list[dict[str,
     return sorted(rows, key=lambda row: math.inf if row["distance"] is None else row["distance"])
 
 
-def curves(plan: Experiment, setting: Setting, delta: float, problem: Problem, *, supply: str) -> SharingCurves:
+def curve_table(
+    plan: Experiment, setting: Setting, supply: str, problem: Problem, known: dict[Any, SharedCosts]
+) -> dict[str, Any]:
+    """Return active devices and supports left by epoch at the claimed Delta, with bands, until nothing changes."""
+    found = curves(plan, setting, setting.options["delta"], problem, known, supply=supply)
+    columns = {"active": bands(found.active), "supports": bands(found.supports)}
+    changes = np.flatnonzero(np.any(np.diff(found.active, axis=1) != 0, axis=0))
+    last = min(found.active.shape[1], int(changes[-1]) + 3 if len(changes) else 2)
+    table = {
+        f"{name}{part}": [getattr(each, kind) for each in values[:last]]
+        for name, values in columns.items()
+        for part, kind in (("", "mean"), ("_low", "low"), ("_high", "high"))
+    }
+    return {"level": setting.level, "supply": supply, "delta": setting.options["delta"], **table}
+
+
+def alone_shares(plan: Experiment, problem: Problem, known: dict[Any, SharedCosts]) -> dict[str, dict[float, float]]:
+    """Return the share of draws of the first setting that end with a single active device, by supply and Delta."""
+    setting = plan.settings[0]
+    deltas = [small * setting.options["delta"] / setting.delta for small in _SMALL_DELTAS]
+    return {
+        supply: {delta: curves(plan, setting, delta, problem, known, supply=supply).alone for delta in deltas}
+        for supply in SUPPLIES
+    }
+
+
+def curves(
+    plan: Experiment, setting: Setting, delta: float, problem: Problem, known: dict[Any, SharedCosts], *, supply: str
+) -> SharingCurves:
     """Return active devices and supports left of a setting, epoch by epoch, in its reading with another supply."""
     reading, scenario = dataclasses.replace(setting.reading, supply=supply), plan.minibatch
     delays = DelayModel.create(scenario.fleet, scenario.links)
     return sharing_curves(
-        variant_of(setting, reading, delta, problem, {}),
+        variant_of(setting, reading, delta, problem, known),
         delays,
         epochs=scenario.training.epochs,
         seed=scenario.timing.seed,

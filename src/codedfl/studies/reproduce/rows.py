@@ -14,16 +14,13 @@ from codedfl.studies.reproduce import claims
 from codedfl.studies.reproduce.above_target import gains
 from codedfl.studies.reproduce.claims import Claim
 from codedfl.studies.reproduce.experiment import Experiment, Reading, Setting
-from codedfl.studies.reproduce.readings import Timed, curves
+from codedfl.studies.reproduce.readings import Timed
 from codedfl.studies.reproduce.sealed import speedup
 from codedfl.studies.reproduce.tasks import Codes, OtherTimes, SeedResult
-from codedfl.task import Problem
 from codedfl.training.timing import Band, band
 
 _FRAME_ERRORS = 1.33e-5
 _GRADIENT_ERROR = 1e-4
-_SMALL_DELTAS = (0.1, 0.5, 1.0, 3.0, 6.0, 12.0)
-"""In seconds at the paper's size: Deltas at which the end of the training is looked at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +33,8 @@ class Evidence:
     seeds: Sequence[SeedResult]
     others: OtherTimes
     codes: Codes
-    problem: Problem
+    alone: Mapping[str, Mapping[float, float]]
+    """By supply and Delta, the share of draws of the first setting that end with a single active device."""
 
     def best(self, setting: Setting, **changes: Any) -> Band | None:
         """Return the speed-up of a setting at its best Delta, in its reading with changes."""
@@ -151,13 +149,8 @@ def _gain(measured: Evidence) -> Claim:
 
 def _single_device(measured: Evidence) -> Claim:
     plan = measured.plan
-    setting, shares, again = plan.settings[0], {}, {}
-    for small in _SMALL_DELTAS:
-        delta = small * setting.options["delta"] / setting.delta
-        shares[delta], again[delta] = (
-            curves(plan, setting, delta, measured.problem, supply=supply).alone for supply in ("once", "reissued")
-        )
-    listed = ", ".join(f"{value:.0%}" for value in again.values())
+    setting, shares = plan.settings[0], measured.alone["once"]
+    listed = ", ".join(f"{value:.0%}" for value in measured.alone["reissued"].values())
     epochs = plan.minibatch.training.epochs
     context = f"M = {setting.options['M']}, each support once, after {epochs} epochs; supports reissued: {listed}"
     return claims.single_device(shares, context)

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
-from codedfl.studies.plan import predict, probe
+from codedfl.studies.plan import Costs, predict, probe
 from codedfl.studies.reproduce import claims
 from codedfl.task import Problem
 from codedfl.training.timing import Band, band, first_epoch
@@ -47,16 +47,19 @@ def sealed_cases(small: Scenario | None = None) -> tuple[SealedCase, ...]:
     )
 
 
+def sealed_costs(cases: Sequence[SealedCase], problem: Problem) -> dict[str, Costs]:
+    """Count the costs of each scheme; neither solvers, which differ in the model they send, nor channels matter."""
+    chosen = {case.scenario.scheme: case.scenario for case in reversed(cases)}
+    return {name: probe(scenario, problem) for name, scenario in chosen.items()}
+
+
 def sealed_times(
-    cases: Sequence[SealedCase], problem: Problem, *, epochs: int, draws: int, channel: str
+    cases: Sequence[SealedCase], costs: Mapping[str, Costs], *, epochs: int, draws: int, channel: str
 ) -> dict[str, Times]:
-    """Return when epochs end, by scheme; solvers do not matter, as they differ only in the model they send."""
+    """Return when epochs end, by scheme."""
     links = {"links.d2d_channel": channel}
     chosen = {case.scenario.scheme: case.scenario.with_settings(links) for case in reversed(cases)}
-    return {
-        name: predict(probe(scenario, problem), scenario, epochs=epochs, draws=draws)
-        for name, scenario in chosen.items()
-    }
+    return {name: predict(costs[name], scenario, epochs=epochs, draws=draws) for name, scenario in chosen.items()}
 
 
 def sealed_claims(

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,15 @@ from codedfl.progress import Progress
 from codedfl.runs import Run, target_name
 from codedfl.runs import load as load_run
 from codedfl.storage import make_folder, write_json, write_text
-from codedfl.studies.processes import Task, in_processes
+from codedfl.studies.cluster import Cluster
+from codedfl.studies.processes import in_processes
 from codedfl.studies.reproduce import claims
 from codedfl.studies.reproduce.experiment import Experiment, Setting, experiment
-from codedfl.studies.reproduce.readings import curves, hollow_problem, readings_table, timed_readings
+from codedfl.studies.reproduce.readings import readings_table, timed_readings
 from codedfl.studies.reproduce.rows import Evidence, padded_table, security_level, support_rows, timing_rows
 from codedfl.studies.reproduce.sealed import sealed_claims
-from codedfl.studies.reproduce.tasks import CHANNELS, place, time_others, time_readings, train_seed, try_codes, wanted
+from codedfl.studies.reproduce.tasks import CHANNELS, all_tasks, place, wanted
 from codedfl.studies.tables import to_csv
-from codedfl.training.curves import bands
 from codedfl.training.timing import first_epoch
 
 _KEPT = ("handovers", "gradient_error", "final_accuracy", "wall_seconds")
@@ -36,23 +37,28 @@ class Reproduction:
 
 
 def reproduce(
-    out: Path, *, quick: bool, seeds: Sequence[int], progress: Progress, workers: int | None = None
+    out: Path,
+    *,
+    quick: bool,
+    seeds: Sequence[int],
+    progress: Progress,
+    workers: int | None = None,
+    cluster: Cluster | None = None,
 ) -> Reproduction:
     """Run everything; write ``summary.json`` and ``claims.csv``. In small, all is run in this process."""
     plan = experiment(quick=quick)
     make_folder(out)
-    tasks: list[Task] = [(train_seed, (quick, str(out), seed)) for seed in seeds]
-    tasks += [(time_readings, (quick, channel)) for channel in CHANNELS]
-    tasks += [(time_others, (quick,)), (try_codes, (quick,))]
-    if quick or workers == 1:
-        results = [function(*arguments, progress) for function, arguments in tasks]
+    tasks, report = all_tasks(plan, out, seeds, quick=quick), partial(progress, "parts of the experiment")
+    if cluster is not None:
+        results = cluster.run(tasks, report)
+    elif quick or workers == 1:
+        results = [task.carry_out(progress) for task in tasks]
     else:
-        results = in_processes(tasks, workers, lambda done, total: progress("parts of the experiment", done, total))
+        results = in_processes(tasks, workers, report)
     trained, (parallel, shared, others, codes) = results[: len(seeds)], results[len(seeds) :]
     runs = _runs(plan, out, seeds)
-    timed = timed_readings(plan, runs, dict(zip(CHANNELS, (parallel, shared), strict=True)))
-    problem = hollow_problem(plan)
-    measured = Evidence(plan, runs, timed, trained, others, codes, problem)
+    timed = timed_readings(plan, runs, dict(zip(CHANNELS, (parallel.ends, shared.ends), strict=True)))
+    measured = Evidence(plan, runs, timed, trained, others, codes, parallel.alone)
     found = [*timing_rows(measured), *support_rows(measured)]
     sealed: dict[str, list[Run]] = {}
     for channel in CHANNELS:
@@ -80,7 +86,7 @@ def reproduce(
         ],
         "readings": readings_table(timed),
         "coded_padded": padded_table(measured),
-        "active_devices": [_curve(plan, setting, supply, problem) for setting in plan.settings for supply in _SUPPLIES],
+        "active_devices": parallel.curves,
         "larger_supports": codes.larger,
         "table1": [_table1(setting) for setting in plan.settings],
         "claims": [dataclasses.asdict(claim) for claim in found],
@@ -91,9 +97,6 @@ def reproduce(
     return Reproduction(summary, mine, sealed)
 
 
-_SUPPLIES = ("once", "reissued")
-
-
 def _labels(plan: Experiment) -> tuple[str, ...]:
     return tuple(setting.name for setting in plan.settings)
 
@@ -102,22 +105,8 @@ def _runs(plan: Experiment, out: Path, seeds: Sequence[int]) -> dict[str, list[R
     found: dict[str, list[Run]] = {}
     for seed in seeds:
         for label, scenario in wanted(plan, seed).items():
-            found.setdefault(label, []).append(load_run(place(out, scenario)))
+            found.setdefault(label, []).append(load_run(out / place(scenario)))
     return found
-
-
-def _curve(plan: Experiment, setting: Setting, supply: str, problem: Any) -> dict[str, Any]:
-    """Return active devices and supports left by epoch at the claimed Delta, with bands, until nothing changes."""
-    found = curves(plan, setting, setting.options["delta"], problem, supply=supply)
-    columns = {"active": bands(found.active), "supports": bands(found.supports)}
-    changes = np.flatnonzero(np.any(np.diff(found.active, axis=1) != 0, axis=0))
-    last = min(found.active.shape[1], int(changes[-1]) + 3 if len(changes) else 2)
-    table = {
-        f"{name}{part}": [getattr(each, kind) for each in values[:last]]
-        for name, values in columns.items()
-        for part, kind in (("", "mean"), ("_low", "low"), ("_high", "high"))
-    }
-    return {"level": setting.level, "supply": supply, "delta": setting.options["delta"], **table}
 
 
 def _measured(entries: Sequence[Run]) -> dict[str, Any]:

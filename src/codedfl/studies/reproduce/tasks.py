@@ -5,6 +5,7 @@ decoding included, for every feature seed. Times of readings, of CodedPaddedFL a
 the costs of real arrays, on data of the real shapes without contents.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from codedfl.studies.plan import predict, probe
 from codedfl.studies.reproduce import readings
 from codedfl.studies.reproduce.above_target import LongCurve, long_curves
 from codedfl.studies.reproduce.experiment import Experiment, experiment
-from codedfl.studies.reproduce.sealed import Times, sealed_times
+from codedfl.studies.reproduce.sealed import Times, sealed_costs, sealed_times
+from codedfl.studies.tasks import Task
 from codedfl.task.shared import SharedProblem
+from codedfl.training.costs import SharedCosts
 from codedfl.training.timing import Band, band
 
 CHANNELS = ("parallel", "shared")
@@ -39,6 +42,18 @@ class SeedResult:
 
     ridge_accuracy: float
     curves: dict[str, LongCurve]
+
+
+@dataclass(frozen=True, eq=False)
+class ReadingTimes:
+    """When epochs end in all readings of a channel; of the first channel also who is active when.
+
+    ``alone`` has the share of draws that end with a single active device, by supply and Delta.
+    """
+
+    ends: readings.Times
+    curves: list[dict[str, Any]]
+    alone: dict[str, dict[float, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +81,27 @@ def wanted(plan: Experiment, seed: int) -> dict[str, Scenario]:
     return {label: scenario.with_settings(changes) for label, scenario in chosen.items()}
 
 
-def place(out: Path, scenario: Scenario) -> Path:
-    """Return the run directory of a scenario."""
-    return out / "runs" / f"{scenario.scheme}-{scenario.id()}"
+def place(scenario: Scenario) -> str:
+    """Return the run directory of a scenario, in the folder of the experiment."""
+    return f"runs/{scenario.scheme}-{scenario.id()}"
 
 
-def train_seed(quick: bool, out: str, seed: int, progress: Progress = silent) -> SeedResult:
+def all_tasks(plan: Experiment, out: Path, seeds: Sequence[int], *, quick: bool) -> list[Task]:
+    """Return the parts: one for each seed, then both channels, other times, and codes."""
+    tasks = []
+    for seed in seeds:
+        uses = tuple(place(scenario) for scenario in wanted(plan, seed).values())
+        tasks.append(Task(train_seed, (quick, seed), out, uses, (SeedResult, LongCurve)))
+    tasks += [Task(time_readings, (quick, channel), records=(ReadingTimes,)) for channel in CHANNELS]
+    tasks.append(Task(time_others, (quick,), records=(OtherTimes, Band)))
+    return [*tasks, Task(try_codes, (quick,), records=(Codes, FrameErrorRate))]
+
+
+def train_seed(out: str, quick: bool, seed: int, progress: Progress = silent) -> SeedResult:
     """Train everything for a feature seed until the last target is reached, and continue past it."""
     plan, shared = experiment(quick=quick), SharedProblem(progress)
     runs = {
-        label: execute(scenario, place(Path(out), scenario), problem=shared.get(scenario), progress=progress)
+        label: execute(scenario, Path(out) / place(scenario), problem=shared.get(scenario), progress=progress)
         for label, scenario in wanted(plan, seed).items()
     }
     problem = shared.get(wanted(plan, seed)["minibatch"])()
@@ -85,9 +111,16 @@ def train_seed(quick: bool, out: str, seed: int, progress: Progress = silent) ->
     return SeedResult(float(problem.score(model[None]).accuracy[0]), curves)
 
 
-def time_readings(quick: bool, channel: str, progress: Progress = silent) -> readings.Times:
-    """Return when epochs end in all readings of a channel."""
-    return readings.reading_times(experiment(quick=quick), channel, progress).astype(np.float32)
+def time_readings(quick: bool, channel: str, progress: Progress = silent) -> ReadingTimes:
+    """Return when epochs end in all readings of a channel, and what the first channel has more."""
+    plan = experiment(quick=quick)
+    problem, known = readings.hollow_problem(plan), dict[Any, SharedCosts]()
+    ends = readings.reading_times(plan, channel, problem, known, progress).astype(np.float32)
+    if channel != CHANNELS[0]:
+        return ReadingTimes(ends, [], {})
+    cases = [(setting, supply) for setting in plan.settings for supply in readings.SUPPLIES]
+    curves = [readings.curve_table(plan, *case, problem, known) for case in cases]
+    return ReadingTimes(ends, curves, readings.alone_shares(plan, problem, known))
 
 
 def time_others(quick: bool, progress: Progress = silent) -> OtherTimes:
@@ -107,8 +140,9 @@ def time_others(quick: bool, progress: Progress = silent) -> OtherTimes:
                 draws = Draws(delays, seed=scenario.timing.seed, count=plan.draws)
                 stages = [draws.stages(each).seconds for each in costs.probed.overlapping_after(0)]
                 found.transfer[channel] = band(np.sum(stages, axis=0) / 3600)
+    sealed = sealed_costs(plan.sealed, problem)
     for channel in CHANNELS:
-        times = sealed_times(plan.sealed, problem, epochs=epochs, draws=plan.draws, channel=channel)
+        times = sealed_times(plan.sealed, sealed, epochs=epochs, draws=plan.draws, channel=channel)
         found.sealed[channel] = {name: _rounded(each) for name, each in times.items()}
     progress("CodedPaddedFL and sealed schemes", len(alphas) + 1, len(alphas) + 1)
     return found
