@@ -12,6 +12,7 @@ from cli.wrong import FOLDER, Wrong
 from cli.wrong.clusters import CLUSTERS
 from cli.wrong.data import DATA
 from cli.wrong.figures import FIGURES
+from cli.wrong.fleets import FLEETS
 from cli.wrong.models import MODELS
 from cli.wrong.owners import OWNERS
 from cli.wrong.pages import PAGES
@@ -101,6 +102,7 @@ TABLE = [
         ("model", MODELS),
         ("owners", OWNERS),
         ("figure", FIGURES),
+        ("fleet", FLEETS),
         ("page", PAGES),
         ("cluster", CLUSTERS),
         ("privacy", PRIVACY),

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -387,3 +388,19 @@ def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
         started.stdout.close()
         assert started.stderr.read() == ""
         assert started.wait(timeout=60) in (0, 1)  # the reader does not care
+
+
+def test_a_fleet_of_runs(codedfl: Command, folder: Path) -> None:
+    """Printed, as JSON, and as a file that a scenario extends; the file is replaced by the next fit only."""
+    assert codedfl("run", "small.toml", "--out", "mine").code == 0
+    printed = codedfl("fleet", "fit", "mine")
+    assert (printed.code, printed.err) == (0, "")
+    for _ in range(2):
+        written = codedfl("fleet", "fit", "mine", "--out", "fleet.toml")
+        assert written.code == 0, written.err
+    assert (folder / "fleet.toml").read_text() == printed.out
+    found = strict_json(codedfl("fleet", "fit", "mine", "--json").out)
+    assert tomllib.loads(printed.out) == {name: found[name] for name in ("fleet", "links")}
+    assert len(found["observations"]["work"]) == 5
+    (folder / "next.toml").write_text('extends = "fleet.toml"\nscheme = "sealed"\n')
+    assert codedfl("plan", "next.toml", "sealed", "--samples", "100", "--outputs", "2", "--json").code == 0

@@ -71,7 +71,7 @@ class TestDevices:
         assert seen == [7]
 
 
-GROUPS = ("data", "deploy", "site")
+GROUPS = ("data", "deploy", "fleet", "site")
 
 
 class TestHelp:

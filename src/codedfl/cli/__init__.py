@@ -51,6 +51,11 @@ COMMANDS = {
         "Predict the time of each scheme on a fleet, without training, and recommend one.",
         ("plan", "plan paper-quick sealed sealed-coded", "plan -s mine.toml --samples 60000 --outputs 10"),
     ),
+    "fleet": _Command(
+        "Fleets of devices: estimate one from finished runs.",
+        ("fleet fit runs/mine", "fleet fit runs/a runs/b --out fleet.toml"),
+        "fleet.commands",
+    ),
     "sweep": _Command(
         "Run a grid of scenarios on all cores, with bands from repeated timing draws.",
         (
@@ -220,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     words = [word for word in given if word != "--debug"]
-    if words in ([], ["data"], ["deploy"], ["site"]):  # a group without a command explains itself
+    if words in ([], ["data"], ["deploy"], ["fleet"], ["site"]):  # a group without a command explains itself
         words.append("--help")
     sys.exit(_run(words, debug))
 

@@ -1,19 +1,20 @@
 """Who did what when: every message and computation of a run, laid out in its virtual time."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl.network import Clock, DelayModel, Draws, PipelineTimes, RoundCosts, Step, TransferTable
+from codedfl.network import Clock, DelayModel, Draws, PipelineTimes, RoundCosts, Step, TransferCosts, TransferTable
 from codedfl.network.clock import StageTimes
 from codedfl.training import History
 
-_COLUMNS = ("epoch", "device", "activity", "peer", "begin", "end", "bits")
+_COLUMNS = ("epoch", "device", "activity", "peer", "begin", "end", "bits", "macs")
 ROUND = ("receive model", "compute", "send reply")
 """Activities of a round; all others are of transfers."""
-_KINDS = (np.int64, np.int64, object, np.int64, np.float64, np.float64, np.int64)
-Row = tuple[int, int, str, int, float, float, int]
+_KINDS = (np.int64, np.int64, object, np.int64, np.float64, np.float64, np.int64, np.int64)
+Row = tuple[int, int, str, int, float, float, int, int]
 Block = list[Shaped[np.ndarray, "rows"]]
 """The columns of some rows."""
 
@@ -21,7 +22,7 @@ Block = list[Shaped[np.ndarray, "rows"]]
 def timeline(
     history: History, delays: DelayModel, *, seed: int, draw: int, parallel: bool, start: float = 0.0
 ) -> dict[str, Shaped[np.ndarray, "rows"]]:
-    """Return columns epoch, device, activity, peer (-1: the server), begin, end (in seconds), bits.
+    """Return columns epoch, device, activity, peer (-1: the server), begin, end (in seconds), bits, macs.
 
     A run keeps no timeline: it follows from the costs and the addresses of the random delays. What a device does for an
     epoch that ends without it is cut off there.
@@ -49,7 +50,7 @@ def timeline(
         began = ended
         if handed := history.handovers_after(epoch):
             times = draws.handovers(epoch, handed, parallel=parallel)
-            blocks.append(_block(list(_stage(epoch, ended, times.steps(handed)))))
+            blocks.append(_block(list(_stage(epoch, ended, times.steps(handed), handed))))
             began += float(times.seconds[0])
     return {name: np.concatenate([block[place] for block in blocks]) for place, name in enumerate(_COLUMNS)}
 
@@ -62,13 +63,18 @@ def _sent(epoch: int, began: float, times: StageTimes | PipelineTimes, sent: Tra
     """Return the sending of all parcels of stages."""
     same = [np.full(len(sent), value, kind) for value, kind in ((epoch, np.int64), ("send", object))]
     parties, bits = [sent.column(name) for name in ("sender", "recipient")], sent.column("parcel_bits")
-    return [same[0], parties[0], same[1], parties[1], began + times.begin[0], began + times.end[0], bits]
+    begin, end = began + times.begin[0], began + times.end[0]
+    return [same[0], parties[0], same[1], parties[1], begin, end, bits, np.zeros_like(bits)]
 
 
-def _stage(epoch: int, began: float, steps: Sequence[Step]) -> Iterator[Row]:
+def _stage(epoch: int, began: float, steps: Sequence[Step], sent: Sequence[TransferCosts]) -> Iterator[Row]:
+    work: Counter[tuple[int, str]] = Counter()
+    for costs in sent:
+        work[costs.sender, "encrypt"] += costs.export_macs
+        work[costs.recipient, "absorb"] += costs.absorb_macs
     for step in steps:
-        peer = -1 if step.peer is None else step.peer
-        yield epoch, step.device, step.activity, peer, began + step.begin, began + step.end, step.bits
+        peer, macs = -1 if step.peer is None else step.peer, work[step.device, step.activity]
+        yield epoch, step.device, step.activity, peer, began + step.begin, began + step.end, step.bits, macs
 
 
 def _round(
@@ -76,9 +82,11 @@ def _round(
 ) -> Iterator[Block]:
     ends = began + np.cumsum(parts, axis=0)
     begins = ends - parts
-    bits = (costs.down_bits, np.zeros_like(costs.macs), costs.up_bits)
+    none = np.zeros_like(costs.macs)
+    bits, macs = (costs.down_bits, none, costs.up_bits), (none, costs.macs, none)
     for part, activity in enumerate(ROUND):
         places = np.flatnonzero((parts[part] > 0) & (begins[part] < ended))
         number, name = (np.full(len(places), value, kind) for value, kind in ((epoch, np.int64), (activity, object)))
         server, until = np.full(len(places), -1), np.minimum(ends[part, places], ended)
-        yield [number, costs.asked[places], name, server, begins[part, places], until, bits[part][places]]
+        amounts = bits[part][places], macs[part][places]
+        yield [number, costs.asked[places], name, server, begins[part, places], until, *amounts]

@@ -1,0 +1,1 @@
+"""``codedfl fleet``: fleets of devices from what runs have shown."""
