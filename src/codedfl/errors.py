@@ -114,5 +114,29 @@ class MissingExtraError(CodedflError):
     """An optional dependency is not installed."""
 
 
+HEAVY = ("numba", "pyarrow", "scipy", "sklearn")
+"""Libraries of studies, which a site does without: the extra ``study``."""
+
+
+def missing_study(library: str) -> MissingExtraError:
+    """Say that a library of studies is not installed.
+
+    >>> raise missing_study("scipy")
+    Traceback (most recent call last):
+    codedfl.errors.MissingExtraError: this needs scipy, which is not installed; pip install 'codedfl[study]'
+    """
+    return MissingExtraError(f"this needs {library}, which is not installed; pip install 'codedfl[study]'")
+
+
+class MissingLibrary:
+    """Stands for a library that is not installed: whoever uses it is told what to install."""
+
+    def __init__(self, library: str) -> None:
+        self._library = library
+
+    def __getattr__(self, name: str) -> object:
+        raise missing_study(self._library)
+
+
 class CodedflWarning(UserWarning):
     """A choice is allowed and unsafe, such as a scheme whose cipher is broken."""

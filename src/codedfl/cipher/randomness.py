@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import scipy
 from jaxtyping import Float64, Int64
 
 from codedfl.errors import CipherError
@@ -57,6 +56,8 @@ class Stream:
 
     def normals(self, count: int) -> Float64[np.ndarray, "count"]:
         """Return independent standard normal numbers, by inversion of their distribution function."""
+        import scipy.special  # only code-based needs it; not installed at small sites
+
         words = np.frombuffer(self._bytes(8 * count), dtype="<u8") >> np.uint64(64 - _DOUBLE_BITS)
         # half a step away from 0 and 1, where the inverse is infinite
         uniform = (words.astype(np.float64) + 0.5) * 2.0**-_DOUBLE_BITS

@@ -6,12 +6,16 @@ from functools import cached_property
 from typing import Any, final
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Int
 from numpy.typing import DTypeLike
 
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
-from codedfl.errors import CodeError
+from codedfl.errors import CodeError, MissingLibrary
+
+try:
+    import scipy
+except ModuleNotFoundError:  # small sites read options of all schemes, and draw no code
+    scipy = MissingLibrary("scipy")
 
 Weights = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -52,7 +56,7 @@ class MdpcCode:
     orthogonal matrix S, so x = c[information] S^T. Laws: G H^T = 0 and encode(x) + encode(y) = encode(x + y).
     """
 
-    H: scipy.sparse.csr_matrix
+    H: "scipy.sparse.csr_matrix"
     G: Float[np.ndarray, "k n"]
     information: Int[np.ndarray, "k"]
     _casts: dict[tuple[str, np.dtype[Any]], np.ndarray] = field(default_factory=dict, init=False, repr=False)
@@ -107,7 +111,7 @@ class MdpcCode:
         return cls.from_parity_check(H, rng=rng)
 
     @classmethod
-    def from_parity_check(cls, H: scipy.sparse.csr_matrix, *, rng: np.random.Generator) -> "MdpcCode":
+    def from_parity_check(cls, H: "scipy.sparse.csr_matrix", *, rng: np.random.Generator) -> "MdpcCode":
         """The code of a given parity-check matrix with rows that are linearly independent; rng draws S."""
         H = scipy.sparse.csr_matrix(H, dtype=np.float64, copy=True)
         H.sum_duplicates()
@@ -193,7 +197,7 @@ def draw_parity_check(
     weights: str | Weights = "signed-uniform",
     construction: str = "peg",
     rng: np.random.Generator | None = None,
-) -> scipy.sparse.csr_matrix:
+) -> "scipy.sparse.csr_matrix":
     """Draw the parity-check matrix that :meth:`MdpcCode.build` draws, without its costly generator."""
     if not 0 < k < n:
         raise CodeError(f"A code of length {n} cannot have dimension {k}: choose k between 1 and {n - 1}.")
@@ -206,7 +210,7 @@ def draw_parity_check(
     return _weighted(graph, law, np.random.default_rng([seed, 1]) if rng is None else rng)
 
 
-def _weighted(graph: TannerGraph, law: Weights, rng: np.random.Generator) -> scipy.sparse.csr_matrix:
+def _weighted(graph: TannerGraph, law: Weights, rng: np.random.Generator) -> "scipy.sparse.csr_matrix":
     values = np.asarray(law(rng, graph.edges), dtype=np.float64)
     if values.shape != (graph.edges,) or not np.isfinite(values).all() or not values.all():
         raise CodeError(
@@ -217,7 +221,7 @@ def _weighted(graph: TannerGraph, law: Weights, rng: np.random.Generator) -> sci
     return scipy.sparse.csr_matrix((values, (graph.checks.ravel(), columns)), shape=(graph.m, graph.n))
 
 
-def _systematic(H: scipy.sparse.csr_matrix) -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k m"]]:
+def _systematic(H: "scipy.sparse.csr_matrix") -> tuple[Int[np.ndarray, "k"], Float[np.ndarray, "k m"]]:
     """Return information positions and P with [I|P] H^T = 0.
 
     Pivoted QR keeps the square part well conditioned, which bounds the entries of G: at the paper's size a hundred

@@ -1,12 +1,14 @@
 """Random Fourier features of the RBF kernel, equal on all devices that share the seed."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.codes.modular import compiled
 from codedfl.errors import DataError, ScenarioError
 
 # a block of this size is still in the last-level cache when the cosine follows the matrix product
@@ -71,7 +73,7 @@ class FeatureMap:
         if self.kind == "none":
             return np.ascontiguousarray(x, dtype=self.dtype)
         if self.dtype == np.float32:
-            from codedfl.data.kernels import cosine_of_turns  # the compiler is slow to import
+            cosine_of_turns = _cosine()
         scale = math.sqrt(2 / self.dimension)
         out = np.empty((len(x), self.dimension), self.dtype)
         rows = max(1, BLOCK_BYTES // (self.dimension * self.dtype.itemsize))
@@ -85,6 +87,17 @@ class FeatureMap:
                 np.cos(block, out=block)
                 block *= scale
         return out
+
+
+def _cosine() -> Callable[[np.ndarray, np.ndarray, np.float32], None]:
+    """Return the cosine of turns: compiled where numba is installed."""
+    if compiled():
+        from codedfl.data.kernels import cosine_of_turns  # the compiler is slow to import
+
+        return cosine_of_turns
+    from codedfl.data.portable import cosine_of_turns as portable
+
+    return portable
 
 
 def _check(dimension: int, gamma: float | int, seed: int) -> None:

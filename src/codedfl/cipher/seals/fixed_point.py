@@ -32,7 +32,7 @@ import numpy as np
 from jaxtyping import Float, Float64, Int64, UInt
 
 from codedfl.cipher.seals.rings import PrimeField, Ring
-from codedfl.cipher.seals.triangles import packed_size
+from codedfl.cipher.seals.triangles import kernels, packed_size
 from codedfl.errors import CipherError
 
 # the share of the signed range that results may fill; the rest is the band that finds overflow
@@ -140,12 +140,10 @@ class FixedPoint:
 
     def encode_symmetric(self, A: Float[np.ndarray, "d d"]) -> UInt[np.ndarray, "entries"]:
         """Return the upper triangle of ``encode``, in one pass over it; the lower triangle of A is not read."""
-        from codedfl.cipher.seals import kernels  # numba is slow to import
-
         rows, scale = np.ascontiguousarray(A), math.ldexp(1.0, self.data_bits)
         packed = np.empty(packed_size(len(A)), self.ring.dtype)
         wrap = self.ring.dtype.type(self.ring.modulus if isinstance(self.ring, PrimeField) else 0)
-        encode = kernels.encode_upper_wide if self.ring.dtype.itemsize > 4 else kernels.encode_upper_narrow
+        encode = getattr(kernels(), f"encode_upper_{'wide' if self.ring.dtype.itemsize > 4 else 'narrow'}")
         self._check_entries(encode(rows, scale, self.entry_bound, wrap, packed), self.entry_bound)
         return packed
 

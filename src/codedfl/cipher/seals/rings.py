@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Int64, UInt
 
-from codedfl.codes.modular import PRIME_31, PRIME_48, PRIME_61, WORD_BITS, arithmetic
+from codedfl.codes.modular import PRIME_31, PRIME_48, PRIME_61, WORD_BITS, arithmetic, kernel
 from codedfl.errors import CipherError
 
 Residues = UInt[np.ndarray, "..."]
@@ -83,7 +83,7 @@ class Ring(ABC):
 
     @abstractmethod
     def _kernel(self) -> Kernel:
-        """Return the compiled product on a range of columns."""
+        """Return the product on a range of columns."""
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
         """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""
@@ -131,9 +131,7 @@ class PowerOfTwoRing(Ring):
         return np.asarray(getattr(np, name)(left, right, out=out))
 
     def _kernel(self) -> Kernel:
-        from codedfl.codes.modular import kernels, wrapping_64_kernels
-
-        return kernels.product_wrapping if self.bits == 32 else wrapping_64_kernels.product_64
+        return kernel("product_wrapping" if self.bits == 32 else "product_64")
 
 
 _PRIMES = {31: (PRIME_31, "GF(2^31-1)"), 48: (PRIME_48, "GF(2^48-59)"), 61: (PRIME_61, "GF(2^61-1)")}
@@ -190,10 +188,8 @@ class PrimeField(Ring):
         if self.bits != 48:
             return super().to_wire(residues)
         self.check(residues)
-        from codedfl.codes.modular import field_48_kernels as kernels_48
-
         words = np.empty((*residues.shape, 3), np.uint16)
-        kernels_48.pack_48(np.ascontiguousarray(residues).reshape(-1), words.reshape(-1))
+        kernel("pack_48")(np.ascontiguousarray(residues).reshape(-1), words.reshape(-1))
         return words
 
     def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
@@ -202,15 +198,13 @@ class PrimeField(Ring):
             residues, outside = super().from_wire(words), int(np.count_nonzero(words >= self.modulus))
             self._refuse(outside, residues.size)
             return residues
-        from codedfl.codes.modular import field_48_kernels as kernels_48
-
         if words.dtype != np.uint16 or words.shape[-1:] != (3,):
             raise CipherError(
                 f"Residues of {self.name} are sent as three words of 16 bits each, and these are {words.dtype} of "
                 f"shape {words.shape}: send what to_wire gives."
             )
         residues = np.empty(words.shape[:-1], self.dtype)
-        outside = kernels_48.unpack_48(np.ascontiguousarray(words).reshape(-1), residues.reshape(-1))
+        outside = kernel("unpack_48")(np.ascontiguousarray(words).reshape(-1), residues.reshape(-1))
         self._refuse(outside, residues.size)
         return residues
 
@@ -220,12 +214,12 @@ class PrimeField(Ring):
             raise CipherError(f"{outside} of {count} numbers that were sent are no residues of {self.name}.")
 
     def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
-        kernel = arithmetic(self.modulus)[name]
+        compute = arithmetic(self.modulus)[name]
         if left.shape != right.shape:
             raise CipherError(f"Residues of shapes {left.shape} and {right.shape} do not fit: give equal shapes.")
         result = np.empty(left.shape, self.dtype) if out is None else out
         target = result if result.flags.c_contiguous else np.empty(left.shape, self.dtype)
-        kernel(np.ravel(left), np.ravel(right), target.reshape(-1))
+        compute(np.ravel(left), np.ravel(right), target.reshape(-1))
         if target is not result:
             result[...] = target
         return result

@@ -4,12 +4,16 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy
 from jaxtyping import Int
 
 from codedfl.codes.erasure.contract import ErasureDecoder, checked_positions, describe
 from codedfl.codes.mdpc import MdpcCode
-from codedfl.errors import CodeError, UndecodableError
+from codedfl.errors import CodeError, MissingLibrary, UndecodableError
+
+try:
+    import scipy
+except ModuleNotFoundError:
+    scipy = MissingLibrary("scipy")
 
 
 @final
