@@ -1,5 +1,6 @@
 """Features, targets and owners of .parquet and .csv tables."""
 
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from codedfl.data.plain_csv import CsvColumn, CsvTable, read_csv
 from codedfl.data.preparation import Column
-from codedfl.errors import DataError
+from codedfl.errors import DataError, MissingExtraError
 
 MOST_CATEGORIES = 1000
 _MANY_ROWS = 20
 """From so many rows on, text of which more than half differs is taken for names, not for categories."""
 _FORMATTED = re.compile(r"[\s$€£¥]*[-+]?\d[\d.,:/' -]*[\s%$€£¥]*")
 """Numbers with separators or units, and dates."""
+_NUMERIC = ("integer", "boolean", "number")
 Declared = Mapping[str, Sequence[str]]
 """Categories by the name of a text column."""
 
@@ -113,15 +116,12 @@ def _inputs(
     table: Any, path: Path, name: str, declared: Sequence[str] | None
 ) -> tuple[Column, Float[np.ndarray, "m k"]]:
     """Return a column as inputs: itself if it is numeric, else zeros and ones for each category."""
-    from pyarrow import types
-
-    kind = table.schema.field(name).type
-    if types.is_null(kind):
+    kind = _kind(table, name)
+    if kind == "null":
         raise DataError(f"{path}: the column {name!r} is empty; remove it.")
-    if declared is None and _numeric(table, name):
+    if declared is None and kind in _NUMERIC:
         return Column(name), _column(table, name)[:, None]
-    text = kind.value_type if types.is_dictionary(kind) else kind
-    if not (types.is_string(text) or types.is_large_string(text) or _numeric(table, name)):
+    if kind not in ("text", *_NUMERIC):
         raise DataError(f"{path}: the column {name!r} holds {kind}; give numbers or text, or remove it.")
     values = [None if value is None or value == "" else _text(value) for value in table.column(name).to_pylist()]
     found = sorted({value for value in values if value is not None})
@@ -177,7 +177,39 @@ def _is_number(text: str) -> bool:
 
 def open_table(path: Path) -> Any:
     """Read a .csv or .parquet file as a table with rows and columns."""
-    import pyarrow  # slow to import, and only tables need it
+    table = _arrow_table(path) if _has_arrow() else _plain_table(path)
+    if not table.num_columns or not table.num_rows:
+        raise DataError(f"{path} has {table.num_rows} rows and {table.num_columns} columns; give a table with samples.")
+    return table
+
+
+def _has_arrow() -> bool:
+    try:
+        import pyarrow  # noqa: F401 - slow to import, and only tables need it
+    except ImportError:
+        return False
+    return True
+
+
+def _plain_table(path: Path) -> CsvTable:
+    """Read a .csv file with the standard library."""
+    if path.suffix.lower() != ".csv":
+        raise MissingExtraError(
+            f"{path} needs pyarrow, which is not installed: pip install 'codedfl[study]', or save it as .csv."
+        )
+    try:
+        return read_csv(path)
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")  # one sentence, without advice
+    return DataError(f"{path} cannot be read as {path.suffix.lower()} ({cause}); save it again.")
+
+
+def _arrow_table(path: Path) -> Any:
+    import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
@@ -190,10 +222,7 @@ def open_table(path: Path) -> Any:
             table = pyarrow.parquet.read_table(path, partitioning=None)
         _ = table.column_names  # raises if they are not UTF-8
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        cause = " ".join(str(error).split()).split(". ")[0][:120].rstrip(".")  # one sentence, without advice
-        raise DataError(f"{path} cannot be read as {path.suffix.lower()} ({cause}); save it again.") from error
-    if not table.num_columns or not table.num_rows:
-        raise DataError(f"{path} has {table.num_rows} rows and {table.num_columns} columns; give a table with samples.")
+        raise _unreadable(path, error) from error
     return table
 
 
@@ -214,18 +243,31 @@ def _targets(path: Path, names: Sequence[str], target: str | None) -> list[str]:
     return asked
 
 
-def _numeric(table: Any, name: str) -> bool:
+def _kind(table: Any, name: str) -> str:
+    """Return what a column holds: null, integer, boolean, number, text, or the name of another type."""
+    if isinstance(table, CsvTable):
+        return table.column(name).kind
     from pyarrow import types
 
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    return any(test(table.schema.field(name).type) for test in tests)
+    kind = table.schema.field(name).type
+    text = kind.value_type if types.is_dictionary(kind) else kind
+    tests = {
+        "null": types.is_null(kind),
+        "integer": types.is_integer(kind),
+        "boolean": types.is_boolean(kind),
+        "number": types.is_floating(kind) or types.is_decimal(kind),
+        "text": types.is_string(text) or types.is_large_string(text),
+    }
+    return next((name for name, true in tests.items() if true), str(kind))
 
 
 def _column(table: Any, name: str) -> Float[np.ndarray, " m"]:
     """Return a column as float64; missing values become NaN."""
+    column = table.column(name)
+    if isinstance(column, CsvColumn):
+        return column.numbers()
     import pyarrow
 
-    column = table.column(name)
     if pyarrow.types.is_boolean(column.type):
         column = column.cast(pyarrow.int8())
     values: Float[np.ndarray, " m"] = column.cast(pyarrow.float64(), safe=False).to_numpy()
@@ -233,8 +275,6 @@ def _column(table: Any, name: str) -> Float[np.ndarray, " m"]:
 
 
 def _target_values(path: Path, table: Any, targets: Sequence[str]) -> Shaped[np.ndarray, "m ..."]:
-    import pyarrow
-
     for name in targets:
         missing = sum(value is None or value == "" for value in table.column(name).to_pylist())
         if missing:
@@ -242,21 +282,19 @@ def _target_values(path: Path, table: Any, targets: Sequence[str]) -> Shaped[np.
                 f"{path}: the target {name!r} is missing in {missing} of {table.num_rows} rows; remove those rows."
             )
     if len(targets) > 1:
-        text = [name for name in targets if not _numeric(table, name)]
+        text = [name for name in targets if _kind(table, name) not in _NUMERIC]
         if text:
             raise DataError(
                 f"{path}: the target {text[0]!r} is not numeric, but several targets make a regression;"
                 " name numeric columns or a single one."
             )
         return np.stack([_column(table, name) for name in targets], axis=1)
-    column = table.column(targets[0])
-    if pyarrow.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pyarrow.types.is_integer(column.type) or pyarrow.types.is_boolean(column.type):
-        return np.asarray(column.to_numpy())
-    if _numeric(table, targets[0]):
+    column, kind = _target_column(table, targets[0])
+    if kind in ("integer", "boolean"):
+        return np.asarray(column.exact() if isinstance(column, CsvColumn) else column.to_numpy())
+    if kind in _NUMERIC:
         return _column(table, targets[0])
-    if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
+    if kind == "text":
         values = np.asarray(column.to_pylist(), dtype=np.str_)
         formatted = [value for value in np.unique(values).tolist() if _FORMATTED.fullmatch(value)]
         if formatted and not _is_number(formatted[0]):
@@ -265,4 +303,17 @@ def _target_values(path: Path, table: Any, targets: Sequence[str]) -> Shaped[np.
                 "write plain numbers."
             )
         return values
-    raise DataError(f"{path}: the target {targets[0]!r} holds {column.type}; use numbers, text or truth values.")
+    raise DataError(f"{path}: the target {targets[0]!r} holds {kind}; use numbers, text or truth values.")
+
+
+def _target_column(table: Any, name: str) -> tuple[Any, str]:
+    """Return a column and what it holds; of a dictionary, its values."""
+    column, kind = table.column(name), _kind(table, name)
+    if isinstance(column, CsvColumn):
+        return column, kind
+    import pyarrow
+
+    if pyarrow.types.is_dictionary(column.type):
+        table = pyarrow.table({name: column.cast(column.type.value_type)})
+        column, kind = table.column(name), _kind(table, name)
+    return column, kind
