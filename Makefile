@@ -17,7 +17,7 @@ venv: .venv/.ready
 	  { echo "codedfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,plots,he,flare,explore,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[study,dev,plots,he,flare,explore,cluster]'
 	@touch $@
 
 reproduce: venv

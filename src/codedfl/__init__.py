@@ -51,7 +51,14 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("codedfl.schemes")
     if name not in _HOMES:
         raise AttributeError(f"module 'codedfl' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"codedfl.{_HOMES[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"codedfl.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        from codedfl.errors import HEAVY, missing_study
+
+        if error.name in HEAVY:
+            raise missing_study(error.name) from error
+        raise
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import typer
 import typer.core
 import typer.main
 
-from codedfl.errors import CodedflError, UsageError
+from codedfl.errors import HEAVY, CodedflError, UsageError, missing_study
 
 __all__ = ["COMMANDS", "app", "main"]
 
@@ -242,6 +242,11 @@ def _run(given: list[str], debug: bool) -> int:
         memory = "not enough memory; choose fewer features, draws or devices"
         _complain(memory if isinstance(error, MemoryError) else str(error))
         return 2 if isinstance(error, UsageError) else 1
+    except ModuleNotFoundError as error:
+        if debug or error.name not in HEAVY:
+            raise
+        _complain(str(missing_study(error.name)))
+        return 1
     except typer.TyperException as error:
         _complain(" ".join(error.format_message().split()))
         return error.exit_code

@@ -11,8 +11,6 @@ It is (epsilon, delta)-differentially private exactly if
 from collections.abc import Callable, Iterable
 from math import exp, hypot, isfinite, log, sqrt
 
-import scipy
-
 from codedfl.errors import UsageError
 
 
@@ -22,6 +20,8 @@ def delta_of(mu: float, epsilon: float) -> float:
     _check_epsilon(epsilon)
     if mu == 0:
         return 0.0
+    import scipy.special  # only noise needs it; not installed at small sites
+
     near, far = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     # e^epsilon Phi(-far) = density(near) / density(far) Phi(-far), where erfcx(x) = exp(x^2) erfc(x) cannot overflow
     subtracted = exp(-(near**2) / 2) * float(scipy.special.erfcx(far / sqrt(2))) / 2
@@ -43,6 +43,8 @@ def mu_of(epsilon: float, delta: float) -> float:
     _check_epsilon(epsilon)
     _check_delta(delta)
     if epsilon == 0:  # delta = 2 Phi(mu/2) - 1
+        import scipy.special
+
         return float(2 * sqrt(2) * scipy.special.erfinv(delta))
     # the bound of epsilon_of, solved for mu
     least = sqrt(2) * epsilon / (sqrt(log(1 / delta) + epsilon) + sqrt(log(1 / delta)))
@@ -69,6 +71,8 @@ def _root(rising: Callable[[float], float], low: float, high: float) -> float:
         return low
     if rising(high) <= 0:  # the bound itself, to rounding
         return high
+    import scipy.optimize
+
     return float(scipy.optimize.brentq(rising, low, high, xtol=1e-14 * high, rtol=1e-14))
 
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import final
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from codedfl.errors import TrainingError
@@ -78,6 +77,8 @@ def solution(
     gram: Float[np.ndarray, "d d"], moments: Float[np.ndarray, "d c"], ridge: Ridge, epsilon: float
 ) -> Float[np.ndarray, "d c"]:
     """Solve for one weight by a Cholesky factor, or by eigenvalues if the matrix is singular or close to it."""
+    import scipy.linalg  # not installed at small sites, which never solve
+
     system = gram + ridge * np.eye(len(gram))
     try:
         factor = scipy.linalg.cho_factor(system, lower=True)

@@ -9,7 +9,6 @@ import math
 from typing import final
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from codedfl.solvers.contract import Solver, check_finite
@@ -155,6 +154,8 @@ class ConjugateGradients(Solver):
 
     def _basis(self, block: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d k"]:
         """Return orthonormal columns that span the block, without outputs that are solved."""
+        import scipy.linalg  # not installed at small sites
+
         unsolved = np.linalg.norm(self._residual, axis=0) > np.finfo(np.float64).eps * self._scales
         if not unsolved.any():
             return block[:, :0]

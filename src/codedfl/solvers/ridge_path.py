@@ -11,7 +11,6 @@ import math
 from typing import final
 
 import numpy as np
-import scipy
 from jaxtyping import Float
 
 from codedfl.solvers.closed_form import solution, solutions
@@ -127,6 +126,8 @@ class RidgePath(Solver):
 
     def _extend(self, gradient: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d k"]:
         """Add the directions that were sent, and their products; return products with the smallest weight's system."""
+        import scipy.linalg  # not installed at small sites
+
         V, AV, P = self._basis, self._products, self._directions
         product = (gradient + self._right)[:, : P.shape[1]] / self._scale
         for _ in range(2):  # once leaves what rounding makes of the part that is taken away
@@ -163,6 +164,8 @@ class RidgePath(Solver):
 
 def _beside(space: Float[np.ndarray, "d n"], block: Float[np.ndarray, "d k"], size: float) -> Float[np.ndarray, "d m"]:
     """Return orthonormal columns of what a block adds to a space, the longest first, above the rounding of ``size``."""
+    import scipy.linalg
+
     for _ in range(2):
         block = block - space @ (space.T @ block)
     q, r, _ = scipy.linalg.qr(block, mode="economic", pivoting=True)

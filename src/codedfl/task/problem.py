@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy
 from jaxtyping import Float, Shaped
 
 from codedfl.progress import Progress, silent
@@ -158,6 +157,8 @@ class Problem(Objective):
 
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
         """Return the minimiser of the squared loss, the limit of full-batch training, less the first model."""
+        import scipy.linalg  # not installed at small sites
+
         system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])
         right = self.total_moments / self.samples
         if self.pull is not None:
@@ -174,6 +175,8 @@ class Problem(Objective):
 
         The curvature of the softmax is at most half that of the squares (Boehning, 1992).
         """
+        import scipy.linalg
+
         curvature = 0.5 if self.loss == SOFTMAX else 1.0
         d, system, shift = self.shape[0], curvature * self.total_gram / self.samples, self.ridge
         if np.ndim(shift):
