@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+from threadpoolctl import threadpool_limits
 
 from codedfl.errors import TrainingError, UsageError
-from codedfl.studies.processes import in_processes
+from codedfl.studies.processes import in_processes, one_blas_thread
 from codedfl.studies.tasks import Task
 
 SCRIPT = """
@@ -44,6 +45,13 @@ def threads() -> list[int]:
     return [library["num_threads"] for library in threadpool_info()]
 
 
+def blas_threads() -> list[int]:
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import threadpool_info
+
+    return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+
 def vanish() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -65,6 +73,15 @@ def test_each_process_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) 
     (found,) = in_processes([Task(threads, ())], 1, lambda done, total: None)
     assert found
     assert set(found) == {1}
+
+
+def test_one_thread_in_a_block_and_as_before_after_it() -> None:
+    with threadpool_limits(2, "blas"):
+        before = blas_threads()
+        with one_blas_thread():
+            assert set(blas_threads()) == {1}
+        assert blas_threads() == before
+    assert 2 in before
 
 
 def test_a_failure_is_told_as_it_is() -> None:

@@ -3,9 +3,10 @@
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,15 @@ def one_thread() -> None:
     """Let libraries compute with one thread in this process, those that are loaded and those that will be."""
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     threadpool_limits(1)
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS compute with one thread in a block: last bits depend on the number, and idle threads of BLAS spin."""
+    import scipy.linalg  # noqa: F401 - a library that is loaded in the block would not be limited
+
+    with threadpool_limits(1, "blas"):
+        yield
 
 
 def _end_with_parent() -> None:

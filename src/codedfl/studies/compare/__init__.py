@@ -19,7 +19,7 @@ from codedfl.studies.compare.ahead import compute_ahead
 from codedfl.studies.compare.fleets import fleets_of, own_fleet
 from codedfl.studies.compare.measuring import Measurements
 from codedfl.studies.compare.rows import BENCHMARK, rows_of
-from codedfl.studies.processes import in_processes
+from codedfl.studies.processes import in_processes, one_blas_thread
 from codedfl.studies.tables import write_rows
 
 __all__ = ["BENCHMARK", "REPEATS", "compare", "compare_all", "fleets_of"]
@@ -102,7 +102,8 @@ def _rows(
     measurements = Measurements(
         fleets, names, out, progress, sort=sort, attacked_epochs=attacked_epochs, refused=refused
     )
-    measurements.run()
+    with one_blas_thread():  # as in processes, so that all have the same bits
+        measurements.run()
     rows = rows_of(measurements)
     write_rows(out, "compare", rows)
     return rows

@@ -89,7 +89,8 @@ def continue_minibatch(
         chosen = (cycles >> bit) & 1 == 1
         product = power @ side_by_side(distances[chosen])
         distances[chosen] = product.reshape(d, -1, model.shape[1]).transpose(1, 0, 2)
-        power = power @ power
+        if bit < _DOUBLINGS:
+            power = power @ power
     return np.asarray(limit + distances)
 
 

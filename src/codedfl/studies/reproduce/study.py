@@ -14,7 +14,7 @@ from codedfl.runs import Run, target_name
 from codedfl.runs import load as load_run
 from codedfl.storage import make_folder, write_json, write_text
 from codedfl.studies.cluster import Cluster
-from codedfl.studies.processes import in_processes
+from codedfl.studies.processes import in_processes, one_blas_thread
 from codedfl.studies.reproduce import claims
 from codedfl.studies.reproduce.experiment import Experiment, Setting, experiment
 from codedfl.studies.reproduce.readings import readings_table, timed_readings
@@ -52,7 +52,8 @@ def reproduce(
     if cluster is not None:
         results = cluster.run(tasks, report)
     elif quick or workers == 1:
-        results = [task.carry_out(progress) for task in tasks]
+        with one_blas_thread():  # as in processes, so that all have the same bits
+            results = [task.carry_out(progress) for task in tasks]
     else:
         results = in_processes(tasks, workers, report)
     trained, (parallel, shared, others, codes) = results[: len(seeds)], results[len(seeds) :]
