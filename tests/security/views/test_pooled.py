@@ -38,8 +38,9 @@ class Recorded:
     model: np.ndarray
 
 
-def recorded(given: Problem, *, masks: bool) -> Recorded:
-    options = {"schemes.sealed-coded": {"masks": masks, "workers": 4, "threshold": 3, "ring": "GF(2^61-1)"}}
+def recorded(given: Problem, *, masks: bool, neighbours: int = 256) -> Recorded:
+    own = {"masks": masks, "mask_neighbours": neighbours, "workers": 4, "threshold": 3, "ring": "GF(2^61-1)"}
+    options = {"schemes.sealed-coded": own}
     chosen = wanted("sealed-coded", {**options, "training.epochs": 4}, rates=(1e6,) * len(given.shards))
     scheme: Any = schemes.create(chosen, given)
     made = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
@@ -119,16 +120,19 @@ def _bytes(message: Any) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, array.tobytes()) for name, array in message.items())
 
 
-@pytest.mark.parametrize("devices", [4, 5])
-def test_other_data_with_the_same_sum_explain_every_message(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("devices", "neighbours"), [(4, 256), (5, 256), (5, 2)])
+def test_other_data_with_the_same_sum_explain_every_message(
+    devices: int, neighbours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The exact simulation: move E from one honest device to another, and their mask by minus E.
 
     No message changes by a bit, between whomever it is. The pool of the server with all other devices has the seeds,
     its own keys and its own masks, none of which changes. The mask of the pair is uniform to it, so both data are
-    equally likely, whatever E is: it learns the sum only. Without masks the pieces change.
+    equally likely, whatever E is: it learns the sum only. Without masks the pieces change. Where devices share masks
+    with neighbours only, E moves between neighbours, and along them from any device to any other.
     """
     told = problem([8] * devices, features=9, outputs=2)
-    scheme = recorded(told, masks=False).scheme
+    scheme = recorded(told, masks=True, neighbours=neighbours).scheme
     step, formats, bands = 2.0**-16, scheme.formats, scheme.layout.bands
     assert min(formats.gram.data_bits, formats.moments.data_bits) >= 16, "E has no fractions of a step"
     rng = np.random.default_rng(3)
@@ -138,7 +142,8 @@ def test_other_data_with_the_same_sum_explain_every_message(devices: int, monkey
         np.round(matrix * 2.0**form.data_bits).astype(np.int64)
         for matrix, form in ((gram, formats.gram), (-moments, formats.moments))
     ]
-    shift = [formats.ring.residues(bands.piece(number, *whole)) for number in range(bands.bands)]
+    sent = bands.ordered(whole[0]), whole[1]
+    shift = [formats.ring.residues(bands.piece(number, *sent)) for number in range(bands.count)]
     base = with_grams(
         told,
         {
@@ -146,7 +151,9 @@ def test_other_data_with_the_same_sum_explain_every_message(devices: int, monkey
             for index, shard in enumerate(told.shards)
         },
     )
-    for one, other in combinations(range(devices), 2):
+    pairs = [pair for pair in combinations(range(devices), 2) if pair[1] in scheme.layout.sharing_masks(pair[0])]
+    assert len(pairs) == devices * min(neighbours, devices - 1) // 2
+    for one, other in pairs:
         changed = with_grams(base, {one: (gram, moments), other: (-gram, -moments)})
         seen = {}
         for name, data in {"base": base, "changed": changed}.items():
@@ -155,7 +162,7 @@ def test_other_data_with_the_same_sum_explain_every_message(devices: int, monkey
                     known_secrets(patch)
                     if masks and name == "changed":
                         _shift(patch, one, other, shift)
-                    run = recorded(data, masks=masks)
+                    run = recorded(data, masks=masks, neighbours=neighbours)
                     seen[name, masks] = everything(run), run.model.tobytes()
         assert seen["base", True] == seen["changed", True]
         different = [
@@ -203,7 +210,7 @@ class TestAudit:
 
 
 def test_a_piece_is_recorded_for_every_pair() -> None:
-    """What the attacks above start from: N (N - 1) pieces, those to any device."""
+    """What the attacks above start from: N (N - 1) pieces of each chunk, those to any device."""
     run = recorded(given(), masks=True)
     pieces = [each for each in run.transcript.parcels if int(each.parcel["kind"]) == PIECE]
-    assert len(pieces) == DEVICES * (DEVICES - 1)
+    assert len(pieces) == DEVICES * (DEVICES - 1) * run.scheme.layout.bands.chunks
