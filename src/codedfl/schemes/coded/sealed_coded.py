@@ -211,11 +211,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
         """Count transfers and rounds from the public sizes: they are the same for any data."""
-        layout, seed, tables = self.layout, fresh_grant(0), []
+        layout, tables = self.layout, []
         planned = planned_stages(layout, self.workers.chosen)
+        pieces = next(stage for stage in planned if stage.kind == PIECE)
         for stage in planned:
-            given = seed if stage.kind == PIECE and stage.after is None else None
-            tables.append(counted_stage(stage, layout, given, first_offline=self.public.first_offline))
+            seed = fresh_grant(0) if stage is pieces else None
+            tables.append(counted_stage(stage, layout, seed, first_offline=self.public.first_offline))
         d, c, K, bits = self.public.features, self.public.outputs, layout.code.K, layout.word_bits
         owners = np.array([layout.owner(number) for number in range(layout.bands.adders)])
         heights = np.array([sum(map(layout.bands.height, layout.owned_by(int(owner)))) for owner in owners])

@@ -40,9 +40,10 @@ class PlannedStage:
 def planned_stages(layout: BlockLayout, workers: Sequence[int]) -> list[PlannedStage]:
     """Return the stages: mask keys, then for each chunk pieces, sums of groups, blocks, and parts of coded blocks."""
     stages = [_keys(layout)] if layout.masked else []
+    keys = tuple(range(len(stages)))
     for first in range(0, layout.bands.count, layout.bands.adders):
         chunk = layout.bands.chunk(first)
-        stages.append(_pieces(layout, chunk, after=() if first else None))
+        stages.append(_pieces(layout, chunk, after=keys if keys or first else None))
         pieces = len(stages) - 1
         inputs: tuple[int, ...] = (pieces,)
         for level in layout.groups.levels():
