@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from codedfl.errors import RunDirectoryError
+from codedfl.errors import RunDirectoryError, missing_study
 
 DAMAGED = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, EOFError, OSError, RuntimeError, MemoryError),
@@ -89,6 +89,14 @@ def write_json(path: Path, value: Any, *, durable: bool = True, private: bool = 
 def write_arrays(path: Path, arrays: Mapping[str, Any], *, durable: bool = True, private: bool = False) -> None:
     """Write named arrays as .npz, without pickle."""
     write_whole(path, lambda file: np.savez(file, allow_pickle=False, **arrays), durable=durable, private=private)
+
+
+def require_parquet() -> None:
+    """Refuse work whose results could not be written, before it begins."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        raise missing_study("pyarrow") from None
 
 
 def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:

@@ -184,6 +184,7 @@ def execute(
             storage.remove_unfinished(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
+    storage.require_parquet()
     chosen = backend() if backend else SimulationBackend(scenario, given(), progress)
     try:
         there = set(path.iterdir()) if path.is_dir() else set()

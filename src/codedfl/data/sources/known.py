@@ -11,7 +11,7 @@ from codedfl.data.dataset import Dataset
 from codedfl.data.sources.download import DataFile, cache_directory, write_atomically
 from codedfl.data.sources.idx import read_idx
 from codedfl.data.sources.origins import DebianPackage, EnvironmentFolder, Mirror, NodePackage, Origin, SharedFolder
-from codedfl.errors import DataError, DownloadError
+from codedfl.errors import DataError, DownloadError, missing_study
 from codedfl.progress import Progress, silent
 
 FILE_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
@@ -119,10 +119,13 @@ def fetch(name: str, progress: Progress = silent) -> Path:
     """Fetch a named data set into the cache, verify it, and return its folder."""
     source = _named(name)
     if not source.files:
-        from importlib.metadata import distribution
+        from importlib.metadata import PackageNotFoundError, distribution
 
         # the package itself is slow to import
-        return Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data")))
+        try:
+            return Path(str(distribution("scikit-learn").locate_file("sklearn/datasets/data")))
+        except PackageNotFoundError:
+            raise missing_study("scikit-learn") from None
     obtain(source, progress)
     return source.folder
 
