@@ -47,7 +47,7 @@ def play(
         first_sent, first_taken = sender_starts.copy(), recipient_starts.copy()
         events: Any = [(0.0, 0, 0, 0) for _ in range(0)]  # time, kind, parcel or stage, device
         waiting: Any = [0 for _ in range(0)]  # ready parcels of the shared channel
-        found = np.empty(count, np.int64)  # parcels that may begin now
+        found, looked = np.empty(count, np.int64), np.full(count, -1.0)  # parcels that may begin now, each once
         free = np.empty((2, stages * devices + 2 * count), np.int64)  # 0 or 1 for a sender or recipient, its number
         for one in range(stages):
             for device in range(devices):
@@ -100,15 +100,15 @@ def play(
                     first_sent[device] = _skipped(by_sender, first_sent[device], stop, begun)
                     for place in range(first_sent[device], stop):
                         parcel = by_sender[place]
-                        if ready[parcel] and not begun[parcel] and not taking[recipient[parcel]]:
-                            found[many], many = parcel, many + 1
+                        if ready[parcel] and not (begun[parcel] or taking[recipient[parcel]] or looked[parcel] == now):
+                            found[many], looked[parcel], many = parcel, now, many + 1
                 elif free[0, look] == 1 and not taking[device]:
                     stop = recipient_starts[device + 1]
                     first_taken[device] = _skipped(by_recipient, first_taken[device], stop, begun)
                     for place in range(first_taken[device], stop):
                         parcel = by_recipient[place]
-                        if ready[parcel] and not begun[parcel] and not sending[sender[parcel]]:
-                            found[many], many = parcel, many + 1
+                        if ready[parcel] and not (begun[parcel] or sending[sender[parcel]] or looked[parcel] == now):
+                            found[many], looked[parcel], many = parcel, now, many + 1
             for parcel in np.sort(found[:many]):
                 if not (begun[parcel] or sending[sender[parcel]] or taking[recipient[parcel]]):
                     begun[parcel], channel[0] = True, True
