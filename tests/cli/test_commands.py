@@ -130,7 +130,7 @@ class TestJson:
     def test_compare_without_names_is_of_all_schemes(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         seen = []
 
-        def compare(scenario: Any, names: list[str], out: Path, progress: Any) -> list[Any]:
+        def compare(scenario: Any, names: list[str], out: Path, progress: Any, **options: Any) -> list[Any]:
             seen.append(names)
             return []
 

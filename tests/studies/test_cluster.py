@@ -59,7 +59,7 @@ def inline(monkeypatch: pytest.MonkeyPatch, tasks: list[Task]) -> list[Any]:
     monkeypatch.setattr(clusters, "one_thread", lambda: None)
     found = []
     for task in tasks:
-        data = carry_out(json.dumps(clusters._order(task)), pack(None, task.folder, task.uses))
+        data = carry_out(json.dumps(clusters._order(task)), pack(None, task.folder, (*task.uses, *task.reads)))
         found.append(unpack_result(data, task.records)[0])
     return found
 
@@ -132,7 +132,7 @@ def test_a_comparison_has_the_rows_of_one_process(pair: Cluster, tmp_path: Path)
 
 def test_an_error_of_codedfl_is_raised_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = small().to_toml().replace("loss = ", "loss = 2 # ")
-    with pytest.raises(ScenarioError, match=r"links\.loss"):
+    with pytest.raises(ScenarioError, match="loss = 2"):
         inline(monkeypatch, [Task(run_cell, (wrong, "runs/a"), tmp_path, ("runs/a",))])
     assert tree(tmp_path) == {}
 
@@ -155,8 +155,8 @@ def test_other_versions_are_refused_before_anything_is_sent(pair: Cluster, monke
 
 
 def test_functions_of_others_are_refused() -> None:
-    order = json.dumps({"function": "os:getpid", "arguments": "[]", "folder": False, "uses": [], "plugins": []})
-    told = json.loads(order) | {"numerics": numerics()}
+    order = {"function": "os:getpid", "arguments": "[]", "folder": False, "uses": [], "reads": [], "plugins": []}
+    told = order | {"numerics": numerics()}
     with pytest.raises(EngineError, match="os:getpid"):
         unpack_result(carry_out(json.dumps(told), pack(None)), ())
 

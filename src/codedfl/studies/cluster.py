@@ -66,14 +66,17 @@ def connected(scheduler: str | None = None, processes: int | None = None) -> Ite
         with client:
             yield Cluster(client, f"the scheduler at {scheduler}")
         return
-    local = distributed.LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=processes,
-        threads_per_worker=1,
-        memory_limit=0,  # a task may need more than its share for a while
-        host="127.0.0.1",
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,
-    )
+    try:
+        local = distributed.LocalCluster(  # type: ignore[no-untyped-call]
+            n_workers=processes,
+            threads_per_worker=1,
+            memory_limit=0,  # a task may need more than its share for a while
+            host="127.0.0.1",
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+    except (OSError, TimeoutError, RuntimeError) as error:
+        raise errors.EngineError(f"a cluster of {processes} processes does not start ({error}); give fewer") from None
     with local, distributed.Client(local) as client:  # type: ignore[no-untyped-call]
         yield Cluster(client, "the local cluster")
 
@@ -129,7 +132,7 @@ class Cluster:
         try:
             for number, task in enumerate(tasks):
                 order = json.dumps(_order(task))
-                files = pack(None, task.folder, task.uses)
+                files = pack(None, task.folder, (*task.uses, *task.reads))
                 future = self._client.submit(carry_out, order, files, key=f"codedfl-{name}-{number}", pure=False)
                 numbers[future] = number
             left, finished = set(numbers), 0
@@ -185,6 +188,7 @@ def _order(task: Task) -> dict[str, Any]:
         "arguments": json.dumps(task.arguments),
         "folder": task.folder is not None,
         "uses": task.uses,
+        "reads": task.reads,
         "numerics": numerics(),
         "plugins": [str(path) for path in schemes.plugin_files()],
     }
@@ -203,7 +207,7 @@ def carry_out(order: str, files: bytes) -> bytes:
         schemes.load_plugins(map(Path, told["plugins"]))
         with tempfile.TemporaryDirectory(prefix="codedfl-") as folder:
             place = (folder,) if told["folder"] else ()
-            unpack_files(files, Path(folder), told["uses"])
+            unpack_files(files, Path(folder), [*told["uses"], *told["reads"]])
             value = _function(told["function"])(*place, *json.loads(told["arguments"]))
             return pack({"value": value}, Path(folder), told["uses"])
     except errors.CodedflError as error:

@@ -12,14 +12,16 @@ class Task(NamedTuple):
     """A function of a module and its arguments; what it returns depends on nothing else.
 
     With a ``folder``, that is its first argument, and ``uses`` are the files and folders in it that the task may read
-    and write: a machine without access to the folder gets copies of them, and their new contents come back. Results
-    are plain values, arrays, and instances of the ``records``.
+    and write, ``reads`` those that it only reads: a machine without access to the folder gets copies of all, and the
+    new contents of ``uses``, which no other task uses, come back. Results are plain values, arrays, and instances of
+    the ``records``.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     folder: Path | None = None
     uses: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
     records: tuple[type, ...] = ()
 
     def carry_out(self, *more: Any) -> Any:

@@ -51,8 +51,9 @@ def compute_ahead(
         for part in parts:
             own = (GIVEN, measurements.fleets[0], part[2])
             known = [[*own, type(refused[own]).__name__, str(refused[own])]] if own in refused else []
-            places = dict.fromkeys([*measurements.places(own), *measurements.places(part)])
-            tasks.append(Task(compute_part, (tables, [*part], sort, attacked_epochs, known), out, tuple(places)))
+            uses, reads = measurements.places(part), measurements.places(own) if parts is later else []
+            given = (tables, [*part], sort, attacked_epochs, known)
+            tasks.append(Task(compute_part, given, out, tuple(uses), tuple(reads)))
         for part, error in zip(parts, run(tasks) if tasks else [], strict=True):
             if error is not None:
                 refused[part] = _error(*error)

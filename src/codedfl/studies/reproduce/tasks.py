@@ -91,7 +91,7 @@ def all_tasks(plan: Experiment, out: Path, seeds: Sequence[int], *, quick: bool)
     tasks = []
     for seed in seeds:
         uses = tuple(place(scenario) for scenario in wanted(plan, seed).values())
-        tasks.append(Task(train_seed, (quick, seed), out, uses, (SeedResult, LongCurve)))
+        tasks.append(Task(train_seed, (quick, seed), out, uses, records=(SeedResult, LongCurve)))
     tasks += [Task(time_readings, (quick, channel), records=(ReadingTimes,)) for channel in CHANNELS]
     tasks.append(Task(time_others, (quick,), records=(OtherTimes, Band)))
     return [*tasks, Task(try_codes, (quick,), records=(Codes, FrameErrorRate))]
