@@ -44,10 +44,11 @@ def without_wall_time(folder: Path) -> dict[str, Any]:
         path = Path(name)
         if path.name == ".lock" or path.suffix in (".csv", ".png", ".svg"):
             continue
-        if path.name in ("summary.json", "sweep.json"):
+        if path.name in ("summary.json", "sweep.json") or path.parent.name == "attacks":
             value = json.loads(content)
             for row in value if isinstance(value, list) else [value]:
-                row.pop("wall_seconds", None)
+                for spent in ("wall_seconds", "seconds", "peak_bytes"):
+                    row.pop(spent, None)
             found[name] = value
         else:
             found[name] = content

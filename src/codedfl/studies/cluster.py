@@ -13,6 +13,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib.metadata import version
@@ -149,6 +150,8 @@ class Cluster:
                     logging.getLogger(__name__).warning("%s has no workers; waiting for one", self._name)
                     told = True
             return results
+        except CancelledError:
+            raise self._gone("its tasks were cancelled") from None
         except (CommClosedError, OSError) as error:
             raise self._gone(str(error)) from None
         finally:

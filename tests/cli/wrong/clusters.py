@@ -17,7 +17,7 @@ CLUSTERS = {
     "a cluster and processes": Wrong(
         ("compare", "-s", "small.toml", "--cluster", "2", "--workers", "2"), 2, ("--cluster", "--workers", "give one")
     ),
-    "a cluster of none": Wrong(("reproduce", "--cluster", "0"), 2, ("0",)),
+    "a cluster of none": Wrong(("reproduce", "--cluster", "0"), 2, ("--cluster", "greater than or equal to 1")),
     "a cluster that writes into a file": Wrong(
         (*SWEEP, "--cluster", "1", "--out", "mine"), 1, ("mine",), {"mine": "x"}
     ),

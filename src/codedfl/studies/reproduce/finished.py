@@ -8,7 +8,7 @@ from codedfl.runs import Run, load
 from codedfl.storage import DAMAGED
 from codedfl.studies.reproduce.experiment import experiment
 from codedfl.studies.reproduce.readings import hollow_problem
-from codedfl.studies.reproduce.sealed import sealed_costs, sealed_figure, sealed_times
+from codedfl.studies.reproduce.sealed import sealed_figure, sealed_times
 from codedfl.studies.reproduce.study import Reproduction
 from codedfl.studies.reproduce.tasks import CHANNELS, place, wanted
 
@@ -33,8 +33,7 @@ def load_reproduction(out: Path, *, sealed: bool = True) -> Reproduction:
     trained = [case.label for case in plan.sealed if case.trained]
     others = {label: [load(out / place(wanted(plan, seed)[label])) for seed in seeds] for label in trained}
     epochs = plan.minibatch.training.epochs
-    costs = sealed_costs(plan.sealed, hollow_problem(plan))
-    times = sealed_times(plan.sealed, costs, epochs=epochs, draws=plan.draws, channel=CHANNELS[0])
+    times = sealed_times(plan.sealed, hollow_problem(plan), {}, epochs=epochs, draws=plan.draws, channel=CHANNELS[0])
     return Reproduction(summary, runs, sealed_figure(plan.sealed, {**runs, **others}, times, plan.settings[0].name))
 
 

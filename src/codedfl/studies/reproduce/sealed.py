@@ -6,12 +6,13 @@ a real set-up and first epochs. ``python -m benchmarks sealed_schemes`` trains a
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
+from codedfl import schemes
 from codedfl.runs import Run
 from codedfl.scenario import Scenario, load
 from codedfl.studies.plan import Costs, predict, probe
@@ -47,19 +48,23 @@ def sealed_cases(small: Scenario | None = None) -> tuple[SealedCase, ...]:
     )
 
 
-def sealed_costs(cases: Sequence[SealedCase], problem: Problem) -> dict[str, Costs]:
-    """Count the costs of each scheme; neither solvers, which differ in the model they send, nor channels matter."""
-    chosen = {case.scenario.scheme: case.scenario for case in reversed(cases)}
-    return {name: probe(scenario, problem) for name, scenario in chosen.items()}
+KnownCosts = dict[tuple[str, Hashable], Costs]
+"""By scheme, and what it chooses by the delays of the links."""
 
 
 def sealed_times(
-    cases: Sequence[SealedCase], costs: Mapping[str, Costs], *, epochs: int, draws: int, channel: str
+    cases: Sequence[SealedCase], problem: Problem, known: KnownCosts, *, epochs: int, draws: int, channel: str
 ) -> dict[str, Times]:
-    """Return when epochs end, by scheme."""
+    """Return when epochs end, by scheme; solvers do not matter, as they differ only in the model they send."""
     links = {"links.d2d_channel": channel}
     chosen = {case.scenario.scheme: case.scenario.with_settings(links) for case in reversed(cases)}
-    return {name: predict(costs[name], scenario, epochs=epochs, draws=draws) for name, scenario in chosen.items()}
+    found = {}
+    for name, scenario in chosen.items():
+        key = name, schemes.create(scenario, problem).chosen_by_delays
+        if key not in known:
+            known[key] = probe(scenario, problem)
+        found[name] = predict(known[key], scenario, epochs=epochs, draws=draws)
+    return found
 
 
 def sealed_claims(

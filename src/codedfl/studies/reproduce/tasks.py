@@ -24,7 +24,7 @@ from codedfl.studies.plan import predict, probe
 from codedfl.studies.reproduce import readings
 from codedfl.studies.reproduce.above_target import LongCurve, long_curves
 from codedfl.studies.reproduce.experiment import Experiment, experiment
-from codedfl.studies.reproduce.sealed import Times, sealed_costs, sealed_times
+from codedfl.studies.reproduce.sealed import KnownCosts, Times, sealed_times
 from codedfl.studies.tasks import Task
 from codedfl.task.shared import SharedProblem
 from codedfl.training.costs import SharedCosts
@@ -140,9 +140,9 @@ def time_others(quick: bool, progress: Progress = silent) -> OtherTimes:
                 draws = Draws(delays, seed=scenario.timing.seed, count=plan.draws)
                 stages = [draws.stages(each).seconds for each in costs.probed.overlapping_after(0)]
                 found.transfer[channel] = band(np.sum(stages, axis=0) / 3600)
-    sealed = sealed_costs(plan.sealed, problem)
+    known: KnownCosts = {}
     for channel in CHANNELS:
-        times = sealed_times(plan.sealed, sealed, epochs=epochs, draws=plan.draws, channel=channel)
+        times = sealed_times(plan.sealed, problem, known, epochs=epochs, draws=plan.draws, channel=channel)
         found.sealed[channel] = {name: _rounded(each) for name, each in times.items()}
     progress("CodedPaddedFL and sealed schemes", len(alphas) + 1, len(alphas) + 1)
     return found
