@@ -248,6 +248,14 @@ def waiting_seconds(
     return ended, taken
 
 
+def _earliest(due: Float[np.ndarray, "n"], turn: Float[np.ndarray, "n"], count: int) -> Int[np.ndarray, "replies"]:
+    """Return the ``count`` devices that are due first, in order; only those up to the last of them are sorted."""
+    if not count:
+        return np.zeros(0, np.int64)
+    near = np.flatnonzero(due <= np.partition(due, count - 1)[count - 1])
+    return near[np.lexsort((turn[near], due[near]))][:count]
+
+
 @final
 class Clock:
     """Virtual time of several draws, in seconds since the run began.
@@ -320,8 +328,7 @@ class Clock:
 
         Replies that arrive at the same time are in the order of their requests.
         """
-        order = np.lexsort((self._turn, self._due), axis=1)
-        return [row[:count] for row, count in zip(order, self._taken, strict=True)]
+        return [_earliest(*row) for row in zip(self._due, self._turn, self._taken.tolist(), strict=True)]
 
     def _close(self) -> None:
         """Close the requests whose replies were used."""

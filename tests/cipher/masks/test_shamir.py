@@ -32,6 +32,27 @@ def test_any_t_shares_give_the_secrets(sizes: tuple[int, int], given_secrets: li
     assert found == given_secrets
 
 
+@given(st.integers(1, 6), st.lists(secret_bytes, min_size=1, max_size=4), st.data())
+@settings(max_examples=40)
+def test_secrets_with_shares_of_different_numbers_join_as_each_alone(
+    t: int, given_secrets: list[bytes], data: st.DataObject
+) -> None:
+    distinct = st.lists(st.integers(1, P - 1), min_size=t, max_size=t, unique=True)
+    numbers = [data.draw(distinct) for _ in given_secrets]
+    sharing = SecretSharing(t)
+    pairs = zip(given_secrets, numbers, strict=True)
+    shares = np.stack([sharing.split([secret], each)[:, 0] for secret, each in pairs])
+    assert sharing.join_each(np.array(numbers), shares) == given_secrets
+
+
+@pytest.mark.parametrize("numbers", [[[1, 1]], [[0, 1]], [[1, 2, 3]]], ids=["twice", "zero", "too many"])
+def test_numbers_of_many_secrets_that_are_none(numbers: list[list[int]]) -> None:
+    shares = np.zeros((1, len(numbers[0]), 9), np.uint32)
+    with pytest.raises(CipherError) as raised:
+        SecretSharing(2).join_each(np.array(numbers), shares)
+    assert is_one_sentence(str(raised.value))
+
+
 def test_every_subset_of_t_shares_of_a_small_sharing() -> None:
     secret = bytes(range(100, 132))
     shares = SecretSharing(3).split([secret], range(1, 7))

@@ -199,7 +199,7 @@ class OneShot(Scheme[OneShotOptions]):
 
     def check(self) -> None:
         """Refuse a single device, and data that the ring cannot hold."""
-        check_sums(self.name, self.options.threshold, self.public)
+        check_sums(self.name, self.options.threshold, self.public, self.graph)
         _ = self.formats
 
     @property

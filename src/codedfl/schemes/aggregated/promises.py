@@ -40,10 +40,15 @@ def check_threshold(scheme: str, threshold: int | None, devices: int) -> None:
         )
 
 
-def check_sums(scheme: str, threshold: int | None, public: Public) -> None:
+def check_sums(scheme: str, threshold: int | None, public: Public, graph: MaskGraph) -> None:
     """Refuse a single device, and a threshold that opens sums without noise that is counted on."""
     check_threshold(scheme, None, public.devices)
     release, n = public.release, public.devices
+    if release is not None and release.losses and not graph.complete:
+        raise ScenarioError(
+            f"privacy.losses = {release.losses} does not go with masks between {graph.degree} neighbours, who cannot "
+            f"tell how many devices are lost in all; set it to 0, or schemes.{scheme}.neighbours = {n}"
+        )
     if release is not None and release.losses and release.honest > 1:
         least = (n + release.colluding) // 2 + 1  # as in aggregated_views
         if private_threshold(public, Threshold(threshold)).of(n) < least:

@@ -203,7 +203,7 @@ class SecAgg(Scheme[SecAggOptions]):
 
     def check(self) -> None:
         """Refuse a single device, and what the inner scheme refuses."""
-        check_sums(self.name, self.options.threshold, self.public)
+        check_sums(self.name, self.options.threshold, self.public, self.graph)
         self.inner.check()
         if not self.inner.exact and (masks := self._mask_rounding) is not None:
             refuse_outlier(self.name, self.public, masks)

@@ -78,8 +78,9 @@ class Threshold:
 
     def within(self, graph: MaskGraph) -> int:
         """Return how many shares of a circle open its secrets: of a circle the same part as of all devices."""
-        whole = self.of(graph.devices)
-        return max(-(-whole * graph.size // graph.devices), graph.size // 2 + 1)
+        if self.given is None or graph.complete:
+            return self.of(graph.size)
+        return max(-(-self.of(graph.devices) * graph.size // graph.devices), graph.size // 2 + 1)
 
 
 def number_of(device: int) -> int:

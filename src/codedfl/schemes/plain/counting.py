@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from codedfl.network import RoundCosts
 from codedfl.schemes.contract import Counted, Round, Scheme
@@ -13,26 +14,26 @@ from codedfl.task import Shard
 
 
 def counted_rounds(scheme: Scheme[Any], shards: Sequence[Shard], epochs: int) -> Counted:
-    """Count epochs of one round each, whose replies follow from the request, the epoch and the device's shard.
+    """Count epochs of one round each with one request to all, whose replies follow from it, the epoch and the shard.
 
     The server must do no work that is counted. It is a new one in every epoch, so it asks whom it asks at first.
     """
     model = np.zeros((scheme.public.features, scheme.public.outputs))
-    devices = {id(shard): scheme.device(device, shard) for device, shard in _distinct(shards)}
+    kinds = {id(shard): kind for kind, (_, shard) in enumerate(_distinct(shards))}
+    devices = [scheme.device(device, shard) for device, shard in _distinct(shards)]
+    kind_of = np.array([kinds[id(shard)] for shard in shards])
     found = []
     for epoch in range(1, epochs + 1):
         question = scheme.server().ask(epoch, model)
-        known: dict[tuple[int, int], tuple[int, int, int]] = {}
-        rows = []
-        for device, request in question.requests.items():
-            key = id(shards[device]), id(request)
-            if key not in known:
-                work = Work()
-                reply = devices[key[0]].reply(epoch, request, work)
-                down, up = payloads([request, reply])
-                known[key] = down, work.macs, up
-            rows.append((device, *known[key]))
-        found.append([_costs(question, rows)])
+        asked = np.fromiter(question.requests, np.int64, len(question.requests))
+        (request,) = {id(each): each for each in question.requests.values()}.values()
+        table = np.zeros((len(devices), 3), np.int64)
+        for kind in np.unique(kind_of[asked]).tolist():
+            work = Work()
+            reply = devices[kind].reply(epoch, request, work)
+            down, up = payloads([request, reply])
+            table[kind] = down, work.macs, up
+        found.append([_costs(question, asked, *table[kind_of[asked]].T.copy())])
     return Counted(found)
 
 
@@ -41,9 +42,14 @@ def _distinct(shards: Sequence[Shard]) -> list[tuple[int, Shard]]:
     return list({id(shard): (device, shard) for device, shard in enumerate(shards)}.values())
 
 
-def _costs(question: Round, rows: Sequence[tuple[int, int, int, int]]) -> RoundCosts:
-    """Return costs as a run records them, given device, bits down, operations and bits up of each."""
-    asked, down, macs, up = np.array(rows, np.int64).reshape(-1, 4).T.copy()
+def _costs(
+    question: Round,
+    asked: Int[np.ndarray, "n"],
+    down: Int[np.ndarray, "n"],
+    macs: Int[np.ndarray, "n"],
+    up: Int[np.ndarray, "n"],
+) -> RoundCosts:
+    """Return costs as a run records them."""
     deadline = math.inf if question.deadline is None else question.deadline
     quorum = question.quorum if question.standing else min(question.quorum, len(asked))
     return RoundCosts(asked, down, macs, up, quorum, 0, min(question.least, quorum), deadline, question.standing)

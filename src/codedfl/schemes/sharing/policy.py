@@ -165,7 +165,8 @@ class SharingPolicy:
         handovers = self._forward(forwarding, others)
         granted, others = self._grant(unsupported, others)
         handovers += self._pair(granted, others)
-        waiting = tuple(device for device in unsupported if device not in granted)
+        served = set(granted)
+        waiting = tuple(device for device in unsupported if device not in served)
         return Decision(tuple(stragglers), tuple(handovers), waiting)
 
     def resume(self, moved: Iterable[tuple[int, int, int | None]]) -> None:
