@@ -104,6 +104,7 @@ _NOTHING_YET: dict[str, Any] = {
     "epoch": 0,
     "seconds": 0.0,
     "score": None,
+    "survives_losses_left": None,
     "parcels": 0,
     "parcel_bytes": 0,
     "bits_sent": dict.fromkeys(LINKS, 0),
@@ -120,6 +121,7 @@ def _now(state: State) -> dict[str, Any]:
         "epoch": state.epoch,
         "seconds": columns["time"][-1] if columns["time"] else 0.0,
         "score": _finite(columns["accuracy"][-1]) if columns["accuracy"] else None,
+        "survives_losses_left": int(columns["losses_left"][-1]) if columns["losses_left"] else None,
         "lies": [[each.epoch, each.device, lie_words(each)] for each in state.lies],
         "spoilt_epochs": state.spoilt,
     }

@@ -112,6 +112,7 @@ def summarise(backend: RunBackend, state: State, runs: list[Timed], scoring: Sco
         "handovers": len(state.history.handovers),
         **_honesty(state),
         "survives_losses": scheme.survives_losses,
+        "survives_losses_left": int(columns["losses_left"][-1]),
         "verdict": scheme.verdict,
         "leakage": leakage_table(backend.given, scheme),
         **privacy_entries(scheme.public.release),

@@ -143,6 +143,10 @@ class Server(Checks, ABC):
         """
         return None
 
+    def losses_left(self, promised: int, lost: Set[int]) -> int:
+        """Return how many more devices may be lost at once, given those that are; the scheme ``promised`` so many."""
+        return max(0, promised - len(lost))
+
     def receive(self, sender: int, parcel: Message) -> None:
         """Receive a device's upload; a resumed run receives it again."""
         raise EngineError(f"{type(self).__name__} takes no parcels; choose another scheme")

@@ -53,6 +53,7 @@ def train(
 
     while (spoilt := _attempt(go_on, watch)) is not None:
         if liars := watch.recover(spoilt):
+            state.lost |= set(liars)
             _after_epoch(state.epoch, scheme, server, engine, state, {}, liars)
             state.server = dict(server.state()) if state.epoch else {}
         state.now = engine.now
@@ -113,9 +114,11 @@ def _go_on(
                 _score(state, problem, scheme)
                 _check_divergence(state, solver, problem, scenario)
         state.server = dict(server.state())  # if a device is lost in what follows, the run can be resumed from here
+        state.lost |= replies.lost
         lost = sorted(replies.lost) if epoch < epochs else []  # after the last epoch there is nothing to repair
         if _after_epoch(epoch, scheme, server, engine, state, replies.seconds, lost) or lost:
             state.server = dict(server.state())
+        state.history.columns["losses_left"][-1] = server.losses_left(scheme.survives_losses, state.lost)
         state.now = engine.now
         after_epoch(state)
 
@@ -176,6 +179,7 @@ def _after_epoch(
                 "to there: let it go on when the device is back, or choose another scheme"
             )
         known |= set(lost)
+        state.lost |= set(lost)
         stage = server.after_epoch(epoch, {}, lost)
         if stage is None:
             return True
@@ -261,7 +265,8 @@ def _ask(
     replies.charge(engine, work)
     state.now = now = engine.now
     norm = float(np.linalg.norm(gradient))
-    state.history.add_epoch(replies.costs, epoch=epoch, time=now, gradient_norm=norm, replies=len(replies.messages))
+    values = {"epoch": epoch, "time": now, "gradient_norm": norm, "replies": len(replies.messages)}
+    state.history.add_epoch(replies.costs, **values, losses_left=0)  # known when what was lost is replaced
     return gradient, replies, first.point
 
 

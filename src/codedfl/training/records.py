@@ -14,7 +14,7 @@ from codedfl.task.objective import Objective
 
 _COSTS = ("down_bits", "up_bits", "d2d_bits", "device_macs", "server_macs")
 _SCORES = ("accuracy", "loss", "gradient_norm", "gradient_error")
-COLUMNS = ("epoch", "time", *_SCORES, "learning_rate", "replies", *_COSTS)
+COLUMNS = ("epoch", "time", *_SCORES, "learning_rate", "replies", "losses_left", *_COSTS)
 """The columns of ``epochs.parquet``."""
 _ALL_COLUMNS = (*COLUMNS, "gradient_bound")
 
@@ -240,6 +240,8 @@ class State:
     spoilt: int = 0
     """Epochs that were computed again, because replies were wrong."""
     lies: list[Lie] = field(default_factory=list)
+    lost: set[int] = field(default_factory=set)
+    """Devices that are lost; it is found out anew when a training is resumed."""
     safe: Point | None = None
     """The end of the last epoch before those that late replies may still show to be wrong; None if there are none."""
 

@@ -28,6 +28,8 @@ def read_board(path: Path) -> dict[str, Any] | None:
 def board(found: Mapping[str, Any]) -> Table:
     """One row a device: its state, its last reply, the data it holds, the parcels it has sent and taken."""
     done = f", {found['done']:,} of {found['total']:,}" if found["total"] else ""
+    if (left := found.get("survives_losses_left")) is not None:
+        done += f", survives {left:,} more losses"
     table = Table(title=f"{found['stage']}{done}", title_justify="left")
     table.add_column("device", no_wrap=True)
     table.add_column("state")

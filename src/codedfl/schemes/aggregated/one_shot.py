@@ -5,7 +5,7 @@ In the first epoch every device sends the upper triangle of A_i, and B_i, as res
 solution in closed form, so it sends no further requests.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import cached_property
 from typing import final
 
@@ -126,6 +126,10 @@ class OneShotServer(Server):
             graph=self._graph,
         )
         return self._sum.begin()
+
+    def losses_left(self, promised: int, lost: Set[int]) -> int:
+        """Return all devices that are left: once the sums are known, nobody is asked."""
+        return self._public.devices - len(lost)
 
     def follow_up(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Round | None:
         """Return the next round of the sums."""

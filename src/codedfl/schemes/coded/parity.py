@@ -27,7 +27,7 @@ Dhakal, Akdeniz, Yona, Talwar, Avestimehr and Himayat, "Coded computing for low-
 edge networks", IEEE JSAC 39, 2021.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -222,6 +222,10 @@ class ParityServer(Server):
         for device in sorted(replies):
             total += replies[device]["gradient"]
         return np.asarray(total / sum(batch.points for batch in self._batches[number]))
+
+    def losses_left(self, promised: int, lost: Set[int]) -> int:
+        """Return what is left of the promise without those that were lost in any epoch."""
+        return max(0, promised - len(self._gone | lost))
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> None:
         """Remove lost devices from later rounds; no other device has their data."""

@@ -8,7 +8,7 @@ except with probability 1/p.
 
 import secrets
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import final
 
 import numpy as np
@@ -143,6 +143,11 @@ class PaddedServer(Server):
     def _deferral(self) -> Message:
         sums = {"deferred_model": self._deferred_model, "deferred_product": self._deferred_product}
         return {"deferred": np.array(self._deferred, np.int64), **sums} if self._deferred else {}
+
+    @final
+    def losses_left(self, promised: int, lost: Set[int]) -> int:
+        """Return the workers that replies can do without; other devices hold nothing that is needed."""
+        return max(0, len(set(self._workers) - lost) - self.redundancy.K)
 
     @final
     def rewind(self, state: Message) -> None:

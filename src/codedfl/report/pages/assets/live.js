@@ -87,6 +87,7 @@
       [metric(), score(state.result ? state.result.score : run.score)],
       ["lost devices", number(run.devices.filter((row) => row.state === "lost").length)],
     ];
+    if (run.survives_losses_left != null) found.push(["survives further losses", number(run.survives_losses_left)]);
     if (run.parcels != null) found.push(
       ["parcels sent", `${number(run.parcels)}, ${bytes(run.parcel_bytes)}`],
       ["hand-overs", number(run.handovers.length)],
