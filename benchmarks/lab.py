@@ -17,7 +17,7 @@ from typing import Any, final
 
 import numpy as np
 
-from benchmarks.networks import Namespace, Network, network
+from benchmarks.networks import Forwarder, Namespace, Network, network
 from codedfl.deploy.flare.kits import write_site
 from codedfl.deploy.flare.processes import kits_of, reviver, running, start, status, stop, threads_each
 from codedfl.deploy.flare.sites import read_site
@@ -87,6 +87,15 @@ class Lab:
         """Cut the network of the last two devices."""
         self._network.cut()
 
+    def mend(self) -> None:
+        """Mend that network."""
+        self._network.mend()
+
+    def slow_down(self, seconds: float) -> None:
+        """Let whatever passes through that network take longer, if it can."""
+        if isinstance(self._network, Forwarder):
+            self._network.delay = seconds
+
     def put_right(self) -> None:
         """Let everything run again that does not, or not as it should."""
         self._network.mend()
@@ -150,17 +159,21 @@ class Lab:
         self._runs += 1
         return self.folder / "runs" / str(self._runs)
 
-    def train(self, scenario: Scenario, run: Path, *, revive: bool, tries: int = 3) -> "Training":
-        """Begin to train."""
+    def train(
+        self, scenario: Scenario, run: Path, *, revive: bool, tries: int = 3, return_seconds: float = 0.0
+    ) -> "Training":
+        """Begin to train; a training that cannot go on waits so long for lost sites to come back."""
         (self.kits.server / STATUS).unlink(missing_ok=True)
-        return Training(self, scenario, run, revive=revive, tries=tries)
+        return Training(self, scenario, run, revive=revive, tries=tries, return_seconds=return_seconds)
 
 
 @final
 class Training:
     """A job that is being run, job after job until it succeeds or fails."""
 
-    def __init__(self, owner: Lab, scenario: Scenario, run: Path, *, revive: bool, tries: int) -> None:
+    def __init__(
+        self, owner: Lab, scenario: Scenario, run: Path, *, revive: bool, tries: int, return_seconds: float
+    ) -> None:
         self._status = owner.kits.server / STATUS
         self.jobs = 0
         again = reviver(kits_of(owner.kits)) if revive else lambda: None
@@ -172,6 +185,7 @@ class Training:
             run=run.resolve(),
             patience=PATIENCE,
             tries=tries,
+            return_seconds=return_seconds,
             revive=again,
             report=lambda text: self._note(text),
         )
@@ -198,13 +212,30 @@ class Training:
         """Who is lost, as the board shows it now."""
         return _lost(self._board())
 
-    def result(self) -> dict[str, Any]:
-        """Wait for the end, and return the summary, or raise what stopped the training."""
+    def begun(self) -> bool:
+        """Whether the server's process works on it."""
+        return self._status.exists()
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._future.done()
+
+    def epoch(self) -> int:
+        """Epochs done, as the board shows it now."""
+        return int(self._board().get("epoch", 0))
+
+    def stage(self) -> str:
+        """What the board shows that it does."""
+        board = self._board()
+        return f"{board.get('stage', 'submitted')}, epoch {board.get('epoch', 0)}"
+
+    def result(self, seconds: float | None = None) -> dict[str, Any]:
+        """Wait for the end, at most so long, and return the summary, or raise what stopped the training."""
         try:
-            summary: dict[str, Any] = self._future.result()["summary"]
+            summary: dict[str, Any] = self._future.result(seconds)["summary"]
             return summary
         finally:
-            self._pool.shutdown()
+            self._pool.shutdown(wait=self._future.done())
 
     def _board(self) -> dict[str, Any]:
         try:

@@ -11,6 +11,7 @@ import selectors
 import shutil
 import socket
 import threading
+import time
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import final
@@ -89,6 +90,8 @@ class Forwarder(Network):
         self._open, self._closed = threading.Event(), threading.Event()
         self._open.set()
         self._port = 0
+        self.delay = 0.0
+        """Seconds that every piece of at most 64 kB takes in addition."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def join(self, kit: Path, port: int) -> None:
@@ -131,6 +134,7 @@ class Forwarder(Network):
             while not self._closed.is_set():
                 for key, _ in waiting.select(0.1):
                     self._open.wait()
+                    time.sleep(self.delay)
                     taken = key.fileobj.recv(1 << 16)  # type: ignore[union-attr]
                     if not taken:
                         return

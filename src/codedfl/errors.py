@@ -14,8 +14,10 @@ One sentence each: what was wrong, with which value, and what to do about it. Th
     │   └── KeyFileError       a key or ciphertext file is truncated, altered or of another version
     ├── TrainingError          a run cannot go on (divergence)
     │   └── LostDevicesError   too few devices are left; the run is saved
-    │       └── LyingDeviceError   a device replies wrong numbers, and too few others reply to tell which one
+    │       ├── LyingDeviceError   a device replies wrong numbers, and too few others reply to tell which one
+    │       └── ReturnedDevicesError   lost devices are back; the run goes on with them
     ├── EngineError            sites cannot be reached, or answer what cannot be used
+    │   ├── NoSessionError     a site knows nothing of the session, because it was started again
     │   ├── ParcelError        a parcel between devices was refused
     │   └── RefusalError       a site refuses what its owner has not agreed to
     ├── RecordError            a site's record is not genuine
@@ -90,8 +92,16 @@ class LyingDeviceError(LostDevicesError):
     """A device replies wrong numbers, and too few others reply to tell which one, or to go on without it."""
 
 
+class ReturnedDevicesError(LostDevicesError):
+    """Devices that were lost are back, so that a run begins another session with them."""
+
+
 class EngineError(CodedflError):
     """Sites cannot be reached, or answer what cannot be used."""
+
+
+class NoSessionError(EngineError):
+    """A site takes part in another session, or in none: it was started again, or has served another server since."""
 
 
 class ParcelError(EngineError):

@@ -1,7 +1,7 @@
 """The contract of an engine: it carries rounds to the devices and brings back enough replies, with their times."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from codedfl.network import RoundCosts, TransferCosts
@@ -96,6 +96,21 @@ class Engine(ABC):
     @abstractmethod
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Bring the parties of a resumed run to where this stage had brought them; it takes no time of the run."""
+
+    @property
+    def lost(self) -> Set[int]:
+        """Devices that cannot be asked, as far as is known; by default it is found out in rounds."""
+        return frozenset()
+
+    def keep(self, own: Message, devices: Iterable[int], *, anew: bool) -> None:  # noqa: B027 - virtual time keeps none
+        """Let devices and the server, its ``own``, keep what they hold; ``anew`` after a set-up."""
+
+    def kept(self) -> tuple[Message, Sequence[int]]:
+        """Return what the server has kept, and which devices have; nothing by default."""
+        return {}, ()
+
+    def recall(self, devices: Sequence[int]) -> None:  # noqa: B027 - virtual time keeps none
+        """Let devices take again what they have kept."""
 
     @abstractmethod
     def charge_server(self, macs: int) -> None:

@@ -13,6 +13,7 @@
     timings.npy      end of each epoch (columns) in each timing draw (rows), in seconds
     repeats/N/       further runs of a scheme whose model follows the timing
     checkpoint.npz   only while the run is not finished
+    session.npz      the same: the key of what workers keep, and the sum of pads (deployments; codedfl.deploy.protocol)
     .live            the address of the live page of an unfinished run (codedfl.report.live)
     .lock            held by the process that runs it
 
@@ -48,6 +49,7 @@ from codedfl.training import State, create_solver, train
 from codedfl.training.costs import LINKS, spent_in
 from codedfl.training.timing import time_to
 
+CHECKPOINT = "checkpoint.npz"
 _CHECKPOINT_SECONDS = 0.25
 _MARK = "# scenario id "
 _ON_SITES = "# on sites\n"
@@ -180,7 +182,7 @@ def execute(
     begun = _belongs(path, identity, on_sites=on_sites)
     if begun and (path / "summary.json").exists():
         with suppress(errors.RunDirectoryError), _locked(path):  # a process may have been killed at its very end
-            (path / "checkpoint.npz").unlink(missing_ok=True)
+            (path / CHECKPOINT).unlink(missing_ok=True)
             storage.remove_unfinished(path)
         return load(path)
     given = problem or (lambda: Problem.build(scenario, progress))
@@ -281,12 +283,12 @@ def _finish(identity: str, backend: RunBackend, path: Path, progress: Progress, 
     for name, table in {"costs.parquet": {"device": devices, **spent}, **backend.tables(state)}.items():
         storage.write_parquet(path / name, table)
     storage.write_json(path / "summary.json", summary)
-    (path / "checkpoint.npz").unlink(missing_ok=True)
+    (path / CHECKPOINT).unlink(missing_ok=True)
 
 
 def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, float, dict[str, Any]]:
     """Return the saved state, the time spent so far, and the saved arrays of the backend."""
-    saved = path / "checkpoint.npz"
+    saved = path / CHECKPOINT
     if not saved.exists():
         return State.fresh(problem), 0.0, {}
     try:
@@ -319,7 +321,7 @@ def _train(backend: RunBackend, path: Path, progress: Progress, observer: Observ
         own = {f"{_BACKEND}{name}": array for name, array in backend.checkpoint_arrays().items()}
         arrays = {**current.to_arrays(), **own, "wall_seconds": np.array(time.perf_counter() - began)}
         # the key of noise takes it off
-        storage.write_arrays(path / "checkpoint.npz", arrays, durable=False, private=scenario.private)
+        storage.write_arrays(path / CHECKPOINT, arrays, durable=False, private=scenario.private)
 
     def after_epoch(current: State) -> None:
         nonlocal saved_at

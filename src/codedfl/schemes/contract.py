@@ -91,6 +91,14 @@ class Device(ABC):
         """Return whose data the parcel of a grant contains, so that its recipient knows; by default it is not told."""
         return frozenset()
 
+    def keep(self) -> Message | None:
+        """Return what it holds of all devices' data for a run that is resumed; None if it holds nothing, by default."""
+        return None
+
+    def recall(self, kept: Message) -> None:
+        """Take again what :meth:`keep` returned in a session before; its own data are then of no more use."""
+        raise EngineError(f"{type(self).__name__} keeps nothing; choose another scheme")
+
     def covers(self, epoch: int) -> Set[int]:
         """Return whose data the reply in an epoch is computed from, if hand-overs change this."""
         return frozenset()
@@ -158,6 +166,26 @@ class Server(Checks, ABC):
     def restore(self, state: Message) -> Restored:
         """Restore a state returned by :meth:`state`."""
         return Restored()
+
+    def keep(self) -> Message:
+        """Return what it needs beside :meth:`state` to go on with what devices keep; empty if that does not suffice."""
+        return {}
+
+    def resume(self, state: Message, kept: Message, holders: Sequence[int], present: Set[int]) -> Restored | None:
+        """Restore a state without repeating the set-up; None if what devices have kept does not suffice.
+
+        Parameters
+        ----------
+        state : Message
+            As returned by :meth:`state`.
+        kept : Message
+            As returned by :meth:`keep`.
+        holders : Sequence[int]
+            Present devices that have what :meth:`Device.keep` returned.
+        present : Set[int]
+            Devices that can be asked.
+        """
+        return None
 
     def totals(self) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d c"]] | None:
         """Return the sums of all Gram matrices A_i and right-hand sides B_i in float64, if the server knows them."""

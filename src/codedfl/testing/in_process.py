@@ -35,6 +35,8 @@ class Faults:
     """Sites that do not answer."""
     unreachable: set[str] = field(default_factory=set)
     """Sites that the carrier reports as unreachable."""
+    returns: bool = False
+    """Whether a site that was silent or unreachable can be asked again when it is no more."""
     question: Callable[[str, int, bytes], bytes | None] = lambda site, tag, payload: payload
     """Takes site, tag and payload of a request; returns what reaches the site, None for nothing."""
     reply: Callable[[str, int, bytes], Sequence[bytes]] = lambda site, tag, payload: [payload]
@@ -106,6 +108,15 @@ class InProcessCarrier(Carrier):
         missing = [site for site in sites if site not in self._hosts or site in gone]
         if missing:
             raise EngineError(f"{', '.join(missing)} did not answer within {timeout:g} s; start them and try again")
+
+    def present(self, sites: Sequence[str], timeout: float) -> Sequence[str]:
+        """Return those that are attached and no fault keeps away."""
+        gone = self.faults.silent | self.faults.unreachable
+        return [site for site in sites if site in self._hosts and site not in gone]
+
+    def returned(self, sites: Sequence[str]) -> Sequence[str]:
+        """Return the same, if sites may come back at all."""
+        return self.present(sites, 0.0) if self.faults.returns else ()
 
     def send(self, site: str, payload: bytes, tag: int) -> None:
         """Pass a request to the site in a thread."""

@@ -6,7 +6,7 @@ of fixed epochs, so that an interrupted and resumed training scores the very sam
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from codedfl.engines import Answer, Engine
 from codedfl.errors import CipherError, LostDevicesError, TrainingError
 from codedfl.network import RoundCosts
 from codedfl.scenario import Scenario
-from codedfl.schemes.contract import Round, Scheme, Server, Stage
+from codedfl.schemes.contract import SERVER, Restored, Round, Scheme, Server, Stage
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.rounding import reference_rounding
 from codedfl.solvers import GradientDescent, Solver
@@ -45,7 +45,7 @@ def train(
     Epochs with wrong replies are computed again (``codedfl.training.checking``).
     """
     server = scheme.server()
-    _set_up(server, engine, state)
+    _set_up(server, engine, state, scheme.public.devices)
     watch = Watch(server, engine, state)
 
     def go_on() -> None:
@@ -126,7 +126,7 @@ def _go_on(
 def first_gradient(scheme: Scheme[Any], engine: Engine, state: State, *, offline: bool) -> Float[np.ndarray, "d c"]:
     """Carry out the set-up and the first epoch alone; return the gradient at the zero model, minus B/m."""
     server, public = scheme.server(), scheme.public
-    _set_up(server, engine, state)
+    _set_up(server, engine, state, scheme.public.devices)
     watch, model = Watch(server, engine, state), np.zeros((public.features, public.outputs))
     while True:
         try:
@@ -139,7 +139,22 @@ def first_gradient(scheme: Scheme[Any], engine: Engine, state: State, *, offline
             return gradient
 
 
-def _set_up(server: Server, engine: Engine, state: State) -> None:
+def _resumed(server: Server, engine: Engine, state: State, devices: int) -> Restored | None:
+    """Go on with what devices have kept, if it suffices; devices that have lied stay out."""
+    own, found = engine.kept()
+    liars = {lie.device for lie in state.lies}
+    holders = [device for device in found if device not in liars]
+    restored = server.resume(state.server, own, holders, set(range(devices)) - state.lost - liars) if own else None
+    if restored is not None:
+        engine.recall(holders)
+    return restored
+
+
+def _recipients(stages: Iterable[Stage], others: Iterable[int] = ()) -> list[int]:
+    return sorted({*others, *(each.recipient for stage in stages for each in stage.transfers)} - {SERVER})
+
+
+def _set_up(server: Server, engine: Engine, state: State, devices: int) -> None:
     """Carry out the set-up before the first epoch, or bring a resumed training to where it was."""
     if state.epoch == 0:
         for stages in overlapping(server.set_up()):
@@ -148,10 +163,16 @@ def _set_up(server: Server, engine: Engine, state: State) -> None:
                     f"{len(lost)} devices (the first is number {lost[0]}) were gone before the set-up was over; "
                     "begin again when they are back, or leave them out of the fleet"
                 )
+        engine.keep(server.keep(), range(devices), anew=True)
         return
-    set_up, restored = server.set_up(), server.restore(state.server)
-    for stage in (*set_up, *restored.stages):
+    state.lost = set(engine.lost)
+    stages: Sequence[Stage] = ()
+    restored = _resumed(server, engine, state, devices)
+    if repeats := restored is None:
+        stages, restored = server.set_up(), server.restore(state.server)
+    for stage in (*stages, *restored.stages):
         engine.replay(stage, server.receive)
+    engine.keep(server.keep(), _recipients(restored.stages, range(devices) if repeats else ()), anew=repeats)
     ends = [0.0, *state.history.columns["time"]]
     for question in restored.rounds:
         engine.reopen(question, ends[question.epoch - 1])
@@ -195,6 +216,8 @@ def _carry(server: Server, stages: Sequence[Stage], epoch: int, engine: Engine, 
         if outcome.lost:
             return outcome.lost
         state.history.add_stage(StageRecord(epoch, outcome.costs, stage.retires, stage.after))
+        if epoch > 0:
+            engine.keep(server.keep(), _recipients([stage]), anew=False)
     return ()
 
 

@@ -6,6 +6,7 @@ from typing import final
 
 import pytest
 
+from codedfl.deploy.flare import carrier as module
 from codedfl.deploy.flare.carrier import PING, PRESENCE, FlareCarrier, FlarePeers, Route, RouteReply, Stop
 from codedfl.deploy.protocol.carrier import Delivered
 from codedfl.errors import EngineError
@@ -21,6 +22,13 @@ class Memory(Route):
         self.sites = {name.replace("_", "-"): answer for name, answer in sites.items()}
         self.pinged: list[str] = []
         self.stopped = threading.Semaphore(0)
+        self.restarted: list[str] = []
+
+    def restart(self, site: str) -> None:
+        """A site that is told to start does, and answers from then on."""
+        self.restarted.append(site)
+        if len(self.restarted) > 1:
+            self.sites[site] = echo
 
     def ask(self, site: str, topic: str, payload: bytes, timeout: float, stop: Stop) -> RouteReply:
         if topic in (PING, PRESENCE):
@@ -46,6 +54,20 @@ def strip(delivered: Delivered | None) -> tuple[str, int, bytes | None]:
     assert delivered is not None
     assert delivered.seconds >= 0
     return delivered.site, delivered.tag, delivered.payload
+
+
+def test_a_lost_site_is_started_again_and_told_once_when_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RESTART_EVERY", 0.0)
+    monkeypatch.setattr(module, "POLL", BEAT)
+    route = Memory(one=echo)
+    carry = carrier(route)
+    assert carry.present(["one", "two"], BEAT) == ["one"]
+    assert carry.returned(["two"]) == []
+    found: list[str] = []
+    while not found:
+        found += carry.returned(["two"])
+    assert (found, route.restarted) == (["two"], ["two", "two"])
+    carry.close()
 
 
 def test_every_question_is_answered_once_with_its_own_tag() -> None:

@@ -16,6 +16,7 @@ from benchmarks.lab import HELD, PATIENCE, Lab
 
 from codedfl.deploy.flare.kits import write_site
 from codedfl.deploy.flare.sites import read_site
+from codedfl.deploy.protocol.keeping import KEPT
 from codedfl.deploy.site.privacy import SEED
 from codedfl.engines.contract import LATE_ROUNDS
 from codedfl.errors import CodedflError, LostDevicesError
@@ -38,7 +39,10 @@ def times_saved(run: Path) -> list[float]:
 
 
 def test_sealed_coded_goes_on_without_two_of_four_and_after_its_server_was_killed(lab: Lab, scenario: Scenario) -> None:
-    """Epoch 5: one job process is killed, one site answers garbage, one is paused for a second; epoch 8: the server."""
+    """Epoch 5: one job process is killed, one site answers garbage, one is paused for a second; epoch 8: the server.
+
+    The process that was killed is started again, and rejoins the training; who answers garbage stays out.
+    """
     lab.put_right()
     lab.tell({site: {"kind": "garbage", "epoch": 5} if site == "device-2" else HELD for site in lab.kits.sites})
     lab.go(4)
@@ -50,9 +54,11 @@ def test_sealed_coded_goes_on_without_two_of_four_and_after_its_server_was_kille
     time.sleep(1.0)
     lab.signal(signal.SIGCONT, ["device-3"], parent=True)
     training.until_lost(["device-1", "device-2"])
+    training.until(lambda _: bool(lab.processes("device-1", parent=False)))
     lab.go(7)
     training.until_epoch(7)
-    assert training.lost() == {"device-1", "device-2"}
+    assert "device-2" in training.lost()
+    assert list(lab.kits.device("device-3").rglob(KEPT)), "workers keep their blocks until the run is over"
     saved = times_saved(run)
     enough = "epoch 5 took long enough for a checkpoint after it, of epochs that late replies cannot disprove"
     assert len(saved) >= 5 - LATE_ROUNDS, enough
@@ -60,7 +66,9 @@ def test_sealed_coded_goes_on_without_two_of_four_and_after_its_server_was_kille
     lab.go()
     summary = training.result()
     assert training.jobs == 2
-    assert (summary["epochs"], "device-3" in summary["deployment"]["lost"]) == (12, False)
+    assert (summary["epochs"], list(summary["deployment"]["lost"])) == (12, ["device-2"])
+    assert (summary["survives_losses"], summary["survives_losses_left"]) == (2, 1)
+    assert not [file for site in lab.kits.sites if site != "device-2" for file in lab.kits.device(site).rglob(KEPT)]
     assert load(run).epochs["time"][: len(saved)].tolist() == saved, "the second job went on where the first was"
     assert lab.is_exact(scenario, run)
 

@@ -4,6 +4,7 @@ How a single message travels is left to a :class:`Route`. Whether a silent site 
 channel, which pings sites over the same carrier.
 """
 
+import math
 import queue
 import threading
 import time
@@ -27,6 +28,12 @@ POLL = 0.2
 
 LONGEST_REQUEST = 86400.0
 """Seconds after which FLARE gives up a request."""
+
+RESTART_EVERY, LONGEST_WAIT = 3.0, 10.0
+"""Seconds between two requests to start the job's process at a lost site again, and at most between two pings."""
+
+FIRST_RESTART = 20.0
+"""Seconds in which FLARE should have started the job's process at every site."""
 
 PING_EVERY, MISSES, LONGEST_PING = 10.0, 3, 30.0
 """Seconds between pings of a recipient, how many must fail in a row, and how long one may take behind parcels."""
@@ -55,6 +62,9 @@ class Route(ABC):
     def ask(self, site: str, topic: str, payload: bytes, timeout: float, stop: Stop) -> RouteReply:
         """Send a message and wait for the answer; never raise."""
 
+    def restart(self, site: str) -> None:  # noqa: B027 - not every network can
+        """Ask for the job's process at a site to be started if it does not run; never raise."""
+
 
 @final
 class FlareCarrier(Carrier):
@@ -67,6 +77,9 @@ class FlareCarrier(Carrier):
         self._open: set[Stop] = set()
         self._arrived: queue.Queue[Delivered] = queue.Queue()
         self._closed = threading.Event()
+        self._awaited: set[str] = set()
+        """Lost sites that are pinged in a thread each, and those of them that have answered."""
+        self._back: set[str] = set()
 
     def ready(self, sites: Sequence[str], timeout: float) -> None:
         """Ping every site until it answers."""
@@ -80,6 +93,42 @@ class FlareCarrier(Carrier):
             raise EngineError(f"these sites cannot start: {'; '.join(problems)}")
         if missing := [site for site, reply in zip(sites, replies, strict=True) if reply.payload is None]:
             raise EngineError(f"no answer within {timeout:g} seconds from {', '.join(missing)}; start them")
+
+    def present(self, sites: Sequence[str], timeout: float) -> Sequence[str]:
+        """Ping every site until it answers, or the time is over."""
+        until = time.monotonic() + timeout
+        with ThreadPoolExecutor(max_workers=max(1, len(sites))) as pool:
+            replies = list(pool.map(lambda site: self._first_answer(site, until), sites))
+        self._raise_if_aborted()
+        return [site for site, reply in zip(sites, replies, strict=True) if reply.payload is not None]
+
+    def returned(self, sites: Sequence[str]) -> Sequence[str]:
+        """Return lost sites that answer pings; the job's processes of the others are started meanwhile."""
+        self._raise_if_aborted()
+        with self._lock:
+            back = [site for site in sites if site in self._back]
+            self._back -= set(back)
+            new = set(sites) - set(back) - self._awaited
+            self._awaited |= new
+        for site in new:
+            threading.Thread(target=self._bring_back, args=(site,), name=f"await {site}", daemon=True).start()
+        return back
+
+    def _bring_back(self, site: str) -> None:
+        """Ping a lost site until it answers, and have its process started."""
+        asked, pause = -math.inf, POLL
+        while not self._closed.is_set() and not self._aborted():
+            reply = self.route.ask(site, PING, b"", 1.0, Stop())
+            if reply.payload is not None:
+                with self._lock:
+                    self._back.add(site)
+                    self._awaited.discard(site)
+                return
+            if time.monotonic() - asked >= RESTART_EVERY:
+                self.route.restart(site)
+                asked = time.monotonic()
+            self._closed.wait(pause)
+            pause = min(1.1 * pause, LONGEST_WAIT)
 
     def send(self, site: str, payload: bytes, tag: int) -> None:
         """Send a request in a thread of its own."""
@@ -120,10 +169,14 @@ class FlareCarrier(Carrier):
                 self._arrived.put(Delivered(site, tag, reply.payload, time.monotonic() - began))
 
     def _first_answer(self, site: str, until: float) -> RouteReply:
-        reply = RouteReply()
+        """Ping a site until it answers; one that was killed before it could is started again."""
+        reply, restart = RouteReply(), time.monotonic() + FIRST_RESTART
         while reply == RouteReply() and not self._aborted() and (left := until - time.monotonic()) > 0:
             began = time.monotonic()
             reply = self.route.ask(site, PING, b"", min(left, 1.0), Stop())
+            if reply == RouteReply() and began > restart:
+                self.route.restart(site)
+                restart = time.monotonic() + RESTART_EVERY
             if reply.payload is None and self._closed.wait(max(0.0, POLL - (time.monotonic() - began))):
                 break
         return reply

@@ -14,6 +14,8 @@ from codedfl.deploy.flare.names import SERVER
 from codedfl.deploy.protocol.fields import one_line
 
 CHANNEL = "codedfl"
+RESTART, RESTART_SECONDS = "start again", 15.0
+"""Topic of a job's request to the server that has started it, and how long it may take."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +57,43 @@ class CellRoute(Route):
             return RouteReply(bytes(reply.payload))
         problem = reply.get_header(MessageHeaderKey.ERROR) if code == ReturnCode.INVALID_REQUEST else None
         return RouteReply(problem=one_line(problem) if problem else None)  # FLARE itself says it without a reason
+
+    def restart(self, site: str) -> None:
+        """Ask the server's own process, in which FLARE starts jobs."""
+        from nvflare.fuel.f3.message import Message
+
+        try:
+            self._cell.send_request(
+                channel=CHANNEL,
+                topic=RESTART,
+                target=SERVER,
+                request=Message(payload=site.encode()),
+                timeout=RESTART_SECONDS,
+                optional=True,
+            )
+        except Exception:
+            logger.exception("%s was not started again", site)
+
+
+def restart_with(engine: Any, start: Callable[[str, str], str]) -> None:
+    """Let ``start(job, site)`` answer requests of the server's own jobs to start their processes at sites again."""
+    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+    from nvflare.fuel.f3.cellnet.utils import make_reply
+
+    def on_message(message: Any) -> Any:
+        origin, _, job = str(message.get_header(MessageHeaderKey.ORIGIN)).partition(".")
+        if origin != SERVER or not job:
+            logger.warning("refused a message on %s from %s", RESTART, one_line(origin))
+            return make_reply(ReturnCode.INVALID_REQUEST, "not permitted")
+        try:
+            outcome = start(job, bytes(message.payload or b"").decode())
+        except Exception as error:
+            logger.exception("a job was not started again at a site")
+            outcome = type(error).__name__
+        logger.info("a process of job %s was to be started again: %s", job, one_line(outcome))
+        return make_reply(ReturnCode.OK, body=outcome.encode())
+
+    engine.get_cell().register_request_cb(channel=CHANNEL, topic=RESTART, cb=on_message)
 
 
 def answer_with(engine: Any, job: str, answer: Answer, *, from_server: tuple[str, ...]) -> None:

@@ -4,12 +4,14 @@ The controller creates a carrier and calls the entry point that the job names. T
 """
 
 import json
+import math
+import time
 import traceback
 from pathlib import Path
 from typing import Any, final
 
 from codedfl.deploy.flare.carrier import FlareCarrier
-from codedfl.deploy.flare.cells import CellRoute
+from codedfl.deploy.flare.cells import CellRoute, restart_with
 from codedfl.deploy.flare.kits import ROOT, certificate_print
 from codedfl.deploy.flare.names import ARGUMENTS, OUTCOME, resolve
 from codedfl.deploy.flare.sites import load_own_plugins, read_site
@@ -22,6 +24,9 @@ try:
     from nvflare.private.fed.utils.identity_utils import IdentityVerifier
 except ModuleNotFoundError:  # only FLARE creates objects of these classes
     Controller = FLComponent = IdentityVerifier = object
+
+_STEP_SECONDS, _START_SECONDS = 3.0, 30.0
+"""How long a site may take to accept a job, and to start its process; else it is asked again."""
 
 
 @final
@@ -77,6 +82,46 @@ class Admission(FLComponent):  # type: ignore[misc]
             keeper = engine.server.client_manager.cred_keeper
             folder = Path(engine.get_workspace().get_root_dir())
             keeper.id_verifier = _Verifier(str(folder / "startup" / ROOT), folder)
+        elif event_type == EventType.SYSTEM_START:
+            engine, begun = fl_ctx.get_engine(), dict[tuple[str, str], float]()
+            restart_with(engine, lambda job, site: start_again(engine, job, site, begun))
+
+
+def start_again(engine: Any, job_id: str, site: str, begun: dict[tuple[str, str], float]) -> str:
+    """Start the process of a running job at a site that was started again; return what came of it.
+
+    ``begun`` has the times of earlier calls, by job and the site's registration: a process takes a while to start.
+
+    FLARE itself starts a job at the sites that are connected when it begins, and never later. The steps are its own:
+    the site is sent the job, asked for resources, and told to start; each step is subject to the site's policy.
+    """
+    from nvflare.apis.fl_constant import RunProcessKey
+    from nvflare.apis.job_def import ALL_SITES
+    from nvflare.apis.job_scheduler_spec import DispatchInfo
+
+    runner, client = engine.job_runner, engine.get_client_from_name(site)
+    job, process = runner.running_jobs.get(job_id), engine.run_processes.get(job_id)
+    if client is None or job is None or process is None:
+        return f"{site} is not connected, or the job is over"
+    apps = [name for name, places in job.get_deployment().items() if site in places or ALL_SITES in places]
+    if len(apps) != 1:
+        return f"{site} has no part in the job"
+    now, which = time.monotonic(), (job_id, client.token)
+    if now - begun.get(which, -math.inf) < _START_SECONDS:
+        return f"{site} is starting it"
+    with engine.new_context() as context:
+        message = runner._make_deploy_message(job, job.get_application(apps[0], context), apps[0], context)
+        admin = engine.server.admin_server
+        replies = admin.send_requests_and_get_reply_dict({client.token: message}, timeout_secs=_STEP_SECONDS)
+        if replies.get(client.token) is None:
+            return f"{site} does not answer"
+        enough, token = engine.check_client_resources(job, {site: {}}, context).get(site, (False, ""))
+        if not enough:
+            return f"{site} has no resources for the job"
+        begun[which] = now
+        process[RunProcessKey.PARTICIPANTS][client.token] = client
+        started = engine.start_client_job(job, {site: DispatchInfo(apps[0], {}, token)}, context)
+    return "; ".join(str(one.reply.body) if one.reply else f"{site} does not answer" for one in started)
 
 
 @final

@@ -29,6 +29,18 @@ class Carrier(ABC):
     def ready(self, sites: Sequence[str], timeout: float) -> None:
         """Wait until every site can be asked; after ``timeout`` raise an ``EngineError`` that names the others."""
 
+    def present(self, sites: Sequence[str], timeout: float) -> Sequence[str]:
+        """Return the sites that can be asked, at the latest after ``timeout``; by default all must be."""
+        self.ready(sites, timeout)
+        return sites
+
+    def returned(self, sites: Sequence[str]) -> Sequence[str]:
+        """Return those of some lost sites that can be asked again, without waiting; try to get the others back.
+
+        By default no site comes back while a job runs.
+        """
+        return ()
+
     @abstractmethod
     def send(self, site: str, payload: bytes, tag: int) -> None:
         """Send a request and return at once; several may be open per site. :meth:`next` reports failures."""

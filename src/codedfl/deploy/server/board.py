@@ -95,6 +95,11 @@ class Board:
                 self._rows[device] |= {"state": LOST, "reason": reason, "lost_in_epoch": self._course.epoch + 1}
                 self.show(now=True)
 
+    def back(self, device: int) -> None:
+        """Record that a lost device is back."""
+        self._rows[device] |= {"state": WAITING, "reason": None, "lost_in_epoch": None}
+        self.show(now=True)
+
     def show(self, *, now: bool = False) -> None:
         """Show the board, unless it has just been shown."""
         time_now = self._clock()

@@ -21,7 +21,7 @@ import numpy as np
 from codedfl.deploy.protocol.carrier import Carrier, Delivered
 from codedfl.deploy.protocol.fields import is_count, is_real, one_line
 from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
-from codedfl.errors import EngineError
+from codedfl.errors import EngineError, NoSessionError
 from codedfl.schemes.messages import Layout, Message, layout
 
 Clock = Callable[[], float]
@@ -30,6 +30,7 @@ Clock = Callable[[], float]
 _WORKING = ("prepare", "reply", "export", "absorb")
 _MISMATCH = "it answers another request than the open one"
 _UNREACHABLE = "it cannot be reached"
+_RESTARTED = "it was started again, or serves another session"
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +89,8 @@ class Channel:
         """The name of the run in the records of sites; a resumed run keeps it."""
         self.lost: dict[int, str] = {}
         """Lost devices and the reasons."""
+        self.silent: set[int] = set()
+        """Those of them that were not heard of any more, so that they may come back."""
         self.refused: list[str] = []
         """Refused messages, with sites and reasons."""
         self._carrier = carrier
@@ -201,10 +204,16 @@ class Channel:
         self._asked.clear()
         return answers
 
-    def mark_lost(self, device: int, reason: str) -> None:
-        """Mark a device as lost, and discard its open requests."""
+    def readmit(self, device: int) -> None:
+        """Ask a device again that is back; its session is over, so another one must begin."""
+        self.lost.pop(device, None)
+        self.silent.discard(device)
+
+    def mark_lost(self, device: int, reason: str, *, silent: bool = False) -> None:
+        """Mark a device as lost, and discard its open requests; one that is only ``silent`` may come back."""
         if device not in self.lost:
             self.lost[device] = one_line(reason)
+            self.silent |= {device} if silent else set()
             _log.warning("%s is lost: %s", self.sites[device], one_line(reason))
         self._discarded |= {tag for tag, entry in self._open.items() if entry.device == device}
         self._open = {tag: entry for tag, entry in self._open.items() if entry.device != device}
@@ -234,10 +243,10 @@ class Channel:
         now = self.clock()
         for device, since in list(self._silent_since.items()):
             if now - since > self._patience:
-                self.mark_lost(device, f"no sign of life for {self._patience:g} s")
+                self.mark_lost(device, f"no sign of life for {self._patience:g} s", silent=True)
         for entry in list(self._open.values()):
             if now - entry.since > self._longest:
-                self.mark_lost(entry.device, f"no answer for {self._longest:g} s")
+                self.mark_lost(entry.device, f"no answer for {self._longest:g} s", silent=True)
             elif entry.mismatched_since is not None and now - entry.mismatched_since > self._patience:
                 self.mark_lost(entry.device, _MISMATCH)
         pinged = {entry.device for entry in self._open.values() if entry.request.kind == "ping"}
@@ -261,7 +270,7 @@ class Channel:
         if delivered.tag in self._discarded:
             self._discarded.remove(delivered.tag)
             if device is not None and delivered.payload is None:
-                self.mark_lost(device, _UNREACHABLE)
+                self.mark_lost(device, _UNREACHABLE, silent=True)
             elif (late := self._late.pop(delivered.tag, None)) is not None and late.device == device:
                 self._keep(late, delivered)
             return None
@@ -269,7 +278,7 @@ class Channel:
             self._refuse(site, "it answers a request that is not open, or answers twice")
             return None
         if delivered.payload is None:
-            self.mark_lost(device, _UNREACHABLE)
+            self.mark_lost(device, _UNREACHABLE, silent=True)
             return None
         try:
             frame = decode(delivered.payload, most=_largest_arrays(entry.request))
@@ -284,7 +293,7 @@ class Channel:
             _check(frame, entry.request)
         except EngineError as error:
             self._refuse(site, str(error))
-            self.mark_lost(device, str(error))
+            self.mark_lost(device, str(error), silent=isinstance(error, NoSessionError))
             return None
         if entry.request.kind == "ping":
             return None
@@ -310,6 +319,8 @@ def _check(frame: Frame, request: SiteRequest) -> None:
         raise EngineError("another server has taken it over")
     if frame.kind == "error" and request.kind == "export" and "unreached" in frame.fields:
         return  # sender or recipient may be at fault; the stage decides
+    if frame.fields.get("no_session") is True:
+        raise NoSessionError(_RESTARTED)
     if frame.kind != "answer":
         raise EngineError(one_line(frame.fields.get("reason", f"it answered '{frame.kind}'")))
     if not _has_costs(frame, request):

@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -19,34 +19,32 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl.data import Preparation, load_rows
+from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Carrier
-from codedfl.deploy.protocol.fields import one_line
-from codedfl.deploy.protocol.task_facts import TaskFacts
+from codedfl.deploy.protocol.keeping import SessionSecret
 from codedfl.deploy.server.board import Board, BoardObserver, Show
 from codedfl.deploy.server.channel import Channel, Clock
 from codedfl.deploy.server.membership import UNPINNED, read_pins
-from codedfl.deploy.server.records import collect_records, known_run, write_run
+from codedfl.deploy.server.records import KnownRun, collect_records, known_run, write_run
 from codedfl.deploy.server.remote import RECORDS, RemoteEngine
-from codedfl.deploy.server.sessions import SessionTerms, SiteSession
-from codedfl.deploy.server.sums import RemoteSummer
+from codedfl.deploy.server.sessions import Returns, SessionTerms, SiteSession
+from codedfl.deploy.server.sums import RemoteSummer, load_test_set, ranged
 from codedfl.engines.contract import Engine
-from codedfl.errors import DataError, LostDevicesError, RunDirectoryError, UsageError
+from codedfl.errors import LostDevicesError, RunDirectoryError, UsageError
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
+from codedfl.runs.directory import CHECKPOINT
 from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import choose_ridge
 from codedfl.scenario import Scenario
-from codedfl.schemes import Public
 from codedfl.storage import write_json
-from codedfl.task import Problem, feature_map, load_data
+from codedfl.task import Problem
 from codedfl.task.description import Description, likely_labels
-from codedfl.task.loading import declared_categories
 from codedfl.task.metrics import Counts
-from codedfl.task.objective import PublicObjective, TestSet
-from codedfl.task.ranges import declared_columns, declared_preparation, declared_rows, ranged_preparation
-from codedfl.task.shard import penalties, prepared_features
+from codedfl.task.objective import PublicObjective
+from codedfl.task.ranges import declared_columns
+from codedfl.task.shard import penalties
 from codedfl.training import State, with_noise_ridge
 from codedfl.training.checking import lie_words
 
@@ -70,6 +68,7 @@ class DeploymentOptions:
     sites to connect. ``patience`` and ``longest``: timeouts of the channel. ``time_scale``: that of sites which emulate
     slow devices. ``test``: evaluate on the scenario's test set. ``seeded_keys``: keys of the scenario's seed instead of
     fresh ones, so that models equal those of virtual time to the last bit; for studies and tests, never for data.
+    ``return_seconds``: how long a training that cannot go on waits for lost sites to come back.
     """
 
     pins: Mapping[str, str] | None = None
@@ -80,12 +79,15 @@ class DeploymentOptions:
     time_scale: float = 1.0
     test: bool = True
     seeded_keys: bool = False
+    return_seconds: float = 0.0
     clock: Clock = time.monotonic
 
     def __post_init__(self) -> None:
         times = (self.ready_seconds, self.patience, self.longest, self.time_scale)
         if not all(0 < value < math.inf for value in times):
             raise UsageError(f"ready_seconds, patience, longest and time_scale are {times}; give numbers above 0")
+        if not 0 <= self.return_seconds < math.inf:
+            raise UsageError(f"return_seconds = {self.return_seconds:g} must be a number from 0 on")
         if self.patience > self.longest:
             raise UsageError(f"patience = {self.patience:g} must be at most longest = {self.longest:g}")
 
@@ -124,16 +126,27 @@ def deploy(
         board.progress(stage, done, total)
         progress(stage, done, total)
 
-    def backend() -> DeploymentBackend:
-        carrier.ready(sites, terms.ready_seconds)
-        channel.run = known_run(path) or f"{scenario.name[:40]}-{secrets.token_hex(8)}"
-        return DeploymentBackend(scenario, channel, board, terms, check, report, path)
+    returns = Returns(channel, carrier, board, terms.return_seconds)
 
-    try:
-        run = execute(scenario, path, backend=backend, progress=report, observer=BoardObserver(board))
-    except LostDevicesError as error:
-        reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(channel.lost.items()))
-        raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
+    def backend() -> DeploymentBackend:
+        known = known_run(path)
+        # devices that open sums know the keys of all that are in the session
+        resumed = known is not None and (path / CHECKPOINT).exists() and not schemes.nominal(scenario).opens_sums
+        returns.find_sites(terms.ready_seconds, min(terms.ready_seconds, terms.patience) if resumed else None)
+        known = known or KnownRun(f"{scenario.name[:40]}-{secrets.token_hex(8)}")
+        channel.run = known.run
+        return DeploymentBackend(scenario, channel, board, terms, check, report, path, known, returns)
+
+    while True:
+        try:
+            run = execute(scenario, path, backend=backend, progress=report, observer=BoardObserver(board))
+            break
+        except LostDevicesError as error:
+            if returns.awaited(error):
+                continue
+            reasons = ", ".join(f"{sites[device]} ({reason})" for device, reason in sorted(channel.lost.items()))
+            raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
+    SessionSecret(path).remove()
     channel.end_session()
     if (found := run.summary["deployment"]["sites"]) != list(sites):
         raise RunDirectoryError(f"'{path}' was trained on other sites ({', '.join(found)}); choose another --out")
@@ -153,10 +166,13 @@ class DeploymentBackend(RunBackend):
         check: Problem | None,
         progress: Progress,
         folder: Path,
+        known: KnownRun,
+        returns: Returns,
     ) -> None:
         if scenario.ranged and scenario.data.elsewhere:  # refuse what no site can use before they are asked
             declared_columns(scenario, regression=scenario.data.kind == "regression")
         self._folder = folder
+        self._returns = returns
         self.given = self.scenario = scenario
         self._channel = channel
         self._board = board
@@ -168,7 +184,9 @@ class DeploymentBackend(RunBackend):
         began, prepared, loading, terms = channel.clock(), None, scenario, self._terms
         self._selection, self._prepared_seconds = None, 0.0
         self._class_names: str | None = None
-        if scenario.prepared or len(scenario.ridges) > 1:
+        if known.loading is not None and len(scenario.ridges) == 1:  # a resumed run need not sum again
+            prepared, loading = known.prepared, Scenario.from_toml(known.loading)
+        elif scenario.prepared or len(scenario.ridges) > 1:
             self._summer = summer = RemoteSummer(scenario, channel, board, terms, progress)
             prepared, loading = summer.prepared(), summer.scenario
             if len(scenario.ridges) > 1:
@@ -177,7 +195,9 @@ class DeploymentBackend(RunBackend):
                 self.scenario = scenario.with_settings({"task.ridge": self._selection.ridge})
             self._prepared_seconds = (channel.clock() - began) / options.time_scale
         scenario = self.scenario
-        session = SiteSession(scenario, channel, board, terms, load=loading, prepared=prepared)
+        earlier = known.described
+        session = SiteSession(scenario, channel, board, terms, load=loading, prepared=prepared, earlier=earlier)
+        self._known = replace(known, described=session.described, loading=loading.to_toml(), prepared=prepared)
         self._session = session
         self._held = np.array(
             [[f.samples, f.features, f.outputs, f.largest_feature, f.largest_target] for f in session.facts], np.float64
@@ -188,10 +208,10 @@ class DeploymentBackend(RunBackend):
         task = session.descriptions[0].task
         preparation = None if prepared is None else prepared.preparation
         if scenario.ranged:
-            preparation = _ranged(scenario, public, task, progress)
+            preparation = ranged(scenario, public, task, progress)
         self._preparation = preparation
         wanted = options.test and check is None
-        test, described = _test_set(loading, public, task, preparation, progress) if wanted else (None, None)
+        test, described = load_test_set(loading, public, task, preparation, progress) if wanted else (None, None)
         inputs = len(preparation.shift) if preparation is not None else public.features
         if described is None and (preparation is not None or scenario.features.kind == "none"):
             names = task.known_names(scenario.data.classes or ())
@@ -227,7 +247,7 @@ class DeploymentBackend(RunBackend):
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the remote engine; records of an unfinished epoch are dropped."""
-        write_run(self._folder, self._channel.run)
+        write_run(self._folder, self._known)
         records = {}
         if restored:
             own = self._identity()
@@ -247,6 +267,8 @@ class DeploymentBackend(RunBackend):
             records=records,
             board=self._board,
             seal=self._session.seal,
+            secret=SessionSecret(self._folder),
+            returned=self._returns.seen,
         )
         return self._engine
 
@@ -314,60 +336,6 @@ class DeploymentBackend(RunBackend):
         return {site: known.get(site) for site in self._channel.sites}
 
 
-def _ranged(scenario: Scenario, public: Public, task: TaskFacts, progress: Progress) -> Preparation:
-    """Return how sites prepare columns by declared ranges; refuse sites with another number of features."""
-    if scenario.data.elsewhere:
-        found: Preparation | None = declared_preparation(scenario, public.outputs, regression=not task.classes)
-    else:
-        found = ranged_preparation(scenario, load_data(scenario, progress))
-    assert found is not None  # noqa: S101 - the scenario has ranges
-    linear, constants = scenario.features.kind == "none", 0 if found.constant is None else 1
-    expected = (len(found.shift) if linear else scenario.features.dimension) + constants
-    if public.features != expected:
-        raise DataError(f"sites have {public.features} features, but the scenario declares {expected}; check versions")
-    return found
-
-
-def _test_set(
-    scenario: Scenario,
-    public: Public,
-    task: TaskFacts,
-    preparation: Preparation | None,
-    progress: Progress,
-) -> tuple[TestSet | None, Description | None]:
-    """Load the scenario's test samples, if it has any, and what their columns are called."""
-    data = scenario.data
-    if data.elsewhere:
-        if not data.test_source:
-            return None, None
-        rows = load_rows(
-            Path(data.test_source),
-            target=data.target or None,
-            kind=task.kind,
-            classes=task.known_names(data.classes or ()) or (),
-            dtype="float64" if scenario.prepared else scenario.precision,
-            categories=declared_categories(scenario),
-            missing=scenario.features.missing,
-        )
-        rows, _ = declared_rows(scenario, rows)
-        x, y, found = rows.x, rows.y, TaskFacts.of(rows.kind, rows.classes, share=True)
-        named, labels = rows.columns, likely_labels(rows.classes)
-        described = Description.create(x.shape[1], public.outputs, named, (), labels, preparation=preparation)
-    else:
-        loaded = load_data(scenario, progress)
-        x, y, found = loaded.x_test, loaded.y_test, TaskFacts.of(loaded.kind, loaded.class_names, share=True)
-        described = Description.of_data(loaded, preparation)
-    if not found.alike(task):
-        raise DataError(one_line(f"the server's test set ({found}) does not match the sites' data ({task})"))
-    inputs = x.shape[1] if preparation is None else len(preparation.shift)
-    features = feature_map(scenario, inputs)
-    if x.shape[1] != inputs or features.dimension + described.constants != public.features:
-        raise DataError(f"the server's test set has {x.shape[1]} inputs, which are not the sites'; use another")
-    if not len(x):
-        return None, described
-    return TestSet(prepared_features(x, features, preparation), y, task.kind, preparation), described
-
-
 def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Deploy from plain data, for adapters that start the server from a configuration.
 
@@ -376,7 +344,7 @@ def serve(carrier: Carrier, arguments: Mapping[str, Any]) -> dict[str, Any]:
     sites' keys, and ``revoked`` sites. Return the path of the run and its summary.
     """
     scenario, site = Scenario.from_toml(arguments["scenario"]), arguments.get("site", {})
-    known = ("patience", "longest", "ready_seconds", "time_scale", "test")
+    known = ("patience", "longest", "ready_seconds", "return_seconds", "time_scale", "test")
     chosen = {name: arguments[name] for name in known if name in arguments}
     pins, revoked = read_pins(site)
     if pins is None:

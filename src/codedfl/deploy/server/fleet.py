@@ -36,6 +36,9 @@ WAIT, WAIT_EACH = 60.0, 6.0
 PATIENCE, PATIENCE_EACH = 30.0, 4.0
 """Seconds without an answer after which a site is lost, and additional ones per site that share one machine."""
 
+RETURN_SECONDS = 60.0
+"""Seconds that a training which cannot go on waits for lost sites to come back."""
+
 HOST = "codedfl.deploy.site.configuration:make_host"
 ENTRY = "codedfl.deploy.server.deployment:serve"
 
@@ -107,17 +110,19 @@ def submit(
     time_scale: float = 1.0,
     patience: float = PATIENCE,
     tries: int = 3,
+    return_seconds: float = RETURN_SECONDS,
     revive: Callable[[], None] = lambda: None,
     report: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Train on the server of kits and wait; return the path of the run on the server and its summary.
 
     ``run`` is relative to the server's kit; without it the server chooses a folder. A lost job is submitted again and
-    resumes from its checkpoint, after ``revive`` has restarted dead processes.
+    resumes from its checkpoint, after ``revive`` has restarted dead processes. A training that cannot go on without
+    lost sites waits ``return_seconds`` for them first.
     """
     wait = WAIT + WAIT_EACH * len(kits.sites)
     arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience, "ready_seconds": wait}
-    arguments |= {} if run is None else {"run": str(run)}
+    arguments |= {"return_seconds": return_seconds} | ({} if run is None else {"run": str(run)})
     job = Job("train", ENTRY, kits.sites, arguments)
     with Admin(kits, revive=revive) as admin:
         return dict(run_job(admin, job, tries=tries, wait=wait, report=report))

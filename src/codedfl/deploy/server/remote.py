@@ -1,21 +1,22 @@
 """The engine of deployments: real sites behind a carrier, real time."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import final
 
 import numpy as np
 from jaxtyping import Shaped
 
+from codedfl.deploy.protocol.keeping import HOLDS, KEEP, RECALL, SessionSecret
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
 from codedfl.deploy.server.stages import Seal, StageExchange
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
-from codedfl.errors import LostDevicesError
+from codedfl.errors import LostDevicesError, ReturnedDevicesError
 from codedfl.network import RoundCosts
 from codedfl.schemes.contract import Round, Stage
-from codedfl.schemes.messages import message_bits
+from codedfl.schemes.messages import Message, message_bits
 
 _COLUMNS = ("epoch", "question", "device", "seconds", "working_seconds", "down_bits", "up_bits", "macs")
 RECORDS = {name: np.dtype("float64" if name.endswith("seconds") else "int64") for name in _COLUMNS}
@@ -30,7 +31,8 @@ class RemoteEngine(Engine):
     """Asks sites over a channel; seconds are real ones divided by ``time_scale``.
 
     With ``one_at_a_time`` sites emulate one channel for all direct parcels. ``now`` and ``records`` are those
-    of a resumed run. ``seal`` encrypts grants; without it they are sent as they are.
+    of a resumed run. ``seal`` encrypts grants; without it they are sent as they are. ``secret`` opens what sites keep
+    across sessions. ``returned`` tells which lost devices are back, for another session with them.
     """
 
     def __init__(
@@ -43,8 +45,12 @@ class RemoteEngine(Engine):
         records: Mapping[str, Shaped[np.ndarray, "..."]] | None = None,
         board: Board | None = None,
         seal: Seal = lambda device, fields, grants: grants,
+        secret: SessionSecret | None = None,
+        returned: Callable[[], Sequence[int]] = lambda: (),
     ) -> None:
         self._channel = channel
+        self._secret = secret
+        self._returned = returned
         self._seal = seal
         self._board = board or Board(channel.sites)
         self._stages = 0
@@ -74,6 +80,9 @@ class RemoteEngine(Engine):
     def ask(self, question: Round, *, offline: bool) -> Answer:
         """Ask all reachable devices and collect valid replies until they are enough or the deadline passes."""
         channel = self._channel
+        if question.epoch > self._epoch > 0 and (back := self._returned()):
+            names = ", ".join(channel.sites[device] for device in back)
+            raise ReturnedDevicesError(f"{names} can be asked again from epoch {question.epoch} on; resume the run")
         # sites refuse rounds of earlier epochs: an epoch that is computed again is a further round of the newest
         self._question = self._question + 1 if question.epoch <= self._epoch else 0
         self._epoch = max(self._epoch, question.epoch)
@@ -89,6 +98,7 @@ class RemoteEngine(Engine):
                 break
             soon = channel.clock() + _BOARD_SECONDS
             reply = channel.receive(soon if overdue or limit is None else min(soon, limit))
+            self._returned()  # what is lost is brought back from now on, and let in before the next epoch
             self._board.lost(channel.lost)
             self._board.show()
             if reply is not None:
@@ -189,6 +199,45 @@ class RemoteEngine(Engine):
         if outcome.lost:
             names = ", ".join(self._channel.sites[device] for device in outcome.lost)
             raise LostDevicesError(f"{names} cannot be reached, and a resumed run needs their parcels; start them")
+
+    @property
+    def lost(self) -> Set[int]:
+        """Devices that are asked nothing."""
+        return set(self._channel.lost)
+
+    def keep(self, own: Message, devices: Iterable[int], *, anew: bool) -> None:
+        """Let sites keep what they hold, under a key that only the server stores."""
+        if self._secret is None or not own:
+            return
+        if anew:
+            self._secret.draw(own)
+        if self._secret.drawn:
+            self._ask_kept(KEEP, devices)
+
+    def kept(self) -> tuple[Message, Sequence[int]]:
+        """Read what the server has kept, and ask sites whether they have."""
+        own = {} if self._secret is None else self._secret.read()
+        return own, self._ask_kept(HOLDS, range(len(self._channel.sites))) if own else ()
+
+    def recall(self, devices: Sequence[int]) -> None:
+        """Let sites take again what they have kept."""
+        failed = set(devices) - set(self._ask_kept(RECALL, devices))
+        if failed:
+            names = ", ".join(self._channel.sites[device] for device in sorted(failed))
+            raise LostDevicesError(f"{names} cannot use the parcels that they have kept; resume again")
+
+    def _ask_kept(self, verb: str, devices: Iterable[int]) -> list[int]:
+        """Send sites the key of what they keep, and ask for something; return which have done it."""
+        if self._secret is None:
+            return []
+        self._stages += 1
+        fields, requests = {"stage": self._stages, "verb": verb}, {}
+        for device in set(devices) - self.lost:
+            key = self._secret.key_of(self._channel.sites[device])
+            requests[device] = SiteRequest("keep", fields, self._seal(device, fields, key))
+        answers = self._channel.ask_all(requests)
+        self._board.lost(self._channel.lost)
+        return sorted(device for device, reply in answers.items() if reply.frame.fields.get("done") is True)
 
     def _carry(self, stage: Stage, receive: Receive, event: TransferEvent | None) -> StageOutcome:
         """Carry out a stage and show its transfers on the board."""

@@ -98,9 +98,11 @@ class StageExchange:
         # in emulated time sites wait for each other's parcels: if one fails, release the others
         answers = self._channel.ask_all(requests, if_one_fails=dict.fromkeys(self._parties, self._forgetting))
         failed: dict[int, str] = {}
+        unsent: set[int] = set()
         for device, reply in answers.items():
             if reply.frame.kind != "answer":
                 failed[device] = one_line(reply.frame.fields.get("reason"))
+                unsent.add(device)  # its link may be the reason
                 continue
             uploads = [number for number in work[device] if self._transfers[number].recipient == SERVER]
             try:
@@ -112,7 +114,7 @@ class StageExchange:
         if failed:  # a recipient that is silent is lost, else the sender
             self._forget()
             for device, reason in failed.items() if not self._missing else ():
-                self._channel.mark_lost(device, reason)
+                self._channel.mark_lost(device, reason, silent=device in unsent)
         return not self._missing
 
     def _absorb(self) -> bool:

@@ -1,15 +1,17 @@
-"""Sums of columns over real sites, under the scheme of the run (``codedfl.runs.sums`` says how)."""
+"""Sums of columns over real sites, under the scheme of the run (``codedfl.runs.sums`` says how), and the test set."""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import final
 
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.data import Preparation
+from codedfl.data import Preparation, load_rows
 from codedfl.deploy.protocol.fields import one_line
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
+from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel
 from codedfl.deploy.server.remote import RemoteEngine
@@ -19,11 +21,15 @@ from codedfl.progress import Progress
 from codedfl.runs.selection import fold_scenario
 from codedfl.runs.sums import sum_error, sum_scenario
 from codedfl.scenario import Scenario
-from codedfl.task import feature_map
+from codedfl.schemes import Public
+from codedfl.task import feature_map, load_data
+from codedfl.task.description import Description, likely_labels
 from codedfl.task.folds import RowChoice
-from codedfl.task.objective import PublicObjective
+from codedfl.task.loading import declared_categories
+from codedfl.task.objective import PublicObjective, TestSet
 from codedfl.task.preparing import COLUMNS, Prepared, Summer, SumRequest, prepare
-from codedfl.task.shard import penalties
+from codedfl.task.ranges import declared_preparation, declared_rows, ranged_preparation
+from codedfl.task.shard import penalties, prepared_features
 from codedfl.training import State, create_solver, first_gradient, train
 
 
@@ -139,3 +145,57 @@ def _check_columns(sites: Sequence[str], measured: Sequence[ColumnFacts]) -> Non
         if not each.task.alike(first.task):
             words = one_line(f"{each.task}; {first.task}")
             raise DataError(f"{site} and {sites[0]} differ in their task ({words}); set the same kind and data.classes")
+
+
+def ranged(scenario: Scenario, public: Public, task: TaskFacts, progress: Progress) -> Preparation:
+    """Return how sites prepare columns by declared ranges; refuse sites with another number of features."""
+    if scenario.data.elsewhere:
+        found: Preparation | None = declared_preparation(scenario, public.outputs, regression=not task.classes)
+    else:
+        found = ranged_preparation(scenario, load_data(scenario, progress))
+    assert found is not None  # noqa: S101 - the scenario has ranges
+    linear, constants = scenario.features.kind == "none", 0 if found.constant is None else 1
+    expected = (len(found.shift) if linear else scenario.features.dimension) + constants
+    if public.features != expected:
+        raise DataError(f"sites have {public.features} features, but the scenario declares {expected}; check versions")
+    return found
+
+
+def load_test_set(
+    scenario: Scenario,
+    public: Public,
+    task: TaskFacts,
+    preparation: Preparation | None,
+    progress: Progress,
+) -> tuple[TestSet | None, Description | None]:
+    """Load the scenario's test samples, if it has any, and what their columns are called."""
+    data = scenario.data
+    if data.elsewhere:
+        if not data.test_source:
+            return None, None
+        rows = load_rows(
+            Path(data.test_source),
+            target=data.target or None,
+            kind=task.kind,
+            classes=task.known_names(data.classes or ()) or (),
+            dtype="float64" if scenario.prepared else scenario.precision,
+            categories=declared_categories(scenario),
+            missing=scenario.features.missing,
+        )
+        rows, _ = declared_rows(scenario, rows)
+        x, y, found = rows.x, rows.y, TaskFacts.of(rows.kind, rows.classes, share=True)
+        named, labels = rows.columns, likely_labels(rows.classes)
+        described = Description.create(x.shape[1], public.outputs, named, (), labels, preparation=preparation)
+    else:
+        loaded = load_data(scenario, progress)
+        x, y, found = loaded.x_test, loaded.y_test, TaskFacts.of(loaded.kind, loaded.class_names, share=True)
+        described = Description.of_data(loaded, preparation)
+    if not found.alike(task):
+        raise DataError(one_line(f"the server's test set ({found}) does not match the sites' data ({task})"))
+    inputs = x.shape[1] if preparation is None else len(preparation.shift)
+    features = feature_map(scenario, inputs)
+    if x.shape[1] != inputs or features.dimension + described.constants != public.features:
+        raise DataError(f"the server's test set has {x.shape[1]} inputs, which are not the sites'; use another")
+    if not len(x):
+        return None, described
+    return TestSet(prepared_features(x, features, preparation), y, task.kind, preparation), described

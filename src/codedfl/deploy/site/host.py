@@ -17,6 +17,7 @@ from codedfl import schemes
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Host, Peers
 from codedfl.deploy.protocol.envelopes import told_digest
+from codedfl.deploy.protocol.keeping import carry_out
 from codedfl.deploy.protocol.sums import SumOrder, read_rows
 from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
@@ -38,12 +39,7 @@ from codedfl.deploy.site.requests import (
     told,
 )
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
-from codedfl.errors import (
-    CodedflError,
-    DataError,
-    EngineError,
-    RefusalError,
-)
+from codedfl.errors import CodedflError, DataError, EngineError, NoSessionError, RefusalError
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
@@ -76,7 +72,7 @@ class DeviceHost(Host):
             "prepare": self._prepare,
             "reply": self._reply,
         }
-        self._operations |= {"export": self._export, "absorb": self._absorb, "forget": self._forget}
+        self._operations |= {"export": self._export, "absorb": self._absorb, "forget": self._forget, "keep": self._keep}
 
     def handle(self, payload: bytes) -> bytes:
         """Answer a request of the server."""
@@ -106,7 +102,7 @@ class DeviceHost(Host):
             reason = f"{type(error).__name__} while it was working on the request"
         if self._record is not None:
             self._record.refused(reason)
-        return Frame("error", {"reason": reason})
+        return Frame("error", {"reason": reason, "no_session": isinstance(error, NoSessionError)})
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
         """Open another site's parcel and hold it until the server asks to absorb it."""
@@ -141,7 +137,7 @@ class DeviceHost(Host):
     def _current(self) -> Session:
         with self._lock:
             if self._run is None:
-                raise EngineError("this site takes part in no run; describe and prepare it first")
+                raise NoSessionError("this site takes part in no run; describe and prepare it first")
             return self._run
 
     def _answer(self, frame: Frame) -> Frame:
@@ -156,7 +152,7 @@ class DeviceHost(Host):
             )
         run = self._current()
         if session != run.name:
-            raise EngineError("this site has been prepared for another session since; prepare it again")
+            raise NoSessionError("this site has been prepared for another session since; prepare it again")
         run.queue.claim(number)
         return self._operations[frame.kind](run, frame)
 
@@ -375,6 +371,13 @@ class DeviceHost(Host):
         run.close()
         record = None if self._record is None else self._record.end(FINISHED)
         return Frame("answer", {"record": record})
+
+    def _keep(self, run: Session, frame: Frame) -> Frame:
+        """Keep what the device holds for a resumed run, or take it again."""
+        verb, grant, record = fields.text(frame.fields, "verb"), run.grants(frame), self._record
+        with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
+            done = record is not None and carry_out(verb, run.device, record.parcels, grant)
+        return Frame("answer", {"done": done})
 
     def _charge(self, run: Session) -> None:
         """Enter the noisy data that leave in the ledger."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Peers
+from codedfl.deploy.protocol.keeping import KeptParcels, remove_stale
 from codedfl.deploy.protocol.records import RECORD, SCHEMA, signed
 from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.site.privacy import LedgerEntry, PrivacyLedger, RunNoise
@@ -56,6 +57,9 @@ class RunRecord:
         self._written = 0.0
         self._folder = None if site.folder is None else site.folder / FOLDER / run
         self.sums = SumMemory(self._folder)
+        self.parcels = KeptParcels(self._folder, site.name, run)
+        if site.folder is not None:
+            remove_stale(site.folder / FOLDER)
         self.noise = RunNoise(ledger, run, self._folder)
         self._ledger = ledger
         self._charged: set[str] = set()
@@ -153,6 +157,7 @@ class RunRecord:
         """Close the record, and return it with its signature."""
         if how == FINISHED:
             self.noise.forget()
+            self.parcels.remove()
         with self._lock:
             if self._table["ended"]["how"] == OPEN:
                 self._table["ended"] = {"how": how, "at": _now()}

@@ -102,6 +102,18 @@ class SealedCodedDevice(Device):
             raise self._refusal(f"knows no parcels of kind {kind} without a band")
         banded[kind](sender, int(parcel["band"]), parcel, work)
 
+    def keep(self) -> Message | None:
+        """Return its coded block, if it is complete: a combination of sealed sums over all devices."""
+        return {"coded": self._field.to_wire(self._coded)} if self._whole and self._coded is not None else None
+
+    def recall(self, kept: Message) -> None:
+        """Take its coded block again; it then seals nothing any more."""
+        if self._shard is None or self._coded is not None:
+            raise self._refusal("takes no kept block after it has sealed its data or received others'")
+        shape = self._layout.bands.rows, self._layout.width
+        self._coded = taken(self._field, kept, "coded", shape, f"What device {self._index} has kept")
+        self._shard, self._masks, self._places = None, None, set(range(self._layout.bands.count))
+
     def _add_piece(self, sender: int, number: int, parcel: Message, work: Work) -> None:
         groups = self._layout.groups
         if (sender - self._index) % groups.count or sender == self._index:
@@ -265,14 +277,17 @@ class SealedCodedDevice(Device):
         work.add(self._layout.part_operations(number))
         return self._layout.part(worker, self._spread[number])
 
+    @property
+    def _whole(self) -> bool:
+        """Whether its coded block has all parts; own ones that came after those of others are added now."""
+        for own in self._layout.owned_by(self._index) if self._places else ():
+            if own not in self._places and self._joinable(own):
+                self._place_own(own, Work())
+        return len(self._places) == self._layout.bands.count or len(self._helpers) == self._layout.code.K
+
     def _complete(self) -> UInt[np.ndarray, "d width"]:
         """Return the coded block of a worker; refuse before all its parts are there."""
-        if self._coded is not None and self._places:
-            for own in self._layout.owned_by(self._index):
-                if own not in self._places and self._joinable(own):
-                    self._place_own(own, Work())
-        whole = len(self._places) == self._layout.bands.count or len(self._helpers) == self._layout.code.K
-        if self._coded is None or not whole:
+        if not self._whole or self._coded is None:
             raise self._refusal("is no worker, or its coded block is not complete")
         return self._coded
 

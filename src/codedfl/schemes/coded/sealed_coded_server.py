@@ -1,6 +1,6 @@
 """The server of the sealed and coded scheme: the stages of its set-up, decoding, and replacement of lost workers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import final
 
 import numpy as np
@@ -11,7 +11,7 @@ from codedfl.schemes.coded.placing.block_layout import PIECE, REPAIR, BlockLayou
 from codedfl.schemes.coded.placing.transfers import PlannedTransfers, planned_stages, planned_transfer
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers
-from codedfl.schemes.contract import Round, Stage
+from codedfl.schemes.contract import Restored, Round, Stage
 from codedfl.schemes.messages import Layout, Message, Work, layout
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats
@@ -128,3 +128,21 @@ class SealedCodedServer(PaddedServer):
         helpers = sorted(self._first_workers.chosen, key=self._gone.__contains__)[: self._layout.code.K]
         later = [worker for worker in self._workers if worker not in self._first_workers.chosen]
         return [self._rebuild(worker, helpers) for worker in later]
+
+    def keep(self) -> Message:
+        """Return the sum of all pads, which opens nothing but sums over all devices."""
+        return {} if self._pads is None else {"pads": self._pads}
+
+    def resume(self, state: Message, kept: Message, holders: Sequence[int], present: Set[int]) -> Restored | None:
+        """Go on with K coded blocks at least; they give those of workers that have none, the fastest devices first."""
+        K, first = self._layout.code.K, self._first_workers
+        before = state["workers"].tolist()
+        workers = sorted(holders, key=lambda device: device not in before)[: first.count]
+        if len(workers) < K or "pads" not in kept:
+            return None
+        self.rewind(state)
+        self._pads, self._gone = kept["pads"], set(range(self._public.devices)) - present
+        spare = [each for each in first.order if each in present and each not in workers]
+        later = spare[: first.count - len(workers)]
+        self._workers = [*workers, *later]
+        return Restored([self._rebuild(each, workers[:K]) for each in later])
