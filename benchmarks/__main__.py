@@ -1,4 +1,7 @@
-"""Run the named benchmarks (all if none is named) and keep their results in out/bench/NAME.json."""
+"""Run the named benchmarks (all if none is named) and keep their results in out/bench/NAME.json.
+
+Options after the name of a single benchmark are its own: ``python -m benchmarks chaos --trainings 5``.
+"""
 
 import importlib
 import pkgutil
@@ -12,8 +15,12 @@ SUPPORT = {"__main__", "cohorts", "hostile_server", "lab", "lying_devices", "mea
 SUPPORT |= {"comparison_figure", "private_figure", "reconstruction", "screenshots"}
 
 
-def main(names: list[str]) -> None:
+def main(words: list[str]) -> None:
     """Run benchmarks one after the other."""
+    first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    names, options = words[:first], words[first:]
+    if options and len(names) != 1:
+        sys.exit(f"'{options[0]}' is an option of one benchmark; name that one only")
     known = [module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.name not in SUPPORT]
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -22,7 +29,8 @@ def main(names: list[str]) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in names or known:
         print(f"== {name}", flush=True)
-        results = importlib.import_module(f"benchmarks.{name}").main()
+        run = importlib.import_module(f"benchmarks.{name}").main
+        results = run(options) if options else run()
         write_json(out / f"{name}.json", results)
 
 
