@@ -166,11 +166,11 @@ def _set_up(server: Server, engine: Engine, state: State, devices: int) -> None:
         engine.keep(server.keep(), range(devices), anew=True)
         return
     state.lost = set(engine.lost)
-    stages: Sequence[Stage] = ()
+    repeated: Sequence[Stage] = ()
     restored = _resumed(server, engine, state, devices)
     if repeats := restored is None:
-        stages, restored = server.set_up(), server.restore(state.server)
-    for stage in (*stages, *restored.stages):
+        repeated, restored = server.set_up(), server.restore(state.server)
+    for stage in (*repeated, *restored.stages):
         engine.replay(stage, server.receive)
     engine.keep(server.keep(), _recipients(restored.stages, range(devices) if repeats else ()), anew=repeats)
     ends = [0.0, *state.history.columns["time"]]
