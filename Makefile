@@ -38,7 +38,8 @@ browser:
 # one thread each; three workers on two processors, because tests of deployments mostly wait for FLARE. Bytecode is
 # kept even where the environment says otherwise: rewriting assertions takes each worker nine seconds
 test: check browser
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup
+	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 \
+	  --dist loadgroup --no-loadscope-reorder
 
 # daily work: what needs no process, no fleet and no long training
 quick: venv

@@ -1,5 +1,6 @@
 """Shapes written in signatures are checked at run time while the tests run."""
 
+import gc
 import importlib.util
 import pkgutil
 from pathlib import Path
@@ -14,6 +15,20 @@ import shape_checker
 
 NO_BROWSER = "pages are not tested in a browser"
 """The reason of tests/browser/conftest.py."""
+LONG = (
+    "deploy/flare",
+    "studies/reproduce",
+    "studies/test_what_if.py",
+    "browser",
+    "runs",
+    "studies",
+    "training/test_liars.py",
+    "front/test_estimators.py",
+    "cli/test_deploying.py",
+    "security/views",
+    "report",
+)
+"""Folders and files below tests/ that take longest, most of all first."""
 SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
 
@@ -28,12 +43,33 @@ def checked_modules() -> list[str]:
 
 
 def pytest_configure() -> None:
+    gc.disable()  # until everything is imported: all of it stays
     # walk_packages imports packages on its way; modules imported then are dropped so that the hook sees them
     names = checked_modules()
     for name in [loaded for loaded in importlib.sys.modules if loaded.split(".")[0] == "codedfl"]:
         del importlib.sys.modules[name]
     jaxtyping.jaxtyped = shape_checker.sampled(jaxtyping.jaxtyped)
     jaxtyping.install_import_hook(names, "shape_checker.check").__enter__()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one worker run all tests of a file, which share what they read, and start long files before short ones."""
+    folder = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        name = item.path.relative_to(folder).as_posix()
+        return next((place for place, prefix in enumerate(LONG) if name.startswith(prefix)), len(LONG))
+
+    items.sort(key=place)
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(folder).as_posix()))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # what was imported and collected is not looked through again by every full collection of a test
+    gc.enable()
 
 
 def pytest_runtest_setup() -> None:

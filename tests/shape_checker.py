@@ -41,9 +41,9 @@ def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
             hints = [part for hint in getattr(found, "__annotations__", {}).values() for part in _parts(hint)]
             # jaxtyping looks up the names it can, and checks arguments of generators when they are called
             if any(isinstance(part, (str, ForwardRef)) for part in hints) or inspect.isgeneratorfunction(found):
-                return _first_calls(found, decorate(found), nullcontext)
+                return _first_calls(found, decorate, nullcontext)
             if any(isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray) for part in hints):
-                return _first_calls(found, check(found), lambda: checker("context"))
+                return _first_calls(found, check, lambda: checker("context"))
             return check(found)
 
         return wrap
@@ -58,18 +58,21 @@ def _parts(hint: Any) -> list[Any]:
 
 
 def _first_calls(
-    plain: Callable[..., Any], checked: Callable[..., Any], scope: Callable[[], AbstractContextManager[Any]]
+    plain: Callable[..., Any], decorate: Callable[[Any], Any], scope: Callable[[], AbstractContextManager[Any]]
 ) -> Callable[..., Any]:
     test, left = -1, 0
+    checked: Callable[..., Any] | None = None
 
     @functools.wraps(plain)
     def call(*arguments: Any, **options: Any) -> Any:
-        nonlocal test, left
+        nonlocal test, left, checked
         if test != _test:
             test, left = _test, CALLS
         if left <= 0:
             return plain(*arguments, **options)
         left -= 1
+        if checked is None:  # most functions are never called by a worker, and to decorate one takes a millisecond
+            checked = decorate(plain)
         with scope():  # one letter, one size: among the arguments and the result of this call
             return checked(*arguments, **options)
 
