@@ -68,6 +68,9 @@ def written(out: Path) -> Reproduction:
 
 
 SMALLER = {
+    "fleet.devices": [
+        {"count": count, "mac_rate": rate} for count, rate in ((4, 25e6), (2, 5e6), (2, 2.5e6), (2, 1.25e6))
+    ],
     "training.targets": [0.5, 0.7],
     "features.dimension": 80,
     "schemes.code-based.n": 300,
@@ -228,17 +231,28 @@ def again(reproduced: Reproduced, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return out
 
 
-def test_finished_runs_are_not_run_again_and_numbers_are_written_without_matplotlib(
-    reproduced: Reproduced, again: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def rewritten(reproduced: Reproduced, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reproduction]:
+    """Summed up once more from finished runs, where nothing may be trained or drawn; tests only read it."""
+    out = Path(shutil.copytree(reproduced[0], tmp_path_factory.mktemp("rewritten") / "again"))
     for name in ("summary.json", "claims.csv"):
-        (again / name).unlink()
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert written(again).summary == reproduced[1]
-    for run in found_runs(again):
+        (out / name).unlink()
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        patch.setattr(runs, "train", None)
+        patch.setitem(sys.modules, "matplotlib.figure", None)
+        return out, written(out)
+
+
+def test_finished_runs_are_not_run_again_and_numbers_are_written_without_matplotlib(
+    reproduced: Reproduced, rewritten: tuple[Path, Reproduction]
+) -> None:
+    out, made = rewritten
+    assert made.summary == reproduced[1]
+    for run in found_runs(out):
         assert run.summary == summary(reproduced[0] / "runs" / run.path.name)
-    assert (again / "summary.json").exists()
-    assert (again / "claims.csv").exists()
+    assert (out / "summary.json").exists()
+    assert (out / "claims.csv").exists()
 
 
 @pytest.mark.parametrize(("quick", "names"), [(True, {"paper-quick"}), (False, {"paper", "paper-92", "paper-128"})])
@@ -270,8 +284,13 @@ def test_a_place_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path) 
     assert tree(tmp_path) == {"file": b"mine"}
 
 
-def test_a_finished_experiment_is_read_from_its_folder(reproduced: Reproduced, again: Path) -> None:
-    found, made = finished.load_reproduction(again), written(again)
+def test_a_finished_experiment_is_read_from_its_folder(
+    reproduced: Reproduced, rewritten: tuple[Path, Reproduction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_small(monkeypatch)
+    monkeypatch.setattr(runs, "train", None)
+    out, made = rewritten
+    found = finished.load_reproduction(out)
     assert found.summary == reproduced[1]
     for group, others in ((found.runs, made.runs), (found.sealed, made.sealed)):
         assert list(group) == list(others)
@@ -279,7 +298,7 @@ def test_a_finished_experiment_is_read_from_its_folder(reproduced: Reproduced, a
             for run, other in zip(own, others[label], strict=True):
                 assert run.path == other.path
                 np.testing.assert_allclose(run.timings, other.timings, rtol=1e-6)
-    assert finished.load_reproduction(again, sealed=False).sealed == {}
+    assert finished.load_reproduction(out, sealed=False).sealed == {}
 
 
 @pytest.mark.parametrize("kind", KINDS[REPRODUCE])
