@@ -26,15 +26,15 @@ def test_closed_form_agrees_with_dp_accounting(epsilon: float, delta: float) -> 
     assert epsilon_of(mu, delta) == pytest.approx(epsilon, rel=1e-9)
 
 
-@pytest.mark.parametrize("delta", [1e-10, 1e-5, 1e-2])
 @pytest.mark.parametrize(
     "releases", [[0.27], [0.1, 0.2, 0.3], [0.05] * 80, [1.0, 0.5], [2.0, 3.0, 0.1]], ids=lambda mus: f"{sum(mus):.1f}"
 )
-def test_composition_agrees_with_privacy_loss_distributions(releases: list[float], delta: float) -> None:
+def test_composition_agrees_with_privacy_loss_distributions(releases: list[float]) -> None:
     accountant = PLDAccountant(value_discretization_interval=1e-4)
     for mu in releases:
         accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier=1 / mu))
-    assert epsilon_of(composed(releases), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-3)
+    for delta in (1e-10, 1e-5, 1e-2):  # in one test: to compose the distributions takes a second
+        assert epsilon_of(composed(releases), delta) == pytest.approx(accountant.get_epsilon(delta), rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.01, 1.0, 30.0, 1000.0])

@@ -19,7 +19,7 @@ from codedfl.training import State, train
 from tiny import is_one_sentence, problem, scenario
 
 SIZES = [9, 6, 8, 7, 5, 6, 8]
-EPOCHS = 11
+EPOCHS = 8
 SOLVERS = ("gradient-descent", "conjugate-gradients")
 SCHEMES = ("sealed-coded", "coded-padded")
 
