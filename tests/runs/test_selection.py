@@ -52,7 +52,7 @@ def folds(wanted: Scenario, count: int) -> np.ndarray:
 @pytest.mark.parametrize("scheme", ["conventional", "sealed-coded", "one-shot", "secagg", "sealed", "coded-padded"])
 def test_the_weight_is_that_of_cross_validation(scheme: str, tmp_path: Path) -> None:
     x, y = table(tmp_path / "t.npz")
-    wanted = scenario(tmp_path / "t.npz", scheme=scheme)
+    wanted = scenario(tmp_path / "t.npz", scheme=scheme, **{"task.ridge": [1e-3, 0.03, 0.3, 3.0]})
     run = codedfl.run(wanted, tmp_path / "run")
     split, z = folds(wanted, 5), StandardScaler().fit_transform(x)
     errors = []
@@ -62,6 +62,7 @@ def test_the_weight_is_that_of_cross_validation(scheme: str, tmp_path: Path) -> 
         errors.append([np.mean((model.predict(z[~seen]) - y[~seen]) ** 2) for model in models])
     found = run.summary["selection"]
     assert found["ridge"] == wanted.ridges[int(np.argmin(np.mean(errors, axis=0)))]
+    assert found["ridge"] in wanted.ridges[1:-1], "neither end of the list"
     assert [each["error"] for each in found["path"]] == pytest.approx(np.mean(errors, axis=0), rel=1e-6)
     best = Ridge(alpha=found["ridge"] * len(x)).fit(z, y)
     assert run.model[:, 0] * y.std() == pytest.approx(best.coef_, rel=1e-6, abs=1e-6)
