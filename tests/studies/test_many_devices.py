@@ -10,7 +10,7 @@ from codedfl.cipher.masks.pairwise import AgreementKey
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Scenario
 from codedfl.schemes.aggregated.graph import COMPLETE
-from codedfl.studies.plan import Costs, Shapes, plan, probe
+from codedfl.studies.plan import Costs, Shapes, plan, predict, probe
 from codedfl.studies.plan import costs as plan_costs
 from rundirs import small
 from tiny import problem, trained
@@ -69,7 +69,7 @@ def test_memory_of_a_plan_grows_with_the_fleet_at_most(name: str) -> None:
     def peak(devices: int) -> int:
         wanted = many(name, devices)
         tracemalloc.start()
-        plan(wanted, shapes(devices), names=[name], draws=2)
+        predict(probe(wanted, shapes(devices).hollow(wanted)), wanted, epochs=6, draws=2)
         found = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return found
