@@ -109,10 +109,10 @@ def _sharing_seconds(public: Public, delays: DelayModel, bits: int, *, relayed: 
     up, down = (delays.up_rate, delays.down_rate) if relayed else (delays.d2d_rate, delays.d2d_rate)
     sending, taking = words * bits * tries / up, words * bits * tries / down
     work = words / delays.mac_rate * (1 + delays.setup_ratio)
-    others = np.arange(public.devices)[:, None]  # how many parcels each device sends and receives
     last = taking if relayed else np.zeros(public.devices)  # the last parcel goes down after all others
     each = np.maximum(sending, taking)
     if delays.shared_channel and not relayed:  # everyone's parcels one after the other
         each = np.full(public.devices, sending.sum())
-    seconds = others * (each + work) + np.where(others > 0, last + 2 * work, 0.0)
-    return np.asarray(seconds.max(axis=1))
+    # by how many parcels each device sends and receives; for all numbers at once it would be a large matrix
+    others = ((each + work) * number + (last + 2 * work if number else 0.0) for number in range(public.devices))
+    return np.array([float(seconds.max()) for seconds in others])

@@ -85,8 +85,7 @@ class Offer:
             **(empty if self.best is None else self.best.to_table()),
             "solvers": [prediction.to_table() for prediction in self.predictions],
             "verdict": self.scheme.verdict,
-            # of a fleet that is refused, what depends on it is not computed
-            "secrecy": [] if self.refused else [cell.to_table() for cell in verdict_table(self.scheme)],
+            "secrecy": [cell.to_table() for cell in verdict_table(self.scheme)],
             "survives_losses": self.survives_losses,
             "leakage": self.leakage,
             "refused": self.refused,
