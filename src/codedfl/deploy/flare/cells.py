@@ -5,8 +5,10 @@ the sender by its own word only. Here the receiver sees the origin, which the se
 has checked against the sender's certificate.
 """
 
+import contextlib
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 from codedfl.deploy.flare.carrier import Route, RouteReply, Stop
@@ -16,6 +18,9 @@ from codedfl.deploy.protocol.fields import one_line
 CHANNEL = "codedfl"
 RESTART, RESTART_SECONDS = "start again", 15.0
 """Topic of a job's request to the server that has started it, and how long it may take."""
+
+_SHORT = 60.0
+"""Seconds up to which a request is cancelled by a timer of our own; longer ones are watched by pings."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +44,17 @@ class CellRoute(Route):
         from nvflare.fuel.f3.message import Message
 
         try:
-            reply = self._cell.send_request(
-                channel=CHANNEL,
-                topic=topic,
-                target=f"{site}.{self._job}",
-                request=Message(payload=payload),
-                timeout=max(timeout, 0.001),  # with 0 FLARE neither waits nor encrypts
-                secure=self._secure,
-                optional=True,
-                abort_signal=stop,
-            )
+            with _bounded(timeout, stop):
+                reply = self._cell.send_request(
+                    channel=CHANNEL,
+                    topic=topic,
+                    target=f"{site}.{self._job}",
+                    request=Message(payload=payload),
+                    timeout=max(timeout, 0.001),  # with 0 FLARE neither waits nor encrypts
+                    secure=self._secure,
+                    optional=True,
+                    abort_signal=stop,
+                )
         except Exception:
             logger.exception("a message to %s was not sent", site)
             return RouteReply()
@@ -62,17 +68,37 @@ class CellRoute(Route):
         """Ask the server's own process, in which FLARE starts jobs."""
         from nvflare.fuel.f3.message import Message
 
+        stop = Stop()
         try:
-            self._cell.send_request(
-                channel=CHANNEL,
-                topic=RESTART,
-                target=SERVER,
-                request=Message(payload=site.encode()),
-                timeout=RESTART_SECONDS,
-                optional=True,
-            )
+            with _bounded(RESTART_SECONDS, stop):
+                self._cell.send_request(
+                    channel=CHANNEL,
+                    topic=RESTART,
+                    target=SERVER,
+                    request=Message(payload=site.encode()),
+                    timeout=RESTART_SECONDS,
+                    optional=True,
+                    abort_signal=stop,
+                )
         except Exception:
             logger.exception("%s was not started again", site)
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float, stop: Stop) -> Iterator[None]:
+    """Cancel a short request in time: FLARE counts by the clock of the machine, which may be set back meanwhile."""
+
+    def end() -> None:
+        stop.triggered = True
+
+    timer = threading.Timer(seconds + 1.0, end)
+    timer.daemon = True
+    if seconds <= _SHORT:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def restart_with(engine: Any, start: Callable[[str, str], str]) -> None:
