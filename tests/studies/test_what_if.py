@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl import schemes
 from codedfl.errors import NotCountedError
 from codedfl.network import RandomBook
 from codedfl.scenario import Scenario, load
@@ -14,15 +15,31 @@ from codedfl.studies.plan import Shapes, plan
 from codedfl.studies.plan.what_if import KeptCosts, KeptRandomBook, changed_settings
 
 EPOCHS = EpochsToTarget({"gradient-descent": 30, "conjugate-gradients": 4})
+FLEET = [
+    {"count": 3, "mac_rate": 25e6},
+    {"count": 2, "mac_rate": 5e6},
+    {"count": 1, "mac_rate": 2.5e6},
+    {"count": 1, "mac_rate": 1.25e6},
+]
+"""So few that a plan is made in a second, so unequal that each scheme which chooses by delays chooses differently
+after some of the moves below."""
 SMALL = load("paper-quick").with_settings(
-    {"features.dimension": 40, "schemes.code-based.n": 100, "schemes.code-based.t_tot": 24}
+    {
+        "features.dimension": 12,
+        "fleet.devices": FLEET,
+        "schemes.drop-slowest.wait_for": 5,
+        "schemes.he.backend": "costs",  # those of real ciphertexts (tests/schemes/sharing/test_he.py), which take long
+    }
 )
+DEVICES = 7
 NAMES = [name for name in SCHEMES if name != "code-based"]
 """The cipher needs larger codes than these tests have."""
+CHOOSING = ("deadline", "parity", "coded-padded", "sealed-coded")
+"""Schemes that choose by the delays of the fleet."""
 
 
 def shapes_of(scenario: Scenario) -> Shapes:
-    return Shapes.told(scenario, samples=1000, outputs=10)
+    return Shapes.told(scenario, samples=280, outputs=3)
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +73,12 @@ MOVES: dict[str, dict[str, Any]] = {
     "rates": {"links.up_rate": 9e5, "links.d2d_rate": 8e7, "links.down_rate": 1e6},
     "one channel": {"links.d2d_channel": "shared"},
     "overhead": {"links.overhead": 0.5},
-    "speeds": {"fleet.devices": [{"count": 5, "mac_rate": 1e6}, {"count": 20, "mac_rate": 3e7}]},
+    "speeds": {"fleet.devices": [{"count": 2, "mac_rate": 1e6}, {"count": 5, "mac_rate": 3e7}]},
     "server": {"fleet.server_mac_rate": 1e6},
     "seed": {"timing.seed": 5},
     "another draw": {"timing.draw": 3},
     "offline": {"training.first_epoch_offline": False},
-    "options": {"schemes.sealed.delta": 0.01, "schemes.drop-slowest.wait_for": 9},
+    "options": {"schemes.sealed.delta": 0.01, "schemes.drop-slowest.wait_for": 3},
     "precision": {"task.precision": "float64"},
     "noise": {"privacy.epsilon": 3.0},
     "wrapped": {"schemes.secagg.inner": "sealed"},
@@ -81,11 +98,24 @@ def test_what_only_changes_times_is_not_counted_again(kept: KeptCosts, name: str
     assert learn(kept, SMALL.with_settings(MOVES[name])) == []
 
 
+def test_what_is_chosen_by_delays_is_chosen_anew(kept: KeptCosts) -> None:
+    """Or the tests above would show nothing about these schemes."""
+
+    def choices(moves: dict[str, Any]) -> dict[str, Any]:
+        moved = SMALL.with_settings(moves)
+        problem = kept.problem(moved, shapes_of(moved))
+        made = {name: schemes.create(moved.with_settings({"scheme": name}), problem) for name in CHOOSING}
+        return {name: scheme.chosen_by_delays for name, scheme in made.items()}
+
+    before, after = choices({}), [choices(MOVES[name]) for name in ("loss", "rates", "overhead", "speeds")]
+    assert all(any(found[name] != before[name] for found in after) for name in CHOOSING)
+
+
 def test_links_are_counted_again_only_where_a_scheme_chooses_by_them(kept: KeptCosts) -> None:
     fresh = KeptCosts()
     learn(fresh, SMALL)
     again = learn(fresh, SMALL.with_settings({"links.loss": 0.31}))
-    assert set(again) <= {"deadline", "parity", "coded-padded", "sealed-coded"}
+    assert set(again) <= set(CHOOSING)
 
 
 def test_unknown_costs_are_named() -> None:
@@ -100,7 +130,7 @@ def test_counting_can_be_kept_waiting() -> None:
     fresh = KeptCosts()
     problem = fresh.problem(SMALL, shapes_of(SMALL))
     fresh.learn(SMALL.with_settings({"scheme": "parity"}), problem, lambda: pauses.append(1))
-    assert len(pauses) > 25 * (1 + 12), "each device is made once, uploads, and replies in each counted epoch"
+    assert len(pauses) > DEVICES * (1 + 12), "each device is made once, uploads, and replies in each counted epoch"
 
 
 class TestRandomBook:
