@@ -93,7 +93,7 @@ def federated(table: Table, folder: Path, scheme: str, **changes: Any) -> Any:
     settings |= {f"schemes.code-based.{name}": value for name, value in SMALL_CODE.items()}
     if table.owners is not None:
         settings |= {"schemes.sealed-coded.workers": 6, "schemes.sealed-coded.threshold": 4}  # to choose takes a minute
-        settings["schemes.sealed-coded.mask_neighbours"] = 2  # a mask for every two owners would take minutes
+        settings["schemes.sealed-coded.neighbours"] = 2  # a mask for every two owners would take minutes
         columns["owner"] = table.owners
         settings |= {"partition.kind": "column", "partition.column": "owner"}
     pyarrow.csv.write_csv(pa.table({**columns, "y": table.y}), folder / "t.csv")

@@ -20,7 +20,7 @@ from codedfl.studies.archives import pack
 from codedfl.studies.cluster import Cluster, carry_out, connected, numerics, unpack_result
 from codedfl.studies.compare import compare_all
 from codedfl.studies.sweep import run_cell, sweep
-from codedfl.studies.tasks import Task
+from codedfl.studies.tasks import StudyPart
 from rundirs import Stopped, small, small_run, stop_at, tree
 from tiny import is_one_sentence
 
@@ -55,7 +55,7 @@ def without_wall_time(folder: Path) -> dict[str, Any]:
     return found
 
 
-def inline(monkeypatch: pytest.MonkeyPatch, tasks: list[Task]) -> list[Any]:
+def inline(monkeypatch: pytest.MonkeyPatch, tasks: list[StudyPart]) -> list[Any]:
     """Carry tasks out as a worker does, in this process."""
     monkeypatch.setattr(clusters, "one_thread", lambda: None)
     found = []
@@ -92,7 +92,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path: Path, monkeypa
     resumed: list[int] = []
     train = runs.train
     monkeypatch.setattr(runs, "train", lambda *given: resumed.append(given[4].epoch) or train(*given))
-    (summary,) = inline(monkeypatch, [Task(run_cell, (scenario.to_toml(), place), tmp_path, (place,))])
+    (summary,) = inline(monkeypatch, [StudyPart(run_cell, (scenario.to_toml(), place), tmp_path, (place,))])
     assert resumed[0] > 0
     assert summary["epochs"] == 40
 
@@ -134,13 +134,13 @@ def test_a_comparison_has_the_rows_of_one_process(pair: Cluster, tmp_path: Path)
 def test_an_error_of_codedfl_is_raised_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = small().to_toml().replace("loss = ", "loss = 2 # ")
     with pytest.raises(ScenarioError, match="loss = 2"):
-        inline(monkeypatch, [Task(run_cell, (wrong, "runs/a"), tmp_path, ("runs/a",))])
+        inline(monkeypatch, [StudyPart(run_cell, (wrong, "runs/a"), tmp_path, ("runs/a",))])
     assert tree(tmp_path) == {}
 
 
 @pytest.mark.parametrize("key", ["codedfl", "numpy", "source", "BLAS"])
 def test_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, key: str) -> None:
-    task = Task(run_cell, (small().to_toml(), "runs/a"), tmp_path, ("runs/a",))
+    task = StudyPart(run_cell, (small().to_toml(), "runs/a"), tmp_path, ("runs/a",))
     order = clusters._order(task)
     order["numerics"] = {**numerics(), key: "another"}
     with pytest.raises(EngineError, match="last bits") as raised:
@@ -190,4 +190,4 @@ def test_a_scheduler_that_goes_away(tmp_path: Path) -> None:
 
 
 def test_plugins_are_named(tmp_path: Path) -> None:
-    assert clusters._order(Task(run_cell, ()))["plugins"] == [str(path) for path in schemes.plugin_files()]
+    assert clusters._order(StudyPart(run_cell, ()))["plugins"] == [str(path) for path in schemes.plugin_files()]

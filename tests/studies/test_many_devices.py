@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from codedfl import schemes
+from codedfl.cipher.masks.graph import COMPLETE
 from codedfl.cipher.masks.pairwise import AgreementKey
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Scenario
-from codedfl.schemes.aggregated.graph import COMPLETE
 from codedfl.studies.plan import Costs, Shapes, plan, predict, probe
 from codedfl.studies.plan import costs as plan_costs
 from rundirs import small

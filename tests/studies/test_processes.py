@@ -12,15 +12,15 @@ from threadpoolctl import threadpool_limits
 
 from codedfl.errors import TrainingError, UsageError
 from codedfl.studies.processes import in_processes, one_blas_thread
-from codedfl.studies.tasks import Task
+from codedfl.studies.tasks import StudyPart
 
 SCRIPT = """
 from studies.test_processes import note_and_sleep
 from codedfl.studies.processes import in_processes
-from codedfl.studies.tasks import Task
+from codedfl.studies.tasks import StudyPart
 
 if __name__ == "__main__":
-    in_processes([Task(note_and_sleep, (FOLDER,))] * 2, 2, lambda done, total: None)
+    in_processes([StudyPart(note_and_sleep, (FOLDER,))] * 2, 2, lambda done, total: None)
 """
 
 
@@ -58,7 +58,7 @@ def vanish() -> None:
 
 def test_results_are_in_the_order_of_the_tasks() -> None:
     seen: list[tuple[int, int]] = []
-    tasks = [Task(doubled, (number,)) for number in (3, 1, 2)]
+    tasks = [StudyPart(doubled, (number,)) for number in (3, 1, 2)]
     assert in_processes(tasks, 2, lambda done, total: seen.append((done, total))) == [6, 2, 4]
     counts = [done for done, _ in seen]
     assert (counts[0], counts[-1]) == (0, 3)
@@ -70,7 +70,7 @@ def test_each_process_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) 
     """Libraries are loaded where they are used, so most are not there yet when the process starts."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    (found,) = in_processes([Task(threads, ())], 1, lambda done, total: None)
+    (found,) = in_processes([StudyPart(threads, ())], 1, lambda done, total: None)
     assert found
     assert set(found) == {1}
 
@@ -86,12 +86,12 @@ def test_one_thread_in_a_block_and_as_before_after_it() -> None:
 
 def test_a_failure_is_told_as_it_is() -> None:
     with pytest.raises(UsageError, match="not like this"):
-        in_processes([Task(refuse, ("not like this",)), Task(doubled, (1,))], 2, lambda done, total: None)
+        in_processes([StudyPart(refuse, ("not like this",)), StudyPart(doubled, (1,))], 2, lambda done, total: None)
 
 
 def test_a_process_that_is_killed_is_told_in_words() -> None:
     with pytest.raises(TrainingError, match="ended from outside"):
-        in_processes([Task(vanish, ())], 1, lambda done, total: None)
+        in_processes([StudyPart(vanish, ())], 1, lambda done, total: None)
 
 
 def alive(number: int) -> bool:

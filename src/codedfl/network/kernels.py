@@ -47,7 +47,8 @@ def play(
         first_sent, first_taken = sender_starts.copy(), recipient_starts.copy()
         events: Any = [(0.0, 0, 0, 0) for _ in range(0)]  # time, kind, parcel or stage, device
         waiting: Any = [0 for _ in range(0)]  # ready parcels of the shared channel
-        found, looked = np.empty(count, np.int64), np.full(count, -1.0)  # parcels that may begin now, each once
+        chosen: Any = [(0, 0) for _ in range(0)]  # parcels that may begin now, and who looked for them
+        sides = (by_sender, sender_starts, first_sent, by_recipient, recipient_starts, first_taken)
         free = np.empty((2, stages * devices + 2 * count), np.int64)  # 0 or 1 for a sender or recipient, its number
         for one in range(stages):
             for device in range(devices):
@@ -59,7 +60,7 @@ def play(
                     heapq.heappush(events, (0.0, ABSORBED, one, device))
         while len(events) > 0:
             now = seconds[draw] = events[0][0]
-            many, looks = 0, 0
+            looks = 0
             while len(events) > 0 and events[0][0] == now:
                 _, kind, what, device = heapq.heappop(events)
                 if kind == SENT:
@@ -91,30 +92,57 @@ def play(
                     looks += 1
             if shared:
                 if not channel[0] and len(waiting) > 0:
-                    found[0], many = heapq.heappop(waiting), 1
+                    heapq.heappush(chosen, (heapq.heappop(waiting), 0))
                 looks = 0
             for look in range(looks):
-                device = free[1, look]
-                if free[0, look] == 0 and not sending[device]:
-                    stop = sender_starts[device + 1]
-                    first_sent[device] = _skipped(by_sender, first_sent[device], stop, begun)
-                    for place in range(first_sent[device], stop):
-                        parcel = by_sender[place]
-                        if ready[parcel] and not (begun[parcel] or taking[recipient[parcel]] or looked[parcel] == now):
-                            found[many], looked[parcel], many = parcel, now, many + 1
-                elif free[0, look] == 1 and not taking[device]:
-                    stop = recipient_starts[device + 1]
-                    first_taken[device] = _skipped(by_recipient, first_taken[device], stop, begun)
-                    for place in range(first_taken[device], stop):
-                        parcel = by_recipient[place]
-                        if ready[parcel] and not (begun[parcel] or sending[sender[parcel]] or looked[parcel] == now):
-                            found[many], looked[parcel], many = parcel, now, many + 1
-            for parcel in np.sort(found[:many]):
+                first = _first(free[0, look], free[1, look], *sides, ready, begun, sending, taking, sender, recipient)
+                if first >= 0:
+                    heapq.heappush(chosen, (first, look))
+            while len(chosen) > 0:  # the first of all that may begin; whoever loses it to another looks again
+                parcel, look = heapq.heappop(chosen)
                 if not (begun[parcel] or sending[sender[parcel]] or taking[recipient[parcel]]):
                     begun[parcel], channel[0] = True, True
                     sending[sender[parcel]], taking[recipient[parcel]] = True, True
                     begins[draw, parcel], ends[draw, parcel] = now, now + way[draw, parcel]
                     heapq.heappush(events, (ends[draw, parcel], SENT, parcel, 0))
+                elif looks:
+                    first = _first(
+                        free[0, look], free[1, look], *sides, ready, begun, sending, taking, sender, recipient
+                    )
+                    if first >= 0:
+                        heapq.heappush(chosen, (first, look))
+
+
+@njit(cache=True, nogil=True)
+def _first(
+    side: int,
+    device: int,
+    by_sender: NDArray[Any],
+    sender_starts: NDArray[Any],
+    first_sent: NDArray[Any],
+    by_recipient: NDArray[Any],
+    recipient_starts: NDArray[Any],
+    first_taken: NDArray[Any],
+    ready: NDArray[Any],
+    begun: NDArray[Any],
+    sending: NDArray[Any],
+    taking: NDArray[Any],
+    sender: NDArray[Any],
+    recipient: NDArray[Any],
+) -> int:
+    """Return the first parcel that a free sender (side 0) or recipient (1) may begin with, -1 if there is none."""
+    if side == 0:
+        order, starts, firsts, own, other, party = by_sender, sender_starts, first_sent, sending, taking, recipient
+    else:
+        order, starts, firsts, own, other, party = by_recipient, recipient_starts, first_taken, taking, sending, sender
+    if own[device]:
+        return -1
+    firsts[device] = _skipped(order, firsts[device], starts[device + 1], begun)
+    for place in range(firsts[device], starts[device + 1]):
+        parcel = order[place]
+        if ready[parcel] and not begun[parcel] and not other[party[parcel]]:
+            return int(parcel)
+    return -1
 
 
 @njit(cache=True, nogil=True)

@@ -19,7 +19,7 @@ from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
-from codedfl.schemes.rounds import SERVER, Checks, Counted, Restored, Round, Stage, Transfer
+from codedfl.schemes.rounds import SERVER, Checks, CountedCosts, Restored, Round, Stage, Transfer
 from codedfl.schemes.secrecy import Leakage, Secrecy, all_cells
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Shard
@@ -27,7 +27,7 @@ from codedfl.task import Shard
 __all__ = [
     "SERVER",
     "Checks",
-    "Counted",
+    "CountedCosts",
     "Device",
     "Leakage",
     "Options",
@@ -273,7 +273,7 @@ class Scheme(ABC, Generic[Options]):
     def server(self) -> Server:
         """Prepare the server."""
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted | None:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts | None:
         """Return what the set-up and the first epochs cost, where that follows from sizes without running all devices.
 
         It must equal what a run counts in which no device is lost. None, as by default: only a run tells.

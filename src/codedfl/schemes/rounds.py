@@ -92,7 +92,7 @@ class Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
+class CountedCosts:
     """Costs without a run: of the rounds of the first epochs, and of the stages of the set-up.
 
     Rounds of the first epoch are counted as if nothing was computed beforehand.

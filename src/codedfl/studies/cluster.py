@@ -24,7 +24,7 @@ import codedfl
 from codedfl import errors, schemes
 from codedfl.studies.archives import pack, unpack, unpack_files
 from codedfl.studies.processes import one_thread
-from codedfl.studies.tasks import Done, Task
+from codedfl.studies.tasks import Done, StudyPart
 
 _NEWS = 5.0
 """Seconds after which progress is reported again."""
@@ -123,7 +123,7 @@ class Cluster:
         """Return the numbers of the workers' processes, each on its machine."""
         return list(self._client.run(os.getpid).values())
 
-    def run(self, tasks: Sequence[Task], done: Done) -> list[Any]:
+    def run(self, tasks: Sequence[StudyPart], done: Done) -> list[Any]:
         """Return what the tasks return, in their order; files are written as tasks end; the first failure ends all."""
         import distributed
         from distributed.comm.core import CommClosedError
@@ -158,7 +158,7 @@ class Cluster:
             with suppress(Exception):
                 self._client.cancel(list(numbers))
 
-    def _take(self, task: Task, future: Any) -> Any:
+    def _take(self, task: StudyPart, future: Any) -> Any:
         """Return the result of a finished task, and write its files; raise what it raised."""
         from distributed.scheduler import KilledWorker
 
@@ -184,7 +184,7 @@ class Cluster:
         )
 
 
-def _order(task: Task) -> dict[str, Any]:
+def _order(task: StudyPart) -> dict[str, Any]:
     """Return a task as plain values; its function by name."""
     return {
         "function": f"{task.function.__module__}:{task.function.__qualname__}",

@@ -15,14 +15,14 @@ from threadpoolctl import threadpool_limits
 
 from codedfl import schemes
 from codedfl.errors import TrainingError
-from codedfl.studies.tasks import Done, Task
+from codedfl.studies.tasks import Done, StudyPart
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _NEWS = 5.0
 """Seconds after which progress is reported again."""
 
 
-def in_processes(tasks: Sequence[Task], workers: int | None, done: Done) -> list[Any]:
+def in_processes(tasks: Sequence[StudyPart], workers: int | None, done: Done) -> list[Any]:
     """Return what the tasks return, in their order; the first failure ends all."""
     context = get_context("spawn")  # a forked child would inherit the locks of BLAS threads
     count = min(workers or os.cpu_count() or 1, len(tasks))

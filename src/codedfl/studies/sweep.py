@@ -15,7 +15,7 @@ from codedfl.storage import refuse_file
 from codedfl.studies.cluster import Cluster
 from codedfl.studies.processes import in_processes
 from codedfl.studies.tables import write_rows
-from codedfl.studies.tasks import Task
+from codedfl.studies.tasks import StudyPart
 from codedfl.task.shared import SharedProblem
 
 
@@ -47,7 +47,7 @@ def _run_all(
     """Run each experiment once, however many cells it fills; the first failure ends all."""
     places = [f"runs/{entry.scheme}-{entry.id()}" for entry in wanted]
     distinct = dict(zip(places, wanted, strict=True))
-    tasks = [Task(run_cell, (entry.to_toml(), place), out, (place,)) for place, entry in distinct.items()]
+    tasks = [StudyPart(run_cell, (entry.to_toml(), place), out, (place,)) for place, entry in distinct.items()]
     report = partial(progress, "sweep")
     results = in_processes(tasks, workers, report) if cluster is None else cluster.run(tasks, report)
     found = dict(zip(distinct, results, strict=True))

@@ -8,7 +8,7 @@ Done = Callable[[int, int], None]
 """Called with how many tasks are finished, and how many there are."""
 
 
-class Task(NamedTuple):
+class StudyPart(NamedTuple):
     """A function of a module and its arguments; what it returns depends on nothing else.
 
     With a ``folder``, that is its first argument, and ``uses`` are the files and folders in it that the task may read

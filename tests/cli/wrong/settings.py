@@ -249,7 +249,7 @@ SETTINGS = {
     "no epochs expected": setting("schemes.sealed-coded.expected_epochs=0", "expected_epochs", "at least 1"),
     "masks that are neither on nor off": setting("schemes.sealed-coded.masks=maybe", "sealed-coded.masks", "maybe"),
     "a mask with one neighbour": setting(
-        "schemes.sealed-coded.mask_neighbours=1", "sealed-coded.mask_neighbours", "1", "at least 2"
+        "schemes.sealed-coded.neighbours=1", "sealed-coded.neighbours", "1", "at least 2"
     ),
     "more workers than devices": coded("workers=6", "schemes.sealed-coded.workers", "6", "at most 5"),
     "more replies than workers": coded("workers=3", "threshold", "4", "at most 3", more=("threshold=4",)),

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codedfl.cipher.masks.graph import COMPLETE, DEGREE, MaskGraph
 from codedfl.cipher.seals import Z_32
 from codedfl.errors import CipherError, LostDevicesError
 from codedfl.schemes import Message, Round, Work
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.costs import sum_rounds
-from codedfl.schemes.aggregated.graph import COMPLETE, DEGREE, MaskGraph
 from codedfl.schemes.aggregated.masker import Masker
 from codedfl.schemes.aggregated.promises import survived_losses, tolerated
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold

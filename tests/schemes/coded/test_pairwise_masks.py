@@ -268,7 +268,7 @@ def test_workers_do_not_depend_on_masks() -> None:
 
 
 def neighbourhoods(devices: int, neighbours: int) -> tuple[Any, list[frozenset[int]]]:
-    options = {"schemes.sealed-coded.mask_neighbours": neighbours}
+    options = {"schemes.sealed-coded.neighbours": neighbours}
     scheme: Any = schemes.create(coded(devices, **options), problem([2] * devices, features=4, outputs=1))
     return scheme, [scheme.layout.sharing_masks(device) for device in range(devices)]
 
@@ -278,9 +278,7 @@ def test_masks_of_neighbours_connect_all_but_any_harmless_pool(devices: int, nei
     """And some pool of one device more is left with a device alone, or with two devices or fewer."""
     scheme, graph = neighbourhoods(devices, neighbours)
     assert all(one in graph[other] for one in range(devices) for other in graph[one]), "masks are shared"
-    assert {len(each) for each in graph} == {
-        min(neighbours - neighbours % 2, devices - 1) if neighbours < devices - 1 else devices - 1
-    }
+    assert {len(each) for each in graph} == {min(neighbours + neighbours % 2, devices - 1)}
 
     def connected(pool: frozenset[int]) -> bool:
         others = set(range(devices)) - pool
@@ -297,7 +295,7 @@ def test_masks_of_neighbours_connect_all_but_any_harmless_pool(devices: int, nei
 
 def test_masks_of_neighbours_change_no_bit_and_pools_of_them_are_named() -> None:
     told = problem([3] * 9, features=6, outputs=2)
-    few, every = (coded(9, **{"schemes.sealed-coded.mask_neighbours": count}) for count in (4, 8))
+    few, every = (coded(9, **{"schemes.sealed-coded.neighbours": count}) for count in (4, 8))
     assert trained(told, few).model.tobytes() == trained(told, every).model.tobytes()
     scheme: Any = schemes.create(few, told)
     assert scheme.harmless_pool == 3

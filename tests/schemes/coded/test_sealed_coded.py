@@ -37,7 +37,7 @@ def test_every_shape_is_exact(
 ) -> None:
     """Fewer or more features than devices, bands of uneven height, blocks that are filled up with zeros."""
     given = problem([4] * devices, features=features, outputs=2)
-    options = {"workers": workers, "threshold": threshold, "ring": ring, "mask_neighbours": 6}
+    options = {"workers": workers, "threshold": threshold, "ring": ring, "neighbours": 6}
     chosen = wanted("sealed-coded", {"schemes.sealed-coded": options}, rates=(1e6,) * devices)
     products = decoded(monkeypatch)
     assert trained(given, chosen).epoch == 5
@@ -236,7 +236,7 @@ def test_chunks_send_the_same_words_and_no_part_waits_for_a_later_chunk() -> Non
 def test_parcels_of_a_device_are_bounded_in_large_fleets(devices: int, members: int) -> None:
     """Keys of four neighbours; 32 pieces out and a group's in, a sum up, two sums in; in group 0 blocks and parts."""
     given = problem([2] * devices, features=34, outputs=1)
-    options = {"workers": 4, "threshold": 2, "mask_neighbours": 4}
+    options = {"workers": 4, "threshold": 2, "neighbours": 4}
     chosen = wanted("sealed-coded", {"schemes.sealed-coded": options, "training.epochs": 3}, rates=(1e6,) * devices)
     state = trained(given, chosen)
     table = [(cost.sender, cost.recipient) for stage in state.history.stages for cost in stage.costs]
@@ -285,7 +285,7 @@ def test_costs_counted_from_sizes_are_those_of_a_run(
     devices: int, features: int, threshold: int, offline: bool, masks: bool
 ) -> None:
     given = problem([2] * devices, features=features, outputs=2)
-    options = {"workers": threshold + 1, "threshold": threshold, "mask_neighbours": 2, "masks": masks}
+    options = {"workers": threshold + 1, "threshold": threshold, "neighbours": 2, "masks": masks}
     changes = {"schemes.sealed-coded": options, "training.epochs": 3, "training.first_epoch_offline": offline}
     chosen = wanted("sealed-coded", changes, rates=(1e6,) * devices)
     history, scheme = trained(given, chosen).history, schemes.create(chosen, given)

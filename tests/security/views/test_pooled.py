@@ -39,7 +39,7 @@ class Recorded:
 
 
 def recorded(given: Problem, *, masks: bool, neighbours: int = 256) -> Recorded:
-    own = {"masks": masks, "mask_neighbours": neighbours, "workers": 4, "threshold": 3, "ring": "GF(2^61-1)"}
+    own = {"masks": masks, "neighbours": neighbours, "workers": 4, "threshold": 3, "ring": "GF(2^61-1)"}
     options = {"schemes.sealed-coded": own}
     chosen = wanted("sealed-coded", {**options, "training.epochs": 4}, rates=(1e6,) * len(given.shards))
     scheme: Any = schemes.create(chosen, given)

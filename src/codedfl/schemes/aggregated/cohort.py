@@ -14,8 +14,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from codedfl.cipher.masks.graph import MaskGraph
 from codedfl.errors import CipherError
-from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.server import Threshold
 from codedfl.schemes.messages import Message
 from codedfl.schemes.public import Public

@@ -9,12 +9,12 @@ from typing import final
 
 import numpy as np
 
+from codedfl.cipher.masks.graph import MaskGraph
 from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES
 from codedfl.cipher.masks.shamir import LIMBS
 from codedfl.network import RoundCosts
-from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.server import Threshold
-from codedfl.schemes.contract import Counted
+from codedfl.schemes.contract import CountedCosts
 from codedfl.schemes.messages import Message
 
 _INT, _WORD = 32, 32
@@ -73,7 +73,9 @@ def _added(alone: RoundCosts, rounds: SumRounds, devices: int) -> list[RoundCost
     ]
 
 
-def masked_epochs(inner: Counted, graph: MaskGraph, threshold: Threshold, words: int, form: int) -> Counted | None:
+def masked_epochs(
+    inner: CountedCosts, graph: MaskGraph, threshold: Threshold, words: int, form: int
+) -> CountedCosts | None:
     """Return the costs of an inner scheme's epochs under masks in Z_2^64; None if it does not await all devices.
 
     A request names the number format in ``form`` bits.
@@ -83,7 +85,7 @@ def masked_epochs(inner: Counted, graph: MaskGraph, threshold: Threshold, words:
         if len(costs.asked) != graph.devices or costs.quorum < graph.devices or np.isfinite(costs.deadline):
             return None
         epochs.append(with_sum(replace(costs, down_bits=costs.down_bits + form), rounds))
-    return Counted(epochs, inner.stages)
+    return CountedCosts(epochs, inner.stages)
 
 
 def question_costs(active: int, threshold: Threshold, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:

@@ -12,6 +12,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.cipher.masks.graph import MaskGraph
 from codedfl.cipher.randomness import SEED_BYTES
 from codedfl.cipher.seals import Z_32, Z_64, pack_upper, packed_size, unpack_upper
 from codedfl.network import RoundCosts
@@ -21,7 +22,6 @@ from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.costs import sum_rounds, with_sum
 from codedfl.schemes.aggregated.device import MaskedDevice
-from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
     aggregated_views,
@@ -34,7 +34,7 @@ from codedfl.schemes.aggregated.promises import (
     survived_losses,
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Counted, Device, Restored, Round, Scheme, Server
+from codedfl.schemes.contract import CountedCosts, Device, Restored, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.private import NoisyShard, once_only
 from codedfl.schemes.public import Public
@@ -260,7 +260,7 @@ class OneShot(Scheme[OneShotOptions]):
         """What every device knows of the others."""
         return Cohort.of(self.public, self.threshold, survives=self.survives_losses, degree=self.graph.degree)
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one sum of Gram matrices and right-hand sides, then epochs without requests."""
         d, c, word = self.public.features, self.public.outputs, self.formats.gram.ring.dtype.itemsize * 8
         n, words, product = self.public.devices, packed_size(d) + d * c, d * d * c
@@ -270,7 +270,7 @@ class OneShot(Scheme[OneShotOptions]):
         none, nobody = np.zeros(n, np.int64), np.zeros(0, np.int64)
         alone = RoundCosts(np.arange(n), none, none, none, n, product, n)
         rest = RoundCosts(nobody, nobody, nobody, nobody, 0, product)
-        return Counted([with_sum(alone, rounds), *([rest] for _ in range(1, epochs))])
+        return CountedCosts([with_sum(alone, rounds), *([rest] for _ in range(1, epochs))])
 
     def server(self) -> Server:
         """Prepare the server."""

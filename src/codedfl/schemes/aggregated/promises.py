@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from codedfl.cipher.masks.graph import COMPLETE, DEGREE, MaskGraph
 from codedfl.errors import ScenarioError
-from codedfl.schemes.aggregated.graph import COMPLETE, DEGREE, MaskGraph
 from codedfl.schemes.aggregated.server import Threshold
 from codedfl.schemes.public import Public
 from codedfl.schemes.secrecy import Leakage, Learned, from_models, nothing, sums

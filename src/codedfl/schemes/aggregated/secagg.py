@@ -17,6 +17,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.cipher.masks.graph import MaskGraph
 from codedfl.cipher.seals import FixedPoint, Ring
 from codedfl.network import RoundCosts
 from codedfl.privacy.release import Release
@@ -24,7 +25,6 @@ from codedfl.scenario import Privacy, SchemeOptions, known_options
 from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.costs import masked_epochs, question_costs
 from codedfl.schemes.aggregated.device import SUM_BITS, MaskedDevice, form_message, masked_layouts, sum_format
-from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.aggregated.noisy import ExactReplies, kept_bits, model_steps
 from codedfl.schemes.aggregated.promises import (
     SECAGG_REASON,
@@ -38,7 +38,7 @@ from codedfl.schemes.aggregated.promises import (
     survived_losses,
 )
 from codedfl.schemes.aggregated.server import MaskedSum, Threshold
-from codedfl.schemes.contract import Counted, Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
+from codedfl.schemes.contract import CountedCosts, Device, ReplySum, Restored, Round, Scheme, Server, Sharing, Stage
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.rounding import RAISE, Rounding, refuse_outlier
 from codedfl.schemes.sealing import check_bounds
@@ -310,7 +310,7 @@ class SecAgg(Scheme[SecAggOptions]):
             raise TypeError(f"replies of '{self.inner.name}' do not add up")
         return self.inner.reply_sum
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted | None:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts | None:
         """Count the inner scheme, and add the rounds of the sums, if every sum is over all devices."""
         inner = self.inner.counted(shards, epochs)
         if inner is None or self._kept is not None:

@@ -34,12 +34,12 @@ from typing import final
 import numpy as np
 from jaxtyping import Int32, Shaped, UInt, UInt8, UInt32
 
+from codedfl.cipher.masks.graph import MaskGraph
 from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES, AgreementKey, add_mask
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
 from codedfl.cipher.randomness import SEED_BYTES
 from codedfl.cipher.seals import FIELD_31, Domain, Ring
 from codedfl.errors import CipherError, LostDevicesError
-from codedfl.schemes.aggregated.graph import MaskGraph
 from codedfl.schemes.contract import Round
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.sealing import summed

@@ -27,6 +27,7 @@ from typing import final
 
 import numpy as np
 
+from codedfl.cipher.masks.graph import COMPLETE, DEGREE, MaskGraph
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61
 from codedfl.errors import ScenarioError
 from codedfl.network import RoundCosts
@@ -36,7 +37,7 @@ from codedfl.schemes.coded.placing.transfers import counted_stage, planned_stage
 from codedfl.schemes.coded.sealed_coded_device import SealedCodedDevice
 from codedfl.schemes.coded.sealed_coded_server import SealedCodedServer
 from codedfl.schemes.coded.worker_choice import Workers, choose_workers
-from codedfl.schemes.contract import Counted, Device, Scheme, check_at_most
+from codedfl.schemes.contract import CountedCosts, Device, Scheme, check_at_most
 from codedfl.schemes.messages import Layout
 from codedfl.schemes.private import once_only
 from codedfl.schemes.rounding import Rounding
@@ -47,8 +48,6 @@ from codedfl.settings import setting
 from codedfl.task import Shard
 
 SEALED_CODED_RINGS = (FIELD_31, FIELD_48, FIELD_61)
-NEIGHBOURS = 256
-"""With how many others a device shares a mask by default: with all, in fleets of up to 257."""
 _MASKED_REASON = (
     "Pieces look uniform as long as AES-256 in counter mode is a pseudo-random function, and with X25519 also to a "
     "server that pools with up to {} devices; links to it must be encrypted."
@@ -77,17 +76,12 @@ class SealedCodedOptions(SchemeOptions):
         default=True,
         help="Whether masks that cancel in the sum hide single devices from a server that pools with others.",
     )
-    mask_neighbours: int = setting(
-        default=NEIGHBOURS,
+    neighbours: int | None = setting(
+        default=None,
         low=2,
-        help="With how many others a device shares a mask, if the fleet is larger: any fewer may pool with the server.",
+        help="With how many others a device shares a mask, so that any fewer may pool with the server; unset: all up to "
+        f"{COMPLETE} devices, {DEGREE} in larger fleets.",
     )
-
-    def neighbours(self, devices: int) -> int:
-        """Return with how many others a device shares a mask: with all, or with as many on each side of a ring."""
-        if not self.masks:
-            return 0
-        return devices - 1 if self.mask_neighbours >= devices - 1 else self.mask_neighbours - self.mask_neighbours % 2
 
     def check_fleet(self, devices: int) -> None:
         """Refuse a single device, W above the number of devices, and K above W."""
@@ -117,7 +111,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @property
     def harmless_pool(self) -> int:
         """How many devices may pool with the server, which then learns the sum of the others only; 0 without masks."""
-        return max(0, self.options.neighbours(self.public.devices) - 1)
+        return 0 if self.graph is None else self.graph.size - 2
+
+    @property
+    def graph(self) -> MaskGraph | None:
+        """Which devices share masks; None: there are none."""
+        return MaskGraph.of(self.public.devices, self.options.neighbours) if self.options.masks else None
 
     @property
     def verdict_reason(self) -> str:
@@ -145,7 +144,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
 
     def secrecy(self) -> tuple[Secrecy, ...]:
         """The server reads sums over all devices, whatever it asks; without masks, with device a also band a of all."""
-        return all_cells(summed_views(self.public.devices, self.options.neighbours(self.public.devices)))
+        return all_cells(summed_views(self.public.devices, 0 if self.graph is None else self.graph.size - 1))
 
     def refuses_noise(self, privacy: Privacy) -> str | None:
         """Take noise: all replies are computed from the sum over all devices."""
@@ -154,7 +153,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         if privacy.colluding and not self.options.masks:
             return "privacy.colluding needs masks, without which a device shows the server parts of each other's data"
         if self.harmless_pool < min(privacy.colluding, self.public.devices - 2):
-            return f"privacy.colluding must be at most {self.harmless_pool}, below schemes.sealed-coded.mask_neighbours"
+            return f"privacy.colluding must be at most {self.harmless_pool}, below schemes.sealed-coded.neighbours"
         return once_only(privacy)
 
     def check(self) -> None:
@@ -197,8 +196,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def layout(self) -> BlockLayout:
         """The public sizes of bands and blocks."""
-        neighbours = self.options.neighbours(self.public.devices)
-        return BlockLayout(self.public, self.workers.threshold, self.formats.field, neighbours=neighbours)
+        return BlockLayout(self.public, self.workers.threshold, self.formats.field, self.graph)
 
     def parcels(self, index: int) -> Sequence[Layout]:
         """Return the layouts of all kinds of parcels."""
@@ -209,7 +207,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         check_bounds(self.public, shard)
         return SealedCodedDevice(index, shard, self.formats, self.layout, self.public)
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count transfers and rounds from the public sizes: they are the same for any data."""
         layout, tables = self.layout, []
         planned = planned_stages(layout, self.workers.chosen)
@@ -226,7 +224,7 @@ class SealedCoded(Scheme[SealedCodedOptions]):
         each, server = np.ones(len(workers), np.int64), K * K * c * layout.width + c * d * d
         costs = (c * d * bits * each, c * d * layout.width * each, c * layout.width * bits * each)
         later = RoundCosts(workers, *costs, K, server, least=K)
-        return Counted([[first], *[[later]] * (epochs - 1)], tables, [stage.after for stage in planned])
+        return CountedCosts([[first], *[[later]] * (epochs - 1)], tables, [stage.after for stage in planned])
 
     def server(self) -> SealedCodedServer:
         """Prepare the server."""

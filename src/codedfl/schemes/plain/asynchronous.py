@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Counted, Restored, Round, Server, check_at_most
+from codedfl.schemes.contract import CountedCosts, Restored, Round, Server, check_at_most
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
@@ -113,7 +113,7 @@ class Asynchronous(PlainScheme[AsynchronousOptions]):
         given = self.options.buffer
         return max(1, min(_BUFFER, self.public.devices * 2 // 5)) if given is None else given
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""
         return counted_rounds(self, shards, epochs)
 

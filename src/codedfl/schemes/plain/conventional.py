@@ -10,7 +10,7 @@ from codedfl.cipher.seals import Z_64
 from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.release import Release
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.contract import Counted, Device, Options, ReplySum, Round, Scheme, Server
+from codedfl.schemes.contract import CountedCosts, Device, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.schemes.plain.row_gradients import NoisyGradientDevice, NoisyGradients, RowDevice
@@ -193,7 +193,7 @@ class Conventional(PlainScheme[SchemeOptions]):
             return NoisyGradientDevice(shard.gradients)
         return GradientDevice(shard) if self.public.loss == SQUARED else RowDevice(shard, self.public.loss)
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""
         return counted_rounds(self, shards, epochs)
 

@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Int
 
 from codedfl.network import RoundCosts
-from codedfl.schemes.contract import Counted, Round, Scheme
+from codedfl.schemes.contract import CountedCosts, Round, Scheme
 from codedfl.schemes.messages import Work, payloads
 from codedfl.task import Shard
 
 
-def counted_rounds(scheme: Scheme[Any], shards: Sequence[Shard], epochs: int) -> Counted:
+def counted_rounds(scheme: Scheme[Any], shards: Sequence[Shard], epochs: int) -> CountedCosts:
     """Count epochs of one round each with one request to all, whose replies follow from it, the epoch and the shard.
 
     The server must do no work that is counted. It is a new one in every epoch, so it asks whom it asks at first.
@@ -34,7 +34,7 @@ def counted_rounds(scheme: Scheme[Any], shards: Sequence[Shard], epochs: int) ->
             down, up = payloads([request, reply])
             table[kind] = down, work.macs, up
         found.append([_costs(question, asked, *table[kind_of[asked]].T.copy())])
-    return Counted(found)
+    return CountedCosts(found)
 
 
 def _distinct(shards: Sequence[Shard]) -> list[tuple[int, Shard]]:

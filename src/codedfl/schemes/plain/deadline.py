@@ -9,7 +9,7 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Counted, Server
+from codedfl.schemes.contract import CountedCosts, Server
 from codedfl.schemes.messages import Work, message_bits
 from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
@@ -96,7 +96,7 @@ class Deadline(PlainScheme[DeadlineOptions]):
             raise ScenarioError("schemes.deadline.seconds is unset and the delays of the fleet are unknown; set it")
         return deadline_for(self.public, delays, self.options.share)
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""
         return counted_rounds(self, shards, epochs)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import final
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Counted, Server, check_at_most
+from codedfl.schemes.contract import CountedCosts, Server, check_at_most
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.settings import setting
@@ -41,7 +41,7 @@ class DropSlowest(PlainScheme[DropSlowestOptions]):
         given = self.options.wait_for
         return max(1, self.public.devices * 4 // 5) if given is None else given
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""
         return counted_rounds(self, shards, epochs)
 

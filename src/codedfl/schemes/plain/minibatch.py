@@ -5,7 +5,7 @@ from typing import final
 
 from codedfl.errors import ScenarioError
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import Counted, Device, Server
+from codedfl.schemes.contract import CountedCosts, Device, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
@@ -65,7 +65,7 @@ class Minibatch(PlainScheme[MinibatchOptions]):
         """Prepare a device that replies the gradient of a batch."""
         return BatchDevice(shard, self.options.parts)
 
-    def counted(self, shards: Sequence[Shard], epochs: int) -> Counted:
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""
         return counted_rounds(self, shards, epochs)
 

@@ -14,7 +14,7 @@ from codedfl.progress import silent
 from codedfl.scenario import Scenario
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measurements, Part
 from codedfl.studies.compare.predicting import predictable
-from codedfl.studies.tasks import Task
+from codedfl.studies.tasks import StudyPart
 from codedfl.task.shared import SharedProblem
 
 Refusals = dict[Part, errors.CodedflError]
@@ -24,7 +24,7 @@ def compute_ahead(
     fleets: Mapping[str, Scenario],
     names: Sequence[str],
     out: Path,
-    run: Callable[[Sequence[Task]], list[Any]],
+    run: Callable[[Sequence[StudyPart]], list[Any]],
     *,
     sort: bool = False,
     attacked_epochs: int | None = 0,
@@ -53,7 +53,7 @@ def compute_ahead(
             known = [[*own, type(refused[own]).__name__, str(refused[own])]] if own in refused else []
             uses, reads = measurements.places(part), measurements.places(own) if parts is later else []
             given = (tables, [*part], sort, attacked_epochs, known)
-            tasks.append(Task(compute_part, given, out, tuple(uses), tuple(reads)))
+            tasks.append(StudyPart(compute_part, given, out, tuple(uses), tuple(reads)))
         for part, error in zip(parts, run(tasks) if tasks else [], strict=True):
             if error is not None:
                 refused[part] = _error(*error)

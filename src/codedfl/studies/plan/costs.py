@@ -16,7 +16,7 @@ from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, Draws, RandomBook, TransferTable
 from codedfl.scenario import Scenario
 from codedfl.schemes import Scheme
-from codedfl.schemes.contract import Counted, Device
+from codedfl.schemes.contract import CountedCosts, Device
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.private import noiseless_shard
 from codedfl.studies.plan.shapes import Shapes
@@ -135,7 +135,7 @@ def probe(scenario: Scenario, problem: Problem, pause: Callable[[], None] = lamb
     pause()
     counted = scheme.counted(shards, short.training.epochs)
     if counted is None and scheme.sharing is not None and len(shards) > _TWINS:
-        counted = Counted((), _star_stages(scheme, shards))
+        counted = CountedCosts((), _star_stages(scheme, shards))
     if counted is not None:
         history = _recorded(counted, first_offline=scenario.training.first_epoch_offline)
     else:
@@ -164,7 +164,7 @@ def _trained(
     return train(objective, short, scheme, engine, State.fresh(objective)).history
 
 
-def _recorded(counted: Counted, *, first_offline: bool) -> History:
+def _recorded(counted: CountedCosts, *, first_offline: bool) -> History:
     """Return counted costs as a training would record them."""
     after = counted.after or [None] * len(counted.stages)
     stages = [StageRecord(0, stage, after=known) for stage, known in zip(counted.stages, after, strict=True)]

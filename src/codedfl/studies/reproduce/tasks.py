@@ -25,7 +25,7 @@ from codedfl.studies.reproduce import readings
 from codedfl.studies.reproduce.above_target import LongCurve, long_curves
 from codedfl.studies.reproduce.experiment import Experiment, experiment
 from codedfl.studies.reproduce.sealed import KnownCosts, Times, sealed_times
-from codedfl.studies.tasks import Task
+from codedfl.studies.tasks import StudyPart
 from codedfl.task.shared import SharedProblem
 from codedfl.training.costs import SharedCosts
 from codedfl.training.timing import Band, band
@@ -86,15 +86,15 @@ def place(scenario: Scenario) -> str:
     return f"runs/{scenario.scheme}-{scenario.id()}"
 
 
-def all_tasks(plan: Experiment, out: Path, seeds: Sequence[int], *, quick: bool) -> list[Task]:
+def all_tasks(plan: Experiment, out: Path, seeds: Sequence[int], *, quick: bool) -> list[StudyPart]:
     """Return the parts: one for each seed, then both channels, other times, and codes."""
     tasks = []
     for seed in seeds:
         uses = tuple(place(scenario) for scenario in wanted(plan, seed).values())
-        tasks.append(Task(train_seed, (quick, seed), out, uses, records=(SeedResult, LongCurve)))
-    tasks += [Task(time_readings, (quick, channel), records=(ReadingTimes,)) for channel in CHANNELS]
-    tasks.append(Task(time_others, (quick,), records=(OtherTimes, Band)))
-    return [*tasks, Task(try_codes, (quick,), records=(Codes, FrameErrorRate))]
+        tasks.append(StudyPart(train_seed, (quick, seed), out, uses, records=(SeedResult, LongCurve)))
+    tasks += [StudyPart(time_readings, (quick, channel), records=(ReadingTimes,)) for channel in CHANNELS]
+    tasks.append(StudyPart(time_others, (quick,), records=(OtherTimes, Band)))
+    return [*tasks, StudyPart(try_codes, (quick,), records=(Codes, FrameErrorRate))]
 
 
 def train_seed(out: str, quick: bool, seed: int, progress: Progress = silent) -> SeedResult:

@@ -7,6 +7,7 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt
 
+from codedfl.cipher.masks.graph import MaskGraph
 from codedfl.cipher.masks.pairwise import KEY_BYTES
 from codedfl.cipher.seals import PrimeField
 from codedfl.codes.mds import MdsCode
@@ -28,12 +29,12 @@ MOST_CHUNKED = 256
 class BlockLayout:
     """Bands of rows, the groups that add them up, K column blocks of equal width (zeros fill the last), and the code.
 
-    ``neighbours`` is how many others each device shares a mask with, 0: none.
+    ``graph`` says which devices share a mask; None: there are no masks.
     """
 
-    def __init__(self, public: Public, threshold: int, field: PrimeField, *, neighbours: int) -> None:
+    def __init__(self, public: Public, threshold: int, field: PrimeField, graph: MaskGraph | None) -> None:
         d, n = public.features, public.devices
-        self.neighbours = neighbours
+        self._graph = graph
         adders = min(d, n if n < 2 * GROUP else GROUP)
         width = -(-d // threshold)
         # real sites carry out one stage after the other, where chunks would only add stages
@@ -47,18 +48,16 @@ class BlockLayout:
     @property
     def masked(self) -> bool:
         """Whether devices put masks under their seals."""
-        return self.neighbours > 0
+        return self._graph is not None
+
+    @property
+    def neighbours(self) -> int:
+        """With how many others each device shares a mask."""
+        return 0 if self._graph is None else self._graph.size - 1
 
     def sharing_masks(self, device: int) -> frozenset[int]:
-        """Return the devices that share a mask with a device: the nearest ones on a ring of all devices.
-
-        The graph of masks stays connected unless as many devices as it has neighbours are taken out (Harary, 1962).
-        """
-        n = self.groups.devices
-        if self.neighbours == n - 1:
-            return frozenset(range(n)) - {device}
-        near = range(1, self.neighbours // 2 + 1)
-        return frozenset((device + side * distance) % n for distance in near for side in (-1, 1))
+        """Return the devices that share a mask with a device."""
+        return frozenset(() if self._graph is None else self._graph.circle(device)) - {device}
 
     def owner(self, number: int) -> int:
         """Return the device that has a band of the sum over all devices."""

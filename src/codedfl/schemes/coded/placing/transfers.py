@@ -68,7 +68,7 @@ def _from(own: int, places: Sequence[int], count: int) -> list[int]:
 
 
 def _keys(layout: BlockLayout) -> PlannedStage:
-    n, near = layout.groups.devices, sorted(layout.sharing_masks(0))
+    n, near = layout.groups.devices, sorted(layout.sharing_masks(0))  # of others it is the same, further round the ring
     sender = np.repeat(np.arange(n), len(near))
     recipient = (sender + np.tile(near, n)) % n
     return PlannedStage(KEY, sender, recipient, np.full(len(sender), -1))

@@ -1,4 +1,4 @@
-"""Who masks with whom in secure aggregation: every two devices, or, of many devices, each with k neighbours.
+"""Who masks with whom: every two devices, or, of many devices, each with k neighbours.
 
 With N devices, masks of every two take N^2 key agreements and shares. A graph of degree k suffices (Bell, Bonawitz,
 Gascon, Lepoint, Raykova, "Secure single-server aggregation with (poly)logarithmic overhead", CCS 2020). Here it is a
