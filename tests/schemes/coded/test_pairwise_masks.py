@@ -304,5 +304,5 @@ def test_masks_of_neighbours_change_no_bit_and_pools_of_them_are_named() -> None
     assert any("with up to 3 devices it learns the sum over the others only" in reason for reason in reasons)
     with pytest.raises(CipherError, match="first key of a device that it shares masks with"):
         scheme.device(0, told.shards[0]).absorb_from(
-            4, {"kind": np.array(KEY, np.int8), "key": np.frombuffer(AgreementKey().public, np.uint8)}, Work()
+            1, {"kind": np.array(KEY, np.int8), "key": np.frombuffer(AgreementKey().public, np.uint8)}, Work()
         )

@@ -79,7 +79,7 @@ class SealedCodedOptions(SchemeOptions):
     neighbours: int | None = setting(
         default=None,
         low=2,
-        help="With how many others a device shares a mask, so that any fewer may pool with the server; unset: all up to "
+        help="With how many others a device shares a mask: any fewer may pool with the server; unset: all up to "
         f"{COMPLETE} devices, {DEGREE} in larger fleets.",
     )
 

@@ -73,10 +73,6 @@ class Bands:
         count, place = self._ends[number // self.adders + 1] - first, number % self.adders
         return slice(first + place * count // self.adders, first + (place + 1) * count // self.adders)
 
-    def coded_before(self, number: int) -> int:
-        """Return how many coded columns the chunks before that of a band have."""
-        return self._ends[number // self.adders]
-
     def coded_after(self, number: int) -> int:
         """Return how many coded columns there are up to the chunk of a band."""
         return self._ends[number // self.adders + 1]
@@ -88,7 +84,7 @@ class Bands:
         Chunks are multiples of the number of adders where they can be, so that all adders have as many units.
         """
         shares = np.cumsum([0, *range(self.chunks, 0, -1)]) / (self.chunks * (self.chunks + 1) // 2)
-        most = self.width // self.adders - self.chunks
+        most = max(0, self.width // self.adders - self.chunks)
         ends = [min(round(share * (most + self.chunks)), most + chunk) for chunk, share in enumerate(shares)]
         return [*(int(end) * self.adders for end in ends[:-1]), self.width]
 
