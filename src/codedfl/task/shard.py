@@ -35,6 +35,10 @@ class Shard:
         """A_i = X_i^T X_i."""
         return gram(self.x)
 
+    def gram_once(self) -> Float[np.ndarray, "d d"]:
+        """Return A_i without keeping it, for who needs it once: of many features it is the largest thing there is."""
+        return self.gram if "gram" in vars(self) else gram(self.x)
+
     @cached_property
     def moments(self) -> Float[np.ndarray, "d c"]:
         """B_i = X_i^T Y_i."""

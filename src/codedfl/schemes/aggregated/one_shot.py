@@ -77,14 +77,14 @@ class GramDevice(Device):
     """Replies its Gram matrix and its right-hand side as residues."""
 
     def __init__(self, shard: Shard, formats: Formats) -> None:
-        self._reply = {
-            "gram": formats.gram.encode_symmetric(shard.gram),
-            "moments": formats.moments.encode(shard.moments),
-        }
+        self._shard = shard
+        self._formats = formats
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
-        """Return the prepared residues."""
-        return self._reply
+        """Return the residues, which are asked for once and not kept."""
+        shard, formats = self._shard, self._formats
+        grams, moments = formats.gram.encode_symmetric(shard.gram_once()), formats.moments.encode(shard.moments)
+        return {"gram": grams, "moments": moments}
 
 
 @final

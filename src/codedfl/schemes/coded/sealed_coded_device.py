@@ -211,7 +211,7 @@ class SealedCodedDevice(Device):
             raise self._refusal(f"seals nothing before it has the mask key of device {min(missing)}")
         bands, shard = self._layout.bands, self._shard
         pads = [pad_of(self._field, self._index, grant, number, self._nonce) for number in range(bands.count)]
-        gram = bands.ordered(unpack_upper(self._formats.gram.encode_symmetric(shard.gram)))
+        gram = bands.ordered(unpack_upper(self._formats.gram.encode_symmetric(shard.gram_once())))
         moments = self._formats.moments.encode(-shard.moments)
         self._shard, self._masks = None, None
         for number, pad in enumerate(pads):
