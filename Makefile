@@ -39,11 +39,11 @@ browser:
 # kept even where the environment says otherwise: rewriting assertions takes each worker nine seconds
 test: check browser
 	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 \
-	  --dist loadgroup --no-loadscope-reorder
+	  --dist loadfile --no-loadscope-reorder
 
 # daily work: what needs no process, no fleet and no long training
 quick: venv
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup \
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile \
 	  tests/network tests/solvers tests/scenario tests/task tests/training tests/engines tests/schemes/plain \
 	  tests/schemes/test_registry.py tests/codes tests/test_settings.py tests/test_progress.py tests/test_storage.py
 

@@ -54,7 +54,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one worker run all tests of a file, which share what they read, and start long files before short ones."""
+    """Start long files before short ones; one worker runs all tests of a file, which share what they read."""
     folder = Path(__file__).parent
 
     def place(item: pytest.Item) -> int:
@@ -62,9 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((place for place, prefix in enumerate(LONG) if name.startswith(prefix)), len(LONG))
 
     items.sort(key=place)
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(folder).as_posix()))
 
 
 def pytest_collection_finish() -> None:

@@ -158,7 +158,7 @@ class TestProbe:
         assert (costs.granted, costs.forwarded) == (real.granted, real.forwarded)
         assert costs.first.key() == real.first.key()
         assert costs.other.key() == real.other.key()
-        assert found.shared.set_up == [stage for _, stage in trained(given, wanted).history.stages_after(0)]
+        assert found.shared.set_up == trained(given, wanted).history.overlapping_after(0)
 
     def test_fewer_epochs_than_are_probed(self) -> None:
         costs = probed(of_scheme("minibatch"))

@@ -98,9 +98,9 @@ class Engine(ABC):
         """Bring the parties of a resumed run to where this stage had brought them; it takes no time of the run."""
 
     @property
-    def lost(self) -> Set[int]:
-        """Devices that cannot be asked, as far as is known; by default it is found out in rounds."""
-        return frozenset()
+    def lost(self) -> Set[int] | None:
+        """Devices that cannot be asked; None, as by default: those that a resumed training had lost."""
+        return None
 
     def keep(self, own: Message, devices: Iterable[int], *, anew: bool) -> None:  # noqa: B027 - virtual time keeps none
         """Let devices and the server, its ``own``, keep what they hold; ``anew`` after a set-up."""

@@ -4,8 +4,16 @@ import heapq
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+try:
+    from numba import njit
+except ModuleNotFoundError:  # a small site: the same loops, slower
+
+    def njit(**_: bool) -> Any:  # type: ignore[no-redef]
+        """Leave a function as it is."""
+        return lambda plain: plain
+
 
 PREPARED, ABSORBED, SENT = 0, 1, 2
 

@@ -165,7 +165,7 @@ def _set_up(server: Server, engine: Engine, state: State, devices: int) -> None:
                 )
         engine.keep(server.keep(), range(devices), anew=True)
         return
-    state.lost = set(engine.lost)
+    state.lost = state.lost if engine.lost is None else set(engine.lost)
     repeated: Sequence[Stage] = ()
     restored = _resumed(server, engine, state, devices)
     if repeats := restored is None:

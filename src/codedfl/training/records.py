@@ -200,6 +200,8 @@ class Point:
     server: dict[str, Shaped[np.ndarray, "..."]]
     stages: int
     """How many stages had been carried out."""
+    lost: frozenset[int] = frozenset()
+    """Devices that were lost."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ class State:
     """Epochs that were computed again, because replies were wrong."""
     lies: list[Lie] = field(default_factory=list)
     lost: set[int] = field(default_factory=set)
-    """Devices that are lost; it is found out anew when a training is resumed."""
+    """Devices that are lost; on real sites it is found out anew when a training is resumed."""
     safe: Point | None = None
     """The end of the last epoch before those that late replies may still show to be wrong; None if there are none."""
 
@@ -261,7 +263,7 @@ class State:
         kept = ("model", "plain_gradient", "now", "complete", "solver")
         fields = {name: getattr(self, name) for name in kept}
         fields |= {name: [*getattr(self, name)] for name in _WAITING}
-        return Point(self.epoch, lengths, fields, dict(server), len(self.history.stages))
+        return Point(self.epoch, lengths, fields, dict(server), len(self.history.stages), frozenset(self.lost))
 
     def go_back(self, point: Point) -> None:
         """Undo what was computed after a point; what is known of devices stays."""
@@ -279,7 +281,7 @@ class State:
             columns={name: [*values] for name, values in self.history.columns.items()},
             round_of_epoch=[*self.history.round_of_epoch],
         )
-        found = dataclasses.replace(self, history=history, safe=None)
+        found = dataclasses.replace(self, history=history, safe=None, lost=set(point.lost))
         found.go_back(point)
         return found
 
@@ -302,6 +304,7 @@ class State:
             "checked": np.array(sorted(self.checked), np.int64),
             "spoilt": np.array(self.spoilt),
             "lies": np.array(lies, np.int64).reshape(-1, 3),
+            "lost": np.array(sorted(self.lost), np.int64),
             **self.history.to_arrays(),
         }
 
@@ -323,6 +326,7 @@ class State:
             checked=set(arrays["checked"].tolist()),
             spoilt=int(arrays["spoilt"]),
             lies=[Lie(device, epoch, bool(itself)) for device, epoch, itself in arrays["lies"].tolist()],
+            lost=set(arrays["lost"].tolist()) if "lost" in arrays else set(),  # earlier checkpoints lack it
         )
 
 

@@ -48,6 +48,8 @@ def unlike(name: str, **changes: Any) -> Scenario:
     common |= {"timing.seed": 3, "timing.draw": 5, "timing.draws": 2, "timing.repeats": 1}
     if shares(name):
         common[f"schemes.{name}.delta"] = 5e-4
+    if name == "sealed-coded":
+        common["schemes.sealed-coded.overlap"] = False  # sites carry out one stage after the other
     return chosen(name, **(common | changes))
 
 

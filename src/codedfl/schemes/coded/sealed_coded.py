@@ -72,6 +72,11 @@ class SealedCodedOptions(SchemeOptions):
     expected_epochs: int = setting(
         default=100, low=1, help="Number of epochs that the time of the set-up is weighed against."
     )
+    overlap: bool = setting(
+        default=True,
+        help="Whether devices send on what is complete while the rest of the set-up arrives; not on real sites, which "
+        "carry out one stage after the other.",
+    )
     masks: bool = setting(
         default=True,
         help="Whether masks that cancel in the sum hide single devices from a server that pools with others.",
@@ -196,7 +201,8 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     @cached_property
     def layout(self) -> BlockLayout:
         """The public sizes of bands and blocks."""
-        return BlockLayout(self.public, self.workers.threshold, self.formats.field, self.graph)
+        overlap = self.options.overlap
+        return BlockLayout(self.public, self.workers.threshold, self.formats.field, self.graph, overlap=overlap)
 
     def parcels(self, index: int) -> Sequence[Layout]:
         """Return the layouts of all kinds of parcels."""

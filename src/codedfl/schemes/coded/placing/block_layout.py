@@ -32,13 +32,16 @@ class BlockLayout:
     ``graph`` says which devices share a mask; None: there are no masks.
     """
 
-    def __init__(self, public: Public, threshold: int, field: PrimeField, graph: MaskGraph | None) -> None:
+    def __init__(
+        self, public: Public, threshold: int, field: PrimeField, graph: MaskGraph | None, *, overlap: bool
+    ) -> None:
         d, n = public.features, public.devices
         self._graph = graph
         adders = min(d, n if n < 2 * GROUP else GROUP)
         width = -(-d // threshold)
-        # real sites carry out one stage after the other, where chunks would only add stages
-        fitting = width // adders if public.delays is not None and n <= MOST_CHUNKED else 1
+        # sites of a session (who have nonces) carry out one stage after the other, where chunks would only add stages
+        self.overlaps = overlap and public.delays is not None and not public.nonces
+        fitting = width // adders if self.overlaps and n <= MOST_CHUNKED else 1
         self.bands = Bands(d, adders, public.outputs, threshold, max(1, min(CHUNKS, fitting)))
         self.groups = Groups(n, adders)
         self.code = MdsCode(n, threshold, field.modulus)

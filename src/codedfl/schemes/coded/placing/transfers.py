@@ -54,7 +54,17 @@ def planned_stages(layout: BlockLayout, workers: Sequence[int]) -> list[PlannedS
         stages.append(_stage(BLOCK, blocks, inputs))
         parts = [(owner(a), w, a) for a in chunk for w in _from(owner(a), workers, layout.groups.devices)]
         stages.append(_stage(PART, parts, (*inputs, len(stages) - 1)))
-    return stages
+    return stages if layout.overlaps else [_by_turns(stage) for stage in stages]
+
+
+def _by_turns(stage: PlannedStage) -> PlannedStage:
+    """Let a stage begin when the one before has ended: the first parcel of every sender first, then the second ones."""
+    starts = np.searchsorted(np.sort(stage.sender), stage.sender)
+    order = np.argsort(stage.sender, kind="stable")
+    turns = np.empty(len(order), np.int64)
+    turns[order] = np.arange(len(order))
+    by_turn = np.argsort(turns - starts, kind="stable")
+    return PlannedStage(stage.kind, stage.sender[by_turn], stage.recipient[by_turn], stage.band[by_turn])
 
 
 def _stage(kind: int, rows: Sequence[tuple[int, int, int]], after: tuple[int, ...]) -> PlannedStage:
