@@ -20,6 +20,7 @@ from codedfl.deploy.site.privacy import KEY, LEDGER, SEED, LedgerEntry, PrivacyL
 from codedfl.deploy.site.session import LocalData
 from codedfl.errors import RefusalError, ScenarioError
 from codedfl.privacy.accounting import mu_of
+from codedfl.schemes import Work
 from codedfl.task import Shard
 from deploy.site.test_host import GIVEN, Asker, host, reason
 from rundirs import strict_json
@@ -53,7 +54,7 @@ class PrivateAsker(Asker):
         run = self.host._run
         assert run is not None
         inner = run.device._inner  # type: ignore[attr-defined]
-        return np.concatenate([each.ravel() for each in inner._reply.values()])
+        return np.concatenate([each.ravel() for each in inner.reply(1, {}, Work()).values()])
 
     def first(self) -> Frame:
         """The first round of the first sum, whose answer holds keys."""
