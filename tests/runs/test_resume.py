@@ -130,7 +130,6 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, in
     return folder, json.loads(done.stdout)
 
 
-@pytest.mark.xdist_group("killed")  # one worker kills the runs that all of these read
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("scheme", ["conventional", "drop-slowest"])
 def test_killed_at_each_write(killed: tuple[Path, dict[str, int]], scheme: str, moment: str) -> None:
@@ -139,7 +138,6 @@ def test_killed_at_each_write(killed: tuple[Path, dict[str, int]], scheme: str, 
     assert results(folder / scheme / moment) == results(folder / scheme / "whole")
 
 
-@pytest.mark.xdist_group("killed")  # one worker kills the runs that all of these read
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("scheme", ["conventional", "drop-slowest"])
 def test_killed_at_each_write_nothing_half_written_stays(

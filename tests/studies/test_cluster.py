@@ -25,7 +25,6 @@ from rundirs import Stopped, small, small_run, stop_at, tree
 from tiny import is_one_sentence
 
 pytestmark = [
-    pytest.mark.xdist_group("cluster"),  # one worker starts the processes that all tests use
     pytest.mark.filterwarnings("ignore"),  # Dask's own: sockets and loops that it closes late
 ]
 GRID = {"links.loss": [0, 0.3], "scheme": ["minibatch", "conventional"]}

@@ -20,7 +20,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
-import codedfl
 from codedfl import errors, schemes
 from codedfl.studies.archives import pack, unpack, unpack_files
 from codedfl.studies.processes import one_thread
@@ -40,7 +39,7 @@ def numerics() -> dict[str, str]:
     import scipy.linalg  # noqa: F401 - brings a BLAS of its own
     from threadpoolctl import threadpool_info
 
-    root = Path(codedfl.__file__).parent
+    root = Path(errors.__file__).parent
     source = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         source.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")

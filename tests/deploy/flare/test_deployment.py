@@ -24,7 +24,6 @@ from codedfl.deploy.flare.processes import kits_of, start, status, stop
 from codedfl.deploy.server.membership import add, bar
 
 pytestmark = [
-    pytest.mark.xdist_group("flare"),  # one fleet for all
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """FLARE's session leaves sockets to the garbage collector."""

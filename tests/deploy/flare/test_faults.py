@@ -25,7 +25,6 @@ from codedfl.scenario import Scenario
 from tiny import is_one_sentence
 
 pytestmark = [
-    pytest.mark.xdist_group("flare"),  # one fleet for all
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """FLARE's session leaves sockets to the garbage collector."""

@@ -23,8 +23,6 @@ from codedfl.task import Problem
 from rundirs import Stopped, files, small, small_problem, stop_at, strict_json, tree
 from tiny import is_one_sentence, known
 
-pytestmark = pytest.mark.xdist_group("compare")  # one worker makes the comparison that all tests read
-
 OPTIONS = {
     "schemes.code-based": {"n": 60, "degree": 3, "t_tot": 12, "t": 6, "M": 4, "beta": 2, "delta": 1e-3},
     "schemes.sealed": {"delta": 1e-3},

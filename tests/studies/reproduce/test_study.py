@@ -27,7 +27,6 @@ from codedfl.studies.reproduce.study import Reproduction, reproduce
 from codedfl.task import Problem
 from rundirs import epochs, strict_json, summary, tree
 
-pytestmark = pytest.mark.xdist_group("reproduce")  # one worker makes the experiment that all tests read
 TARGETS = ("0.5", "0.7")
 CLAIMS = {
     "speedup-92",
