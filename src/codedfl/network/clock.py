@@ -81,6 +81,10 @@ class DrawnBlock:
         self.delays = delays
         self._chance = chance
 
+    def replies(self, costs: RoundCosts) -> Float[np.ndarray, "rows asked"]:
+        """Return when each asked device's reply arrives, in seconds after the request."""
+        return self.delays.reply_seconds(costs, self._chance)
+
     def durations(self, costs: RoundCosts, rows: Bool[np.ndarray, "rows"] | None = None) -> Float[np.ndarray, "chosen"]:
         """Return how long a round lasts that begins with no open request, the server's work included."""
         chance = self._chance

@@ -5,7 +5,6 @@ Both are counted when an epoch begins, so K(1) = N and L(1) = M.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -13,7 +12,7 @@ from jaxtyping import Float, Int
 from codedfl.network import DelayModel, Draws
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.training.records import State
-from codedfl.training.timing import Band, Variant, band, replay
+from codedfl.training.timing import Band, Variant, band, sharing_blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +32,10 @@ def sharing_curves(
     variant: Variant, delays: DelayModel, *, epochs: int, seed: int, draws: int, first: int = 0
 ) -> SharingCurves:
     """Replay the policy in the timing draws from number ``first`` on; a run is one of them."""
-    played = list(islice(replay(variant, Draws(delays, seed=seed, first=first, count=draws)), epochs))
-    return SharingCurves(
-        np.stack([epoch.active for epoch in played if epoch.active is not None], axis=1),
-        np.stack([epoch.supports for epoch in played if epoch.supports is not None], axis=1),
-    )
+    drawn = Draws(delays, seed=seed, first=first, count=draws)
+    blocks = [block for (block,) in sharing_blocks([variant], drawn, epochs)]
+    active, supports = (np.concatenate([getattr(each, name) for each in blocks]) for name in ("active", "supports"))
+    return SharingCurves(np.ascontiguousarray(active.T), np.ascontiguousarray(supports.T))
 
 
 def curves_of(state: State, policy: SharingPolicy) -> SharingCurves:

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -20,10 +20,13 @@ from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.task import Problem
 from codedfl.training import History
 from codedfl.training.costs import SharedCosts, measure
+from codedfl.training.sharing_blocks import BlockDelays, SharedEpochs, SharingFleet, SharingReplay, replay_side_by_side
 
 _ENOUGH_FOR_QUANTILES = 40
 _BLOCK = 500_000
 """Replies that are timed at once: few enough for caches, many enough that Python costs nothing."""
+_FIRST_BLOCK = 8
+"""Epochs of the first block where devices hand over: most do so early, and then the rest of a block is timed again."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,10 @@ class Variant:
         costs = measure(scheme, problem, first_offline=first_offline)
         return cls(costs, scheme.sharing.policy, scheme.sharing.parallel, set_up)
 
+    def fleet(self, draws: Draws) -> SharingFleet:
+        """Return who is active in each draw, at the beginning."""
+        return SharingFleet(self.costs, self.policy, draws, parallel=self.parallel)
+
 
 @dataclass(frozen=True, eq=False)
 class ReplayedEpoch:
@@ -98,12 +105,46 @@ def epoch_ends(
     """Return when each epoch ends in each draw of each course; all courses meet the same random delays."""
     drawn = Draws(delays, seed=seed, count=draws)
     ends = np.empty((len(courses), draws, epochs))
-    side_by_side = zip(*(replay(course, drawn) for course in courses), strict=False)
-    for epoch, played in enumerate(itertools.islice(side_by_side, epochs)):
-        for course, each in enumerate(played):
-            ends[course, :, epoch] = each.ends
-        progress(epoch + 1, epochs)
+    variants = {place: each for place, each in enumerate(courses) if _in_blocks(each)}
+    others = [place for place in range(len(courses)) if place not in variants]
+    done = 0
+    for block in sharing_blocks(list(variants.values()), drawn, epochs):
+        for place, played in zip(variants, block, strict=True):
+            ends[place, :, done : done + len(played.ends)] = played.ends.T
+        for _ in range(len(block[0].ends)):
+            done += 1
+            progress(done, epochs)
+    side_by_side = zip(*(replay(courses[place], drawn) for place in others), strict=False)
+    for epoch, each in enumerate(itertools.islice(side_by_side, epochs)):
+        for place, one in zip(others, each, strict=True):
+            ends[place, :, epoch] = one.ends
+        if not variants:
+            progress(epoch + 1, epochs)
     return ends
+
+
+def _in_blocks(course: History | Variant) -> TypeGuard[Variant]:
+    """Tell whether no question depends on when it is put, so that many epochs can be timed at once."""
+    return isinstance(course, Variant) and not (course.costs.other.standing or np.isfinite(course.costs.other.deadline))
+
+
+def sharing_blocks(variants: Sequence[Variant], draws: Draws, epochs: int) -> Iterator[list[SharedEpochs]]:
+    """Go through the epochs of variants, block by block, side by side so that they share random numbers."""
+    if not (variants and epochs):
+        return
+    replays, firsts = [], []
+    for variant in variants:
+        clock, fleet = Clock(draws), variant.fleet(draws)
+        first = _first_epoch(variant, clock, fleet)
+        assert first.active is not None and first.supports is not None  # noqa: S101 - who shares has both
+        firsts.append(SharedEpochs(first.ends[None], first.active[None], first.supports[None]))
+        replays.append(SharingReplay(fleet, draws, clock.now))
+    yield firsts
+    largest = max(1, _BLOCK // (draws.count * draws.delays.devices))
+    start, size = 2, min(_FIRST_BLOCK, largest)
+    while start <= epochs:
+        yield replay_side_by_side(replays, BlockDelays(draws, range(start, min(start + size, epochs + 1))))
+        start, size = start + size, min(2 * size, largest)
 
 
 def replay(course: History | Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
@@ -164,7 +205,34 @@ def _durations(
 
 def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
     """Hand-overs after an epoch delay the next one."""
-    clock, fleet = Clock(draws), _Fleet(variant, draws)
+    clock, fleet = Clock(draws), variant.fleet(draws)
+    yield _first_epoch(variant, clock, fleet)
+    for epoch in itertools.count(2):
+        seconds, rounds = np.zeros(fleet.active.shape), []
+        for questions, rows in fleet.groups():
+            asked = fleet.active & rows[:, None]
+            for question, costs in enumerate(questions):
+                replies = clock.ask(epoch, question, costs, asked)
+                clock.charge(costs.server_macs, rows)
+                seconds += np.where(rows[:, None], replies, 0.0)
+                rounds.append((costs, asked))
+        yield _share(fleet, epoch, seconds, clock, rounds)
+
+
+def _share(
+    fleet: SharingFleet,
+    epoch: int,
+    seconds: Float[np.ndarray, "draws n"],
+    clock: Clock,
+    rounds: Sequence[tuple[RoundCosts, Bool[np.ndarray, "draws asked"] | None]],
+) -> ReplayedEpoch:
+    """End an epoch, and let stragglers hand over if they are looked for."""
+    ends, active, supports = clock.now, fleet.active.sum(axis=1), fleet.supports.copy()
+    return ReplayedEpoch(ends, rounds, fleet.hand_over(epoch, seconds, clock), active, supports)
+
+
+def _first_epoch(variant: Variant, clock: Clock, fleet: SharingFleet) -> ReplayedEpoch:
+    """Let the set-up and the first epoch pass."""
     for stages in variant.set_up:
         clock.stages(stages)
     seconds, rounds = np.zeros(fleet.active.shape), []
@@ -175,83 +243,7 @@ def _replay_sharing(variant: Variant, draws: Draws) -> Iterator[ReplayedEpoch]:
             replies = replies + clock.durations(1, question, beforehand)
         seconds[:, first.asked] += replies
         rounds.append((first, None))
-    yield fleet.share(1, seconds, clock, rounds)
-    for epoch in itertools.count(2):
-        seconds, rounds = np.zeros(fleet.active.shape), []
-        for questions, rows in fleet.groups():
-            asked = fleet.active & rows[:, None]
-            for question, costs in enumerate(questions):
-                replies = clock.ask(epoch, question, costs, asked)
-                clock.charge(costs.server_macs, rows)
-                seconds += np.where(rows[:, None], replies, 0.0)
-                rounds.append((costs, asked))
-        yield fleet.share(epoch, seconds, clock, rounds)
-
-
-class _Fleet:
-    """Who is active, and the sharing policy, in each draw of a variant."""
-
-    def __init__(self, variant: Variant, draws: Draws) -> None:
-        self._variant = variant
-        self._policies = [variant.policy() for _ in range(draws.count)]
-        self.active = np.ones((draws.count, draws.delays.devices), bool)
-        self._forwards = np.zeros_like(self.active)
-        self._grouped: list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]] | None = None
-        """What :meth:`groups` returns, until somebody leaves."""
-        self._grants = np.array([policy.may_grant for policy in self._policies])
-        self._supports = np.array([policy.supports_left for policy in self._policies], np.float64)
-
-    def groups(self) -> list[tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]]:
-        """Return the questions that an epoch has, and in which draws it has them."""
-        if self._grouped is not None:
-            return self._grouped
-        counts = self.active.sum(axis=1)
-        found: dict[Any, tuple[Sequence[RoundCosts], Bool[np.ndarray, "draws"]]] = {}
-        for count in np.unique(counts):
-            questions = self._variant.costs.questions(int(count))
-            key = tuple(costs.key() for costs in questions)
-            before = found[key][1] if key in found else False
-            found[key] = questions, before | (counts == count)
-        self._grouped = list(found.values())
-        return self._grouped
-
-    def share(
-        self,
-        epoch: int,
-        seconds: Float[np.ndarray, "draws n"],
-        clock: Clock,
-        rounds: Sequence[tuple[RoundCosts, Bool[np.ndarray, "draws asked"] | None]],
-    ) -> ReplayedEpoch:
-        """End an epoch, and let stragglers hand over if they are looked for."""
-        ends, active, supports = clock.now, self.active.sum(axis=1), self._supports.copy()
-        handovers = self._hand_over(epoch, seconds, clock) if self._policies[0].detects(epoch) else ()
-        return ReplayedEpoch(ends, rounds, handovers, active, supports)
-
-    def _hand_over(self, epoch: int, seconds: Float[np.ndarray, "draws n"], clock: Clock) -> Sequence[TransferCosts]:
-        """Let stragglers hand over, in draws where the policy can move anything; return those of the first draw."""
-        if not (self._grants.any() or self._forwards.any()):
-            return ()
-        fastest = np.where(self.active, seconds, np.inf).min(axis=1)
-        straggling = self.active & (seconds > (fastest + self._policies[0].delta)[:, None])
-        acting = straggling.any(axis=1) & (self._grants | (straggling & self._forwards).any(axis=1))
-        draws = np.flatnonzero(acting)
-        if not len(draws):
-            return ()
-        self._grouped = None
-        transfers = [self._decide(draw, seconds[draw]) for draw in draws.tolist()]
-        clock.hand_over(epoch, transfers, parallel=self._variant.parallel, rows=draws)
-        return transfers[0] if acting[0] else ()
-
-    def _decide(self, draw: int, seconds: Float[np.ndarray, "n"]) -> list[TransferCosts]:
-        policy = self._policies[draw]
-        decision = policy.after_epoch({device: float(seconds[device]) for device in policy.active})
-        self.active[draw] = False
-        self.active[draw, list(policy.active)] = True
-        self._forwards[draw] = False
-        self._forwards[draw, [device for device in policy.active if policy.may_forward(device)]] = True
-        self._grants[draw] = policy.may_grant
-        self._supports[draw] = policy.supports_left
-        return [self._variant.costs.of(handover) for handover in decision.handovers]
+    return _share(fleet, 1, seconds, clock, rounds)
 
 
 def reply_costs(history: History, devices: int) -> RoundCosts:
