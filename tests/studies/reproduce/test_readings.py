@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from codedfl import schemes
+from codedfl.network import RoundCosts
 from codedfl.progress import silent
 from codedfl.runs import execute
 from codedfl.scenario import load
 from codedfl.studies.reproduce.experiment import READINGS, Experiment, Reading, Setting, experiment
-from codedfl.studies.reproduce.readings import Timed, curves, hollow_problem, reading_times, readings_table
+from codedfl.studies.reproduce.readings import Timed, curves, hollow_problem, reading_times, readings_table, variant_of
+from codedfl.training.costs import SharedCosts, measure
 from codedfl.training.timing import Band
 
 FEW = {"training.epochs": 12, "timing.draws": 5}
@@ -52,6 +55,31 @@ def test_replayed_times_are_those_of_runs(channel: str, tmp_path: Any) -> None:
             scenario = setting.scenario.with_settings(chosen[place].settings(setting.deltas[0]))
             run = execute(scenario, tmp_path / f"{number}-{place}")
             assert np.array_equal(run.timings, times[number, place, 0].astype(run.timings.dtype))
+
+
+def test_costs_do_not_depend_on_what_is_left_open() -> None:
+    """So they are measured once for a setting; only who may add two errors has the costs of that."""
+    plan = small()
+    problem = hollow_problem(plan)
+    for setting in plan.settings:
+        known: dict[int, SharedCosts] = {}
+        shared = variant_of(setting, READINGS[0], setting.deltas[0], problem, known).costs
+        assert list(known) == [setting.level]
+        for reading in (each for each in READINGS if each.channel == "parallel"):
+            scenario = setting.scenario.with_settings(reading.settings(setting.deltas[0]))
+            offline = scenario.training.first_epoch_offline
+            own = measure(schemes.create(scenario, problem), problem, first_offline=offline)
+            for name in ("granted", "forwarded"):
+                assert getattr(own, name) == getattr(shared, name)
+            assert own.doubled == (shared.doubled if reading.odd_set == "two-errors" else None)
+            assert shared.doubled is not None
+            assert [costs.key() for costs in own.questions(2)] == [costs.key() for costs in shared.questions(2)]
+            pairs = zip(own.first_questions, shared.first_questions, strict=True)
+            assert all(_keys(one) == _keys(other) for one, other in pairs)
+
+
+def _keys(question: tuple[RoundCosts, RoundCosts | None]) -> list[Any]:
+    return [None if costs is None else costs.key() for costs in question]
 
 
 def timed(setting: Setting, reading: Reading, mean: float | None) -> Timed:

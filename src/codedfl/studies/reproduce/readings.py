@@ -57,18 +57,19 @@ class Timed:
 
 
 def variant_of(
-    setting: Setting, reading: Reading, delta: float, problem: Problem, known: dict[Any, SharedCosts]
+    setting: Setting, reading: Reading, delta: float, problem: Problem, known: dict[int, SharedCosts]
 ) -> Variant:
-    """Return how a setting shares in a reading; costs are measured once where neither supply nor Delta change them."""
+    """Return how a setting shares in a reading; costs are measured once, as its open points do not change them."""
     scenario = setting.scenario.with_settings(reading.settings(delta))
     sharing = schemes.nominal(scenario).sharing
     if sharing is None:
         raise TypeError(f"scheme '{scenario.scheme}' does not share")
-    key = setting.level, reading.detect_from, reading.odd_set
-    if key not in known:
+    if setting.level not in known:
+        # a hand-over with two errors is among what is measured, whether the reading has any or not
+        both = scenario.with_settings({"schemes.code-based.odd_set": "two-errors"})
         offline = scenario.training.first_epoch_offline
-        known[key] = measure(schemes.create(scenario, problem), problem, first_offline=offline)
-    return Variant(known[key], sharing.policy, sharing.parallel)
+        known[setting.level] = measure(schemes.create(both, problem), problem, first_offline=offline)
+    return Variant(known[setting.level], sharing.policy, sharing.parallel)
 
 
 def hollow_problem(plan: Experiment) -> Problem:
@@ -77,7 +78,7 @@ def hollow_problem(plan: Experiment) -> Problem:
 
 
 def reading_times(
-    plan: Experiment, channel: str, problem: Problem, known: dict[Any, SharedCosts], progress: Progress
+    plan: Experiment, channel: str, problem: Problem, known: dict[int, SharedCosts], progress: Progress
 ) -> Times:
     """Return when epochs end, for both settings, all readings of a channel and all Deltas; ``known`` costs are kept."""
     chosen = [reading for reading in READINGS if reading.channel == channel]
@@ -135,7 +136,7 @@ def readings_table(timed: Mapping[tuple[int, Reading], Timed]) -> list[dict[str,
 
 
 def curve_table(
-    plan: Experiment, setting: Setting, supply: str, problem: Problem, known: dict[Any, SharedCosts]
+    plan: Experiment, setting: Setting, supply: str, problem: Problem, known: dict[int, SharedCosts]
 ) -> dict[str, Any]:
     """Return active devices and supports left by epoch at the claimed Delta, with bands, until nothing changes."""
     found = curves(plan, setting, setting.options["delta"], problem, known, supply=supply)
@@ -150,7 +151,7 @@ def curve_table(
     return {"level": setting.level, "supply": supply, "delta": setting.options["delta"], **table}
 
 
-def alone_shares(plan: Experiment, problem: Problem, known: dict[Any, SharedCosts]) -> dict[str, dict[float, float]]:
+def alone_shares(plan: Experiment, problem: Problem, known: dict[int, SharedCosts]) -> dict[str, dict[float, float]]:
     """Return the share of draws of the first setting that end with a single active device, by supply and Delta."""
     setting = plan.settings[0]
     deltas = [small * setting.options["delta"] / setting.delta for small in _SMALL_DELTAS]
@@ -161,7 +162,7 @@ def alone_shares(plan: Experiment, problem: Problem, known: dict[Any, SharedCost
 
 
 def curves(
-    plan: Experiment, setting: Setting, delta: float, problem: Problem, known: dict[Any, SharedCosts], *, supply: str
+    plan: Experiment, setting: Setting, delta: float, problem: Problem, known: dict[int, SharedCosts], *, supply: str
 ) -> SharingCurves:
     """Return active devices and supports left of a setting, epoch by epoch, in its reading with another supply."""
     reading, scenario = dataclasses.replace(setting.reading, supply=supply), plan.minibatch

@@ -114,7 +114,7 @@ def train_seed(out: str, quick: bool, seed: int, progress: Progress = silent) ->
 def time_readings(quick: bool, channel: str, progress: Progress = silent) -> ReadingTimes:
     """Return when epochs end in all readings of a channel, and what the first channel has more."""
     plan = experiment(quick=quick)
-    problem, known = readings.hollow_problem(plan), dict[Any, SharedCosts]()
+    problem, known = readings.hollow_problem(plan), dict[int, SharedCosts]()
     ends = readings.reading_times(plan, channel, problem, known, progress).astype(np.float32)
     if channel != CHANNELS[0]:
         return ReadingTimes(ends, [], {})
