@@ -139,9 +139,11 @@ def grow_edges(n: int, degree: int, capacity: NDArray[np.int64], uniforms: NDArr
             room[left[c], c // WORD] &= ~_bit(c)
             left[c] -= 1
             room[left[c], c // WORD] |= _bit(c)
-            near |= reach[c]
+            for u in range(words):  # a loop: to compile the assignment of a whole row takes seconds
+                near[u] |= reach[c, u]
         for j in range(degree):
-            reach[edges[v, j]] |= own
+            for u in range(words):
+                reach[edges[v, j], u] |= own[u]
     return edges
 
 

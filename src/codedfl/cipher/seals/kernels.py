@@ -1,6 +1,7 @@
 """Compiled passes over symmetric matrices that travel as their upper triangle, row after row.
 
-Row i of the packed form holds the entries (i, i), (i, i+1), ..., (i, d-1) and starts at i d - i (i - 1) / 2.
+Row i of the packed form holds the entries (i, i), (i, i+1), ..., (i, d-1) and starts at i d - i (i - 1) / 2. Rows are
+copied by loops: to compile the assignment of a whole row takes seconds.
 """
 
 import numpy as np
@@ -16,7 +17,8 @@ def pack_upper(matrix: NDArray[np.generic], packed: NDArray[np.generic]) -> None
     at = 0
     for i in range(matrix.shape[0]):
         width = matrix.shape[0] - i
-        packed[at : at + width] = matrix[i, i:]
+        for j in range(width):
+            packed[at + j] = matrix[i, i + j]
         at += width
 
 
@@ -26,7 +28,8 @@ def unpack_upper(packed: NDArray[np.generic], matrix: NDArray[np.generic]) -> No
     d = matrix.shape[0]
     at = 0
     for i in range(d):
-        matrix[i, i:] = packed[at : at + d - i]
+        for j in range(d - i):
+            matrix[i, i + j] = packed[at + j]
         at += d - i
     for top in range(0, d, BLOCK):
         for left in range(top, d, BLOCK):
