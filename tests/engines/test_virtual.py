@@ -1,7 +1,7 @@
 """The virtual engine with devices that compute nothing: exact timelines, and costs taken from the arrays."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 from codedfl.engines import Answer, VirtualEngine
 from codedfl.network import DelayModel
 from codedfl.scenario import Fleet, Links
-from codedfl.schemes import Device, Message, Round, Work, message_bits
+from codedfl.schemes import Device, Message, Round, Stage, Transfer, Work, message_bits
 
 
 @dataclass
@@ -170,3 +170,45 @@ def test_the_times_are_those_of_the_draw() -> None:
     # four roundings on the way to a time
     assert np.allclose([by_device[i] for i in range(3)], expected, rtol=4 * np.finfo(float).eps, atol=0)
     assert [reply.device for reply in answer.replies] == np.argsort(expected).tolist()
+
+
+@dataclass
+class Carrier(Stub):
+    """Sends a number of numbers that the grant says, and writes down the order of everything."""
+
+    log: list[tuple[str, int, int]] = field(default_factory=list)
+    number: int = 0
+
+    def export(self, grant: Message, work: Work) -> Message:
+        work.add(int(grant["size"]))
+        self.log.append(("sends", self.number, int(grant["size"])))
+        return {"parcel": np.zeros(int(grant["size"]), np.float32)}
+
+    def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
+        self.log.append(("takes", self.number, len(parcel["parcel"])))
+
+
+def stage(parcels: Sequence[tuple[int, int, int]], after: tuple[int, ...] | None) -> Stage:
+    """Parcels of so many numbers from a sender to a recipient."""
+    moves = [Transfer(sender, recipient, {"size": np.array(size)}) for sender, recipient, size in parcels]
+    return Stage(moves, after=after)
+
+
+def test_stages_that_wait_for_none_of_each_other_are_moved_sender_by_sender() -> None:
+    """So a device that has made all its parcels at once is rid of them before the next one makes its own."""
+    log: list[tuple[str, int, int]] = []
+    stages = [
+        stage([(0, 1, 1), (1, 0, 2)], None),
+        stage([(1, 0, 3), (0, 1, 4)], (0,)),
+        stage([(1, 0, 7)], (0, 1)),
+        stage([(0, 1, 5), (1, 0, 6)], (0,)),
+    ]
+    virtual = engine([Carrier(1, 1, log=log, number=number) for number in range(2)], [1.0, 1.0])
+    outcomes = virtual.carry_overlapping(stages, 0, lambda *_: None)
+    assert [size for what, _, size in log if what == "sends"] == [1, 2, 4, 5, 3, 6, 7]
+    assert [what for what, *_ in log] == ["sends", "takes"] * 7
+    for each, outcome in zip(stages, outcomes, strict=True):  # in the order of the stage, whatever that of the work
+        sizes = [int(transfer.grant["size"]) for transfer in each.transfers]
+        assert [costs.parcel_bits for costs in outcome.costs] == [32 * size for size in sizes]
+        assert [costs.export_macs for costs in outcome.costs] == sizes
+        assert [costs.sender for costs in outcome.costs] == [transfer.sender for transfer in each.transfers]

@@ -97,6 +97,11 @@ class Engine(ABC):
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Bring the parties of a resumed run to where this stage had brought them; it takes no time of the run."""
 
+    def replay_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> None:
+        """Do so for stages that may overlap, numbered from ``first``; by default one after the other."""
+        for stage in stages:
+            self.replay(stage, receive)
+
     @property
     def lost(self) -> Set[int] | None:
         """Devices that cannot be asked; None, as by default: those that a resumed training had lost."""

@@ -1,6 +1,5 @@
 """Virtual time: devices compute for real, one by one, and the delay model says how long it would have taken."""
 
-import itertools
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -45,6 +44,38 @@ def move(devices: Sequence[Device], transfer: Transfer, receive: Receive) -> Tra
         export_beforehand=exporting.beforehand,
         absorb_beforehand=absorbing.beforehand,
     )
+
+
+def _moved_together(
+    devices: Sequence[Device], stages: Sequence[Stage], first: int, receive: Receive
+) -> list[TransferTable]:
+    """Move the parcels of stages numbered from ``first``, and return what each stage costs.
+
+    Stages that wait for none of each other are moved sender by sender, so that no more devices than necessary hold
+    parcels that are ready and not sent.
+    """
+    costs = [np.zeros((0, 0), np.int64)] * len(stages)
+    for together in _waves(stages, first):
+        if len(together) == 1:
+            (number,) = together
+            costs[number] = TransferTable.of(move(devices, each, receive) for each in stages[number].transfers).rows
+            continue
+        waiting = [(each.sender, n, i) for n in together for i, each in enumerate(stages[n].transfers)]
+        order = {each: place for place, each in enumerate(sorted(waiting))}
+        moved = TransferTable.of(move(devices, stages[n].transfers[i], receive) for _, n, i in order).rows
+        for number in together:
+            places = [order[each] for each in waiting if each[1] == number]
+            costs[number] = moved[:, places]
+    return [TransferTable(rows) for rows in costs]
+
+
+def _waves(stages: Sequence[Stage], first: int) -> list[list[int]]:
+    """Group stages by how many others, one waiting for the other, come before them."""
+    depth: list[int] = []
+    for stage in stages:
+        before = range(len(depth)) if stage.after is None else (each - first for each in stage.after)
+        depth.append(1 + max((depth[each] for each in before if each >= 0), default=-1))
+    return [[n for n, each in enumerate(depth) if each == level] for level in range(max(depth, default=-1) + 1)]
 
 
 @final
@@ -141,7 +172,7 @@ class VirtualEngine(Engine):
         """Move the data for real, and let the time pass that it would have taken."""
         if lost := self._lost(stage):
             return StageOutcome([], lost)
-        costs = self._moved(stage, receive)
+        (costs,) = _moved_together(self._devices, [stage], number, receive)
         if stage.retires:
             self._clock.hand_over(number, [costs], parallel=stage.parallel)
         else:
@@ -150,13 +181,13 @@ class VirtualEngine(Engine):
 
     def carry_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> Sequence[StageOutcome]:
         """Move the data for real, and let the time pass that it would have taken."""
-        outcomes: list[StageOutcome] = []
-        for stage in stages:
-            if lost := self._lost(stage):
-                return [*outcomes, StageOutcome([], lost)]
-            outcomes.append(StageOutcome(self._moved(stage, receive)))
-        timed = zip(itertools.count(first), stages, outcomes, strict=False)
-        self._clock.stages([OverlappingStage(number, each.costs, stage.after or ()) for number, stage, each in timed])
+        missing = [self._lost(stage) for stage in stages]
+        whole = next((number for number, lost in enumerate(missing) if lost), len(stages))
+        outcomes = [StageOutcome(table) for table in _moved_together(self._devices, stages[:whole], first, receive)]
+        if whole < len(stages):
+            return [*outcomes, StageOutcome([], missing[whole])]
+        timed = enumerate(zip(stages, outcomes, strict=True), start=first)
+        self._clock.stages([OverlappingStage(number, each.costs, stage.after or ()) for number, (stage, each) in timed])
         return outcomes
 
     def _lost(self, stage: Stage) -> tuple[int, ...]:
@@ -168,13 +199,13 @@ class VirtualEngine(Engine):
             sorted(gone & {each for transfer in stage.transfers for each in (transfer.sender, transfer.recipient)})
         )
 
-    def _moved(self, stage: Stage, receive: Receive) -> TransferTable:
-        return TransferTable.of(move(self._devices, transfer, receive) for transfer in stage.transfers)
-
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Move the data again, as it was moved before."""
-        for transfer in stage.transfers:
-            move(self._devices, transfer, receive)
+        self.replay_overlapping([stage], 0, receive)
+
+    def replay_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> None:
+        """Move the data again, as it was moved before."""
+        _moved_together(self._devices, stages, first, receive)
 
     def charge_server(self, macs: int) -> None:
         """Let the server's own computing take its time."""

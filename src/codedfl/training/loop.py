@@ -170,8 +170,10 @@ def _set_up(server: Server, engine: Engine, state: State, devices: int) -> None:
     restored = _resumed(server, engine, state, devices)
     if repeats := restored is None:
         repeated, restored = server.set_up(), server.restore(state.server)
-    for stage in (*repeated, *restored.stages):
-        engine.replay(stage, server.receive)
+    first = 0
+    for stages in (*overlapping(repeated), *([stage] for stage in restored.stages)):
+        engine.replay_overlapping(stages, first, server.receive)
+        first += len(stages)
     engine.keep(server.keep(), _recipients(restored.stages, range(devices) if repeats else ()), anew=repeats)
     ends = [0.0, *state.history.columns["time"]]
     for question in restored.rounds:
