@@ -1,5 +1,6 @@
 """Files are written whole or not at all."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codedfl import storage
+from codedfl.errors import RunDirectoryError
 from codedfl.storage import write_arrays, write_json, write_parquet, write_text, write_whole
 from rundirs import tree
 
@@ -109,3 +112,35 @@ def test_columns_come_back(tmp_path: Path) -> None:
     write_parquet(tmp_path / "file.parquet", {"n": np.arange(3), "x": [0.5, 0.25, 0.125]})
     table = pyarrow.parquet.read_table(tmp_path / "file.parquet")
     assert table.to_pydict() == {"n": [0, 1, 2], "x": [0.5, 0.25, 0.125]}
+
+
+@pytest.fixture
+def every_array_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "LARGE", 1)
+
+
+@pytest.mark.usefixtures("every_array_is_large")
+def test_large_arrays_lie_in_files_without_a_name_within_a_scope(tmp_path: Path) -> None:
+    with storage.overflow_scope():
+        assert storage.roomy((3, 4), "float32").base is None
+        storage.overflow_to(tmp_path)
+        found = storage.roomy((3, 4), "float32")
+        found[...] = np.arange(12).reshape(3, 4)
+        assert isinstance(found.base, np.memmap)
+        assert type(found) is np.ndarray
+        assert tree(tmp_path) == {}
+    assert found.tolist() == np.arange(12).reshape(3, 4).tolist()
+    assert storage.roomy((3, 4), "float32").base is None
+    storage.overflow_to(tmp_path)  # no scope
+    assert storage.roomy((3, 4), "float32").base is None
+
+
+@pytest.mark.usefixtures("every_array_is_large")
+def test_a_full_disk_is_told_when_the_array_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with storage.overflow_scope(), pytest.raises(RunDirectoryError, match=r"GB on the disk of .*No space left"):
+        storage.overflow_to(tmp_path)
+        storage.roomy((3, 4), "float32")

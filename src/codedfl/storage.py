@@ -1,17 +1,21 @@
-"""Atomic writes of result files."""
+"""Atomic writes of result files, and large arrays that may lie in files."""
 
 import json
+import math
 import os
 import struct
 import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from jaxtyping import Shaped
 
 from codedfl.errors import RunDirectoryError, missing_study
 
@@ -106,3 +110,47 @@ def write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
 
     table = pyarrow.table(dict(columns))
     write_whole(path, lambda file: pyarrow.parquet.write_table(table, file))
+
+
+LARGE = 64 << 20
+"""Bytes from which on an array may lie in a file."""
+_overflow: ContextVar[list[Path] | None] = ContextVar("overflow", default=None)
+
+
+@contextmanager
+def overflow_scope() -> Iterator[None]:
+    """Let :func:`overflow_to` hold until the end of the block, and no longer."""
+    token = _overflow.set([])
+    try:
+        yield
+    finally:
+        _overflow.reset(token)
+
+
+def overflow_to(folder: Path) -> None:
+    """Let large arrays made from now on lie in files without a name, on the disk of a folder.
+
+    Outside of :func:`overflow_scope` it has no effect.
+    """
+    folders = _overflow.get()
+    if folders is not None:
+        folders.append(folder)
+
+
+def roomy(shape: tuple[int, ...], dtype: Any) -> Shaped[np.ndarray, "..."]:
+    """Return an array to be filled: in memory, or if it is large and :func:`overflow_to` says so, in a file.
+
+    The system writes such a file out when memory is short, and removes it with the array or the process.
+    """
+    folders, size = _overflow.get(), math.prod(shape) * np.dtype(dtype).itemsize
+    if not folders or size < LARGE:
+        return np.empty(shape, dtype)
+    try:
+        with tempfile.TemporaryFile(dir=folders[-1]) as file:
+            os.posix_fallocate(file.fileno(), 0, size)  # a write to memory cannot tell that the disk is full
+            return np.asarray(np.memmap(file, dtype, "r+", shape=shape))
+    except OSError as error:
+        raise RunDirectoryError(
+            f"cannot keep an array of {size / 1e9:.1f} GB on the disk of '{folders[-1]}' ({error.strerror}); free "
+            "some space or choose another --out"
+        ) from None

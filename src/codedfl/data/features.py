@@ -10,6 +10,7 @@ from jaxtyping import Float
 
 from codedfl.codes.modular import compiled
 from codedfl.errors import DataError, ScenarioError
+from codedfl.storage import roomy
 
 # a block of this size is still in the last-level cache when the cosine follows the matrix product
 BLOCK_BYTES = 24 << 20
@@ -75,7 +76,7 @@ class FeatureMap:
         if self.dtype == np.float32:
             cosine_of_turns = _cosine()
         scale = math.sqrt(2 / self.dimension)
-        out = np.empty((len(x), self.dimension), self.dtype)
+        out = roomy((len(x), self.dimension), self.dtype)
         rows = max(1, BLOCK_BYTES // (self.dimension * self.dtype.itemsize))
         blocks = max(1, math.ceil(len(x) / rows))
         for source, block in zip(np.array_split(x, blocks), np.array_split(out, blocks), strict=True):

@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from codedfl.runs.backend import RunBackend, SimulationBackend
 from codedfl.runs.facts import run_facts, score_facts
 from codedfl.runs.markup import facts_html
 from codedfl.runs.observing import Observer
+from codedfl.runs.room import make_room
 from codedfl.runs.summary import Timed, summarise, tabulate
 from codedfl.scenario import Scenario
 from codedfl.task import Problem, RawData, with_owners
@@ -178,16 +180,36 @@ def execute(
     """
     scenario = with_owners(scenario)
     schemes.check(scenario)
-    identity, on_sites = scenario.id(), backend is not None
-    begun = _belongs(path, identity, on_sites=on_sites)
+    begun = _belongs(path, scenario.id(), on_sites=backend is not None)
     if begun and (path / "summary.json").exists():
         with suppress(errors.RunDirectoryError), _locked(path):  # a process may have been killed at its very end
             (path / CHECKPOINT).unlink(missing_ok=True)
             storage.remove_unfinished(path)
         return load(path)
-    given = problem or (lambda: Problem.build(scenario, progress))
     storage.require_parquet()
-    chosen = backend() if backend else SimulationBackend(scenario, given(), progress)
+    with storage.overflow_scope():
+        return _executed(scenario, path, problem, backend, progress, observer, begun=begun)
+
+
+def _executed(
+    scenario: Scenario,
+    path: Path,
+    problem: Callable[[], Problem | RawData] | None,
+    backend: Callable[[], RunBackend] | None,
+    progress: Progress,
+    observer: Observer | None,
+    *,
+    begun: bool,
+) -> Run:
+    """Run or resume a scenario; a directory that has ``begun`` holds it."""
+    identity, on_sites = scenario.id(), backend is not None
+    if backend is not None:
+        chosen = backend()
+    else:
+        room = partial(make_room, folder=path, progress=progress)
+        data = problem() if problem else Problem.build(scenario, progress, room)
+        room(scenario, data)
+        chosen = SimulationBackend(scenario, data, progress)
     try:
         there = set(path.iterdir()) if path.is_dir() else set()
         storage.make_folder(path)

@@ -302,9 +302,13 @@ class Scheme(ABC, Generic[Options]):
 
     @property
     def decode_failures(self) -> int:
-        """How many times its decoder failed: on sets of erasures that were drawn again, for a run needs one that it
-        restores."""
+        """How many times its decoder failed: on sets of erasures that were then drawn again."""
         return sum(each.decode_failures for each in self.wrapped)
+
+    @property
+    def memory(self) -> int:
+        """A bound on the bytes of matrices that all devices hold in one process, beside rows and Gram matrices."""
+        return sum(each.memory for each in self.wrapped)
 
     @property
     def sums(self) -> bool:
@@ -323,10 +327,7 @@ class Scheme(ABC, Generic[Options]):
 
     @property
     def reply_sum(self) -> ReplySum | None:
-        """If the scheme uses only the sum of the replies: their ring, or a bound on the entries of the sum.
-
-        If it is a bound, each device's entries are at most its share of the bound, by its share of all data points.
-        """
+        """If only the sum of the replies is used: their ring, or a bound on its entries, shared out by data points."""
         return None
 
     @property

@@ -9,6 +9,7 @@ paper's devices do: on targets Y_i - X_i Theta^(1), with the ridge term lambda/2
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -51,9 +52,18 @@ class Problem(Objective):
     described: Description | None = field(init=False)
 
     @classmethod
-    def build(cls, scenario: Scenario, progress: Progress = silent) -> "Problem":
-        """Load and partition the data of a scenario and compute the features; columns are summed in clear."""
+    def build(
+        cls,
+        scenario: Scenario,
+        progress: Progress = silent,
+        loaded: Callable[[Scenario, RawData], object] = lambda scenario, raw: None,
+    ) -> "Problem":
+        """Load and partition the data of a scenario and compute the features; columns are summed in clear.
+
+        ``loaded`` sees the data before any feature is computed.
+        """
         raw = RawData.load(scenario, progress)
+        loaded(scenario, raw)
         prepared = None
         if scenario.prepared:
             rows = [raw.device(index) for index in range(len(raw.parts))]
@@ -185,6 +195,10 @@ class Problem(Objective):
         return float(2 / (top[0] + shift))
 
 
+_MOST_ROWS = 1 << 14
+"""Rows that are copied together at most, where more would not make their product quicker."""
+
+
 def _blocks(shards: tuple[Shard, ...]) -> Any:
     """Yield Gram matrices that add up to the total; shards of few rows are combined."""
     small: list[Float[np.ndarray, "n d"]] = []
@@ -193,7 +207,7 @@ def _blocks(shards: tuple[Shard, ...]) -> Any:
             yield shard.gram
         else:
             small.append(shard.x)
-        if sum(len(x) for x in small) > 4 * shard.x.shape[1]:
+        if sum(len(x) for x in small) > min(4 * shard.x.shape[1], _MOST_ROWS):
             yield gram(np.concatenate(small))
             small = []
     if small:

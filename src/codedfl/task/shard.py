@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from codedfl.data import FeatureMap, Preparation
 from codedfl.solvers import Ridge
+from codedfl.storage import roomy
 from codedfl.task.folds import DeviceRows
 
 
@@ -15,7 +16,7 @@ def gram(x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "d d"]:
     """Return X^T X, exactly symmetric."""
     # NumPy computes a product with the own transpose by BLAS's symmetric rank-k update, at half the cost
     rows = np.ascontiguousarray(x)
-    return np.asarray(rows.T @ rows)
+    return np.matmul(rows.T, rows, out=roomy((x.shape[1],) * 2, x.dtype))
 
 
 @dataclass(frozen=True, eq=False)

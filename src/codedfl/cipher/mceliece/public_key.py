@@ -14,6 +14,7 @@ from codedfl.cipher.mceliece.parameters import Parameters
 from codedfl.cipher.mceliece.supports import Support
 from codedfl.cipher.randomness import fresh_seed
 from codedfl.errors import CipherError
+from codedfl.storage import roomy
 
 
 @final
@@ -51,7 +52,8 @@ class PublicKey:
     def encode(self, A: Float[np.ndarray, "d k"]) -> Encoded:
         """Return A G, which every device prepares before training. Law: encode(A) + encode(B) = encode(A + B)."""
         self._check_plaintext(A)
-        return Encoded(self.fingerprint, np.matmul(A, self.G))
+        words = roomy((len(A), self.G.shape[1]), np.result_type(A, self.G))
+        return Encoded(self.fingerprint, np.matmul(A, self.G, out=words))
 
     def add_error(self, message: Encoded | Ciphertext, support: Support, *, seed: bytes | None = None) -> Ciphertext:
         """Add a fresh error matrix on ``support``; on a ciphertext, as for data that is handed on once more.

@@ -9,6 +9,7 @@ from jaxtyping import Shaped
 
 from codedfl.codes.modular import compiled
 from codedfl.errors import CipherError
+from codedfl.storage import roomy
 
 
 def kernels() -> ModuleType:
@@ -33,6 +34,6 @@ def unpack_upper(packed: Shaped[np.ndarray, "entries"]) -> Shaped[np.ndarray, "d
     dimension = (isqrt(8 * packed.size + 1) - 1) // 2
     if packed_size(dimension) != packed.size:
         raise CipherError(f"{packed.size} entries are no upper triangle: give d (d + 1) / 2 entries.")
-    matrix = np.empty((dimension, dimension), packed.dtype)
+    matrix = roomy((dimension, dimension), packed.dtype)
     kernels().unpack_upper(np.ascontiguousarray(packed), matrix)
     return matrix

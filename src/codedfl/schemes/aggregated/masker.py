@@ -30,6 +30,7 @@ from codedfl.schemes.aggregated.cohort import Cohort, numbers_in, octets_in
 from codedfl.schemes.aggregated.server import DIGEST_BYTES, MASK, SIGNATURE_BYTES, add_masks, number_of, request_digest
 from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Message, Work
+from codedfl.storage import roomy
 
 ENVELOPE = "envelope"
 KEYS, SHARES, MASKED, SURVIVORS, OPENING = "keys", "shares", "masked replies", "survivors", "opening"
@@ -222,7 +223,7 @@ class _Sum:
         if held != self._claims[self._index]:
             raise CipherError(f"Device {self._index} holds other data than when it sent its keys: begin the sum again.")
         shares = self._opened(request, work)
-        masked = {name: np.array(arrays[name], order="C") for name in sorted(arrays)}
+        masked = {name: _copied(arrays[name]) for name in sorted(arrays)}
         add_masks(ring, self.epoch, masked, self._seed, work, minus=False)
         for peer in shares:
             work.add(AGREEMENT_OPERATIONS)
@@ -346,6 +347,12 @@ class _Sum:
 
     def _address(self, sender: int, recipient: int, announced: bytes) -> bytes:
         return b"".join(number.to_bytes(8, "big") for number in (self.epoch, sender, recipient)) + announced
+
+
+def _copied(array: UInt[np.ndarray, "..."]) -> UInt[np.ndarray, "..."]:
+    copy = roomy(array.shape, array.dtype)
+    copy[...] = array
+    return copy
 
 
 def _as_array(text: bytes) -> UInt8[np.ndarray, "bytes"]:

@@ -240,6 +240,11 @@ class OneShot(Scheme[OneShotOptions]):
         """Devices round their data to steps of the format."""
         return self.formats.rounding(self.public)
 
+    @property
+    def memory(self) -> int:
+        """The masked triangles of all devices."""
+        return 8 * packed_size(self.public.features) * self.public.devices
+
     def parcels(self, index: int) -> Sequence[Layout]:
         """Return nothing: devices send no parcels to each other."""
         return ()

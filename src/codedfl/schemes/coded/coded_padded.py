@@ -305,6 +305,11 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         size = packed_size(self.public.features) + self.public.features * self.public.outputs
         return ({"owner": (np.dtype(np.int32), ()), "words": self.formats.ring.wire_layout(size)},)
 
+    @property
+    def memory(self) -> int:
+        """Of each device: its coded triangle, and the matrix that it multiplies or the parcel that it sends."""
+        return 12 * self.public.features**2 * self.public.devices
+
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it pads its data when it receives a seed."""
         check_bounds(self.public, shard)

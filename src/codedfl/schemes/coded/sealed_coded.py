@@ -198,6 +198,12 @@ class SealedCoded(Scheme[SealedCodedOptions]):
             expected_epochs=given.expected_epochs,
         )
 
+    @property
+    def memory(self) -> int:
+        """Sums, their blocks, and the coded blocks of the workers, which are 1/K of all columns each."""
+        squares = 4 + self.workers.count / self.workers.threshold
+        return int(8 * squares * self.public.features**2)
+
     @cached_property
     def layout(self) -> BlockLayout:
         """The public sizes of bands and blocks."""

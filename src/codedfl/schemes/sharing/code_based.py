@@ -268,6 +268,12 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
             raise ScenarioError(f"schemes.code-based does not fit {self.public.features} features: {error}") from None
 
     @property
+    def memory(self) -> int:
+        """Of each device: its Gram matrix and its encoded one; of the keys: matrices of n columns while drawn."""
+        n, d, item = self.options.n, self.public.features, self.public.dtype.itemsize
+        return item * d * (n + d) * self.public.devices + 4 * 8 * n * d
+
+    @property
     def parameters(self) -> Parameters:
         """The parameters of the cipher, which everybody knows."""
         names = (field.name for field in fields(Parameters) if field.name != "k")

@@ -156,6 +156,11 @@ class SharingScheme(Scheme[Options]):
         """Make the codec of the server."""
 
     @property
+    def memory(self) -> int:
+        """Of each device: its Gram matrix, and what it holds of it."""
+        return (8 + self.public.dtype.itemsize) * self.public.features**2 * self.public.devices
+
+    @property
     def chosen_by_delays(self) -> Hashable:
         """Nothing: the policy looks at the times of replies."""
         return ()
