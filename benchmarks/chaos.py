@@ -3,9 +3,10 @@
     python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--soak EPOCHS] [--rejoin]
 
 A server and five devices run as processes of this machine, with mutual TLS. Training number t of seed s draws its
-scheme and one to three faults, each with a party, a moment and a duration, from the generator of (s, t): ``--seed s
---first t --trainings 1`` repeats it. What dies is started again, as a service manager would, and a lost job is
-submitted again. A training that stops with a sentence is put right and must go on to the end. Each ends in one of:
+scheme and one to three faults, each with a party, a moment (half of them in an epoch) and a duration, from the
+generator of (s, t): ``--seed s --first t --trainings 1`` repeats it. What dies is started again, as a service manager
+would, and a lost job is submitted again. A training that stops with a sentence is put right and must go on to the end.
+Each ends in one of:
 
     exact      with the model of virtual time, to the last bit
     partial    without devices that were lost, which the scheme allows (its epochs say how many replied)
@@ -22,13 +23,11 @@ import argparse
 import collections
 import contextlib
 import os
-import resource
-import signal
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,9 +35,11 @@ from typing import Any
 import numpy as np
 
 import codedfl
+from benchmarks.chaos_faults import CLOCK, FAULTS, START, SUBMISSION, Fault, drawn
 from benchmarks.lab import Lab, Training
 from benchmarks.measure import possible
 from benchmarks.networks import Forwarder
+from codedfl.codes.modular import COMPILED
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.processes import kits_of, status
 from codedfl.errors import CodedflError
@@ -48,138 +49,38 @@ from codedfl.scenario import Scenario
 SCHEMES = ("sealed-coded", "sealed-coded", "sealed-coded", "conventional", "secagg", "sealed", "minibatch")
 EPOCHS, SLOW = 16, 0.25
 """Epochs of a training, and seconds that every reply takes."""
-LATEST, LONGEST = 10.0, 12.0
-"""Seconds in which faults begin, and how long they last; a site is lost after 8 s of silence."""
-LIMIT = 240.0
+LIMIT = 400.0
 """Seconds after which a training that has not ended is wrong."""
 REST = 20.0
 """Seconds in which the processes of a job must have ended."""
 
-CLOCK = '''"""Sets the clock of a process by the seconds in a file, for trials."""
-import os, time
-_real, _file, _known = time.time, os.environ.get("CHAOS_CLOCK", ""), [0.0, 0.0]
-def _set():
-    if _file and time.monotonic() - _known[1] > 0.2:
-        try:
-            with open(_file) as file:
-                _known[0] = float(file.read() or 0)
-        except (OSError, ValueError):
-            pass
-        _known[1] = time.monotonic()
-    return _real() + _known[0]
-time.time = _set
-'''
+TABLE, ROWS, COLUMNS = "table.csv", 300, 24
+"""The table that the devices share: small, so that the steps of the protocol take most of a training."""
 
 
-@dataclass(frozen=True)
-class Fault:
-    """What happens to whom, when, and for how long."""
-
-    kind: str
-    parties: tuple[str, ...]
-    at: float
-    seconds: float
-    submitted: bool
-    """Whether its time counts from the submission; else from the moment at which the server's process works."""
-
-    def words(self, stage: str) -> str:
-        """Return it as text, with what the training was doing."""
-        after = "after submission" if self.submitted else "after the start"
-        times = f"{self.at:.1f} s {after}, for {self.seconds:.1f} s"
-        return f"{self.kind} ({', '.join(self.parties)}) {times}, in '{stage}'"
+def written(path: Path) -> None:
+    """Write the table."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((ROWS, COLUMNS))
+    rows = [",".join([*(f"x{place}" for place in range(COLUMNS)), "y"])]
+    rows += [",".join([*(f"{value:.6f}" for value in row), "ab"[int(row[:2].sum() > 0)]]) for row in x]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
-@contextlib.contextmanager
-def signalled(lab: Lab, fault: Fault, which: dict[str, bool], number: signal.Signals) -> Iterator[None]:
-    """Send a signal to processes."""
-    lab.signal(number, fault.parties, **which)
-    yield
-    if number == signal.SIGSTOP:
-        lab.signal(signal.SIGCONT, fault.parties, **which)
+def _table(lab: Lab) -> Path:
+    return lab.folder.parent / TABLE
 
 
-@contextlib.contextmanager
-def cut(lab: Lab, _: Fault) -> Iterator[None]:
-    """Cut the network of the last two devices."""
-    lab.cut()
-    yield
-    lab.mend()
-
-
-@contextlib.contextmanager
-def slowed(lab: Lab, _: Fault) -> Iterator[None]:
-    """Slow the network of the last two devices."""
-    lab.slow_down(0.05)
-    yield
-    lab.slow_down(0.0)
-
-
-@contextlib.contextmanager
-def full(lab: Lab, fault: Fault) -> Iterator[None]:
-    """Let no process of a party write anything."""
-    pids = [pid for party in fault.parties for pid in lab.processes(party, parent=True)]
-    for pid in pids:
-        _limit(pid, 0)
-    yield
-    for pid in pids:
-        _limit(pid, resource.RLIM_INFINITY)
-
-
-def _limit(pid: int, size: int) -> None:
-    with contextlib.suppress(OSError):
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]))
-
-
-@contextlib.contextmanager
-def jumped(lab: Lab, fault: Fault) -> Iterator[None]:
-    """Let all clocks jump by an hour, forth or back."""
-    clock = Path(os.environ["CHAOS_CLOCK"])
-    clock.write_text("3600" if fault.at * 10 % 2 < 1 else "-3600")
-    yield
-    clock.write_text("0")
-
-
-Strike = Callable[[Lab, Fault], contextlib.AbstractContextManager[None]]
-WHOLE, WORK, ABOVE = {"parent": True}, {"parent": False}, {"jobs": False}
-FAULTS: dict[str, Strike] = {
-    "killed": lambda lab, fault: signalled(lab, fault, WHOLE, signal.SIGKILL),
-    "job process killed": lambda lab, fault: signalled(lab, fault, WORK, signal.SIGKILL),
-    "all but the job process killed": lambda lab, fault: signalled(lab, fault, ABOVE, signal.SIGKILL),
-    "terminated": lambda lab, fault: signalled(lab, fault, WHOLE, signal.SIGTERM),
-    "paused": lambda lab, fault: signalled(lab, fault, WHOLE, signal.SIGSTOP),
-    "job process paused": lambda lab, fault: signalled(lab, fault, WORK, signal.SIGSTOP),
-    "cut off": cut,
-    "slow link": slowed,
-    "disk full": full,
-    "clock jumps": jumped,
-}
-
-
-def drawn(rng: np.random.Generator, sites: Sequence[str], inside: Sequence[str]) -> tuple[str, list[Fault]]:
-    """Draw a scheme and what happens."""
-    scheme, faults = SCHEMES[rng.integers(len(SCHEMES))], []
-    for _ in range(rng.integers(1, 4)):
-        kind = list(FAULTS)[rng.integers(len(FAULTS))]
-        many = 1 + int(rng.random() < 0.3)
-        parties = [str(site) for site in rng.choice(sites, many, replace=False)]
-        if rng.random() < 0.3:
-            parties = ["server", *parties[1:]]
-        parties = list(inside) if kind in ("cut off", "slow link") else parties
-        at, seconds, submitted = rng.uniform(0, LATEST), rng.uniform(0.5, LONGEST), rng.random() < 0.25
-        faults.append(Fault(kind, tuple(parties), round(at, 1), round(seconds, 1), bool(submitted)))
-    return scheme, faults
-
-
-def chosen(scheme: str, epochs: int = EPOCHS) -> Scenario:
+def chosen(scheme: str, table: Path, epochs: int = EPOCHS) -> Scenario:
     """The scenario of a training."""
     return Scenario.from_table(
         {
             "scheme": scheme,
-            "data": {"source": "digits"},
+            "data": {"source": str(table), "target": "y", "kind": "classification"},
             "features": {"kind": "none", "scale": "none", "intercept": False},
             "task": {"precision": "float64"},
             "fleet": {"devices": [{"count": 5, "mac_rate": 25e6}]},
-            "training": {"epochs": epochs, "solver": "gradient-descent", "learning_rate": 1e-4},
+            "training": {"epochs": epochs, "solver": "gradient-descent", "learning_rate": 0.5},
             "schemes": {"sealed-coded": {"workers": 5, "threshold": 3}},
         }
     )
@@ -201,15 +102,15 @@ class Outcome:
 
 def struck(lab: Lab, training: Training, faults: Sequence[Fault], over: threading.Event) -> list[str]:
     """Let the faults happen, each at its time; undo them in the end."""
-    began, told = time.monotonic(), []
+    told, since = [], {SUBMISSION: time.monotonic()}  # when each moment was first seen
     with contextlib.ExitStack() as stack:
         ends: list[tuple[float, contextlib.ExitStack]] = []
-        waiting, started = list(faults), None
+        waiting = list(faults)
         while (waiting or ends) and not over.is_set():
-            now = time.monotonic() - began
-            started = now if started is None and training.begun() else started
-            since = {True: now, False: -1.0 if started is None else now - started}
-            for fault in [each for each in waiting if each.at <= since[each.submitted]]:
+            now, epoch = time.monotonic(), training.epoch() if training.begun() else SUBMISSION
+            for moment in {each.moment for each in waiting if START <= each.moment <= epoch}:
+                since.setdefault(moment, now)
+            for fault in [each for each in waiting if since.get(each.moment, now) + each.at < now]:
                 waiting.remove(fault)
                 own = stack.enter_context(contextlib.ExitStack())
                 told.append(fault.words(training.stage()))
@@ -225,8 +126,8 @@ def struck(lab: Lab, training: Training, faults: Sequence[Fault], over: threadin
 def one(lab: Lab, seed: int, number: int) -> Outcome:
     """Do one training."""
     rng = np.random.default_rng([seed, number])
-    scheme, faults = drawn(rng, lab.kits.sites, lab.inside)
-    scenario, run, began = chosen(scheme), lab.new_run(), time.monotonic()
+    scheme, faults = SCHEMES[rng.integers(len(SCHEMES))], drawn(rng, lab.kits.sites, lab.inside, EPOCHS)
+    scenario, run, began = chosen(scheme, _table(lab)), lab.new_run(), time.monotonic()
     lab.put_right()
     lab.tell({site: {"kind": "slow", "seconds": SLOW} for site in lab.kits.sites})
     training = lab.train(scenario, run, revive=True, tries=4, return_seconds=30.0)
@@ -303,7 +204,7 @@ def soak(lab: Lab, epochs: int) -> dict[str, Any]:
     """Train for many epochs, and note the memory of every process."""
     import psutil
 
-    scenario, run = chosen("sealed-coded", epochs), lab.new_run()
+    scenario, run = chosen("sealed-coded", _table(lab), epochs), lab.new_run()
     lab.put_right()
     training, began = lab.train(scenario, run, revive=False, tries=1), time.monotonic()
     rows: list[dict[str, Any]] = []
@@ -331,12 +232,12 @@ def rejoin(lab: Lab) -> dict[str, Any]:
     results: dict[str, Any] = {}
     for scheme in ("sealed-coded", "conventional"):
         for kind, party in REJOINS:
-            scenario, run = chosen(scheme, 120), lab.new_run()
+            scenario, run = chosen(scheme, _table(lab), 120), lab.new_run()
             lab.put_right()
             lab.tell({site: {"kind": "slow", "seconds": SLOW} for site in lab.kits.sites})
             training = lab.train(scenario, run, revive=True, return_seconds=60.0)
             training.until_epoch(5)
-            began, fault = time.monotonic(), Fault(kind, (party,), 0.0, 0.0, submitted=False)
+            began, fault = time.monotonic(), Fault(kind, (party,), START, 0.0, 0.0)
             with FAULTS[kind](lab, fault):
                 pass
             if party == "server":
@@ -380,7 +281,10 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
         source = str(Path(codedfl.__file__).parents[1])
         os.environ["PYTHONPATH"] = os.pathsep.join([str(module), source, os.environ.get("PYTHONPATH", "")])
         os.environ["CHAOS_CLOCK"] = str(module / "seconds")
-        lab = Lab(Path(folder) / "lab", chosen("conventional"), Forwarder())
+        os.environ.setdefault(COMPILED, "0")  # compiling takes longer than these trainings
+        table = Path(folder) / TABLE
+        written(table)
+        lab = Lab(Path(folder) / "lab", chosen("conventional", table), Forwarder())
         with lab.running():
             found = soak(lab, given.soak) if given.soak else rejoin(lab) if given.rejoin else campaign(lab, given)
         left = sum(1 for each in status(kits_of(lab.kits)) for _ in (*each.jobs, *([each.pid] if each.pid else [])))
