@@ -1,7 +1,8 @@
 """A program that takes part as small sites do: without the libraries of studies, and without those of commands.
 
 ``python small_site.py FOLDER [--blocked]`` reads a table, makes the host of a site, trains every scheme that such sites
-know, and prints as JSON what it found: digests of models, which must not depend on the libraries.
+know, and prints as JSON what it found: digests of models, which must not depend on the libraries. With ``--asked`` it
+prints instead what a site answers that is asked for schemes which need them.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ from typing import Any
 BLOCKED = {"numba", "llvmlite", "scipy", "pyarrow", "sklearn", "pandas", "rich", "typer"}
 SCHEMES = ("conventional", "minibatch", "drop-slowest", "deadline", "asynchronous", "coded-padded", "sealed")
 SCHEMES += ("sealed-coded", "secagg", "one-shot")
+ASKED = {"code-based": {}, "he": {}, "parity": {}, "secagg": {"privacy.epsilon": 1.0, "privacy.delta": 1e-5}}
 SITE = (
     "deploy.site.host",
     "deploy.site.session",
@@ -51,6 +53,25 @@ def main(folder: Path) -> dict[str, Any]:
     return found
 
 
+def asked(folder: Path) -> dict[str, str]:
+    """What a site answers when a server asks it to describe its data."""
+    from codedfl.deploy.protocol.wire import Frame, decode, encode
+    from codedfl.deploy.site.configuration import read_settings
+    from codedfl.deploy.site.host import DeviceHost
+    from codedfl.testing.small import scenario
+
+    sites = [f"device-{number}" for number in range(1, 7)]
+    agreement = {"cohort": sites, "schemes": list(ASKED)}
+    own = {"name": sites[0], "data": {"source": "never-read.csv"}, "agreement": agreement}
+    host = DeviceHost(read_settings(own).site(folder), None)  # type: ignore[arg-type]
+    found = {}
+    for number, (name, options) in enumerate(ASKED.items()):
+        wanted = scenario({"scheme": name, "fleet.devices": FLEET, **options}).to_toml()
+        told = {"session": str(number), "number": 1, "scenario": wanted, "run": "run", "sites": sites, "device": 0}
+        found[name] = decode(host.handle(encode(Frame("describe", told)))).fields["reason"]
+    return found
+
+
 def digest(array: Any) -> str:
     """An array as something that is equal only if every bit is."""
     return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
@@ -59,4 +80,4 @@ def digest(array: Any) -> str:
 if __name__ == "__main__":
     if "--blocked" in sys.argv:
         sys.meta_path.insert(0, Blocker())
-    sys.stdout.write(json.dumps(main(Path(sys.argv[1]))))
+    sys.stdout.write(json.dumps((asked if "--asked" in sys.argv else main)(Path(sys.argv[1]))))

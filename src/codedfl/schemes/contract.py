@@ -237,6 +237,8 @@ class Scheme(ABC, Generic[Options]):
 
     name: ClassVar[str]
     options_type: ClassVar[type[SchemeOptions]]
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Libraries of the extra ``study`` that its devices use."""
 
     @final
     def __init__(self, public: Public, options: Options, *wrapped: "Scheme[Any]") -> None:

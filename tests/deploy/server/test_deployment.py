@@ -13,6 +13,7 @@ import pytest
 from codedfl.deploy.protocol.envelopes import DeviceKey, Member, SessionKey, statement
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server.deployment import serve
+from codedfl.deploy.site import requests
 from codedfl.deploy.site.agreement import Agreement
 from codedfl.deploy.site.host import DeviceHost
 from codedfl.deploy.site.session import LocalData, Site
@@ -212,6 +213,29 @@ def test_a_site_that_refuses_is_named_with_its_reason(sites: InProcessFleet, tmp
     replace(sites, 3, agreement=Agreement(cohort=sites.sites, schemes=("sealed",)))
     sentence = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
     assert "device-4: device-4 has not agreed to scheme 'conventional'" in sentence
+
+
+def test_a_site_without_the_libraries_of_a_scheme_is_named(
+    sites: InProcessFleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(requests, "is_installed", lambda library: library != "scipy")
+    sentence = refused(sites, chosen("parity"), tmp_path / "run", EngineError)
+    words = "device-4 cannot take part in scheme 'parity': it needs scipy, which is not installed there"
+    assert f"device-4: {words}; pip install 'codedfl[study]' at that site" in sentence
+    assert words in caplog.text, "its owner is told"
+    sites.deploy(chosen("conventional"), tmp_path / "other", check=False)
+
+
+def test_a_scheme_that_does_not_say_what_it_needs_is_refused_in_a_sentence_too(
+    sites: InProcessFleet, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lacking(scenario: Scenario) -> LocalData:
+        raise ModuleNotFoundError("No module named 'scipy'", name="scipy")
+
+    replace(sites, 2, load=lacking)
+    sentence = refused(sites, chosen("conventional"), tmp_path / "run", EngineError)
+    assert "device-3: device-3 cannot go on: it needs scipy, which is not installed there; pip install" in sentence
+    assert not [record for record in caplog.records if record.exc_info], "no traceback"
 
 
 def test_data_that_cannot_be_loaded_stop_the_run(

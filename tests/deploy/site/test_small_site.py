@@ -40,6 +40,25 @@ def test_a_small_site_trains_the_same_models(tmp_path: Path) -> None:
     assert small == whole
 
 
+def test_a_small_site_refuses_what_it_lacks_libraries_for(tmp_path: Path) -> None:
+    """In one sentence, before it reads its data; with the libraries it goes on to read them."""
+    lacking = {
+        "code-based": "scheme 'code-based': it needs scipy,",
+        "he": "scheme 'he': it needs pyarrow,",
+        "parity": "scheme 'parity': it needs scipy,",
+        "secagg": "scheme 'secagg' with noise: it needs numba and scipy,",
+    }
+    small, whole = found(tmp_path, "--blocked", "--asked"), found(tmp_path, "--asked")
+    assert set(small) == set(lacking)
+    for name, words in lacking.items():
+        assert f"device-1 cannot take part in {words} which is not installed" in small[name]
+        assert "pip install 'codedfl[study]'" in small[name]
+        assert is_one_sentence(small[name])
+    assert set(whole.values()) == {
+        "the data of device-1 cannot be used for this run; its owner finds the reason in its log"
+    }
+
+
 CELLS = [
     "",
     "NA",

@@ -28,18 +28,20 @@ from codedfl.deploy.site.privacy import PrivacyLedger
 from codedfl.deploy.site.record import FINISHED, CountingPeers, RunRecord
 from codedfl.deploy.site.requests import (
     LEAVING,
+    admit_libraries,
     admit_order,
     admit_preparation,
     admit_rows,
     channel_turns_of,
     echo_of,
     event_of,
+    needs_study,
     part_of,
     run_of,
     told,
 )
 from codedfl.deploy.site.session import Emulate, LocalData, Session, Site
-from codedfl.errors import CodedflError, DataError, EngineError, NoSessionError, RefusalError
+from codedfl.errors import HEAVY, CodedflError, DataError, EngineError, NoSessionError, RefusalError
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
@@ -97,6 +99,9 @@ class DeviceHost(Host):
         if isinstance(error, CodedflError):
             _log.warning("%s cannot answer: %s", self._site.name, error)
             reason = fields.one_line(told(self._site.name, error))
+        elif isinstance(error, ModuleNotFoundError) and error.name in HEAVY:  # of a scheme that does not declare it
+            reason = f"{self._site.name} cannot go on: {needs_study(error.name)}"
+            _log.warning("%s", reason)
         else:
             _log.error("%s cannot answer", self._site.name, exc_info=error)
             reason = f"{type(error).__name__} while it was working on the request"
@@ -164,6 +169,7 @@ class DeviceHost(Host):
             self._sessions.append(session)
         scenario = Scenario.from_toml(fields.text(frame.fields, "scenario"), "the server's scenario")
         device = self._place(frame)
+        admit_libraries(self._site.name, scenario)
         terms = self._site.agreement.admit(self._site.name, scenario, collected=self._site.shares_categories)
         self._ledger.admit_run(scenario)
         record = self._begin_record(session, frame, scenario, terms)

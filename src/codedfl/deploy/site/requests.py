@@ -1,6 +1,7 @@
 """What a site reads from requests, and the sentences in which it answers those that it does not carry out."""
 
 import hashlib
+import importlib.util
 import re
 from typing import Any
 
@@ -37,6 +38,9 @@ LEAVING = {"describe": "description of the data", "reply": "reply", "export": "p
 LEAVING |= {"error": "refusal or error"} | dict.fromkeys(("ping", "prepare", "absorb", "forget"), "acknowledgement")
 """What leaves the site in answer to a request."""
 
+_NOISE = ("numba", "scipy")
+"""Libraries by which noise is drawn and accounted for."""
+
 _PRIVATE = (DataError, KeyFileError, RunDirectoryError, MissingExtraError)
 """Errors whose sentences may hold paths, names of columns or cells."""
 
@@ -46,6 +50,31 @@ def told(site: str, error: CodedflError) -> str:
     if isinstance(error, _PRIVATE):
         return f"the data of {site} cannot be used for this run; its owner finds the reason in its log"
     return str(error)
+
+
+def is_installed(library: str) -> bool:
+    """Return whether a library can be imported here, without importing it."""
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def admit_libraries(site: str, scenario: Scenario) -> None:
+    """Refuse a run whose devices use libraries that are not installed here."""
+    names = (scenario.scheme, *scenario.options().others)
+    needs = {library for name in names for library in schemes.SCHEMES[name].needs}
+    needs |= set(_NOISE) if scenario.private else set()
+    if missing := sorted(library for library in needs if not is_installed(library)):
+        raise EngineError(
+            f"{site} cannot take part in scheme '{scenario.scheme}'{' with noise' * scenario.private}: "
+            f"{needs_study(' and '.join(missing))}"
+        )
+
+
+def needs_study(library: str) -> str:
+    """Return what a site lacks, and what its owner can do."""
+    return f"it needs {library}, which is not installed there; pip install 'codedfl[study]' at that site"
 
 
 def run_of(frame: Frame) -> str:

@@ -247,6 +247,7 @@ class Parity(Scheme[ParityOptions]):
 
     name = "parity"
     options_type = ParityOptions
+    needs = ("scipy",)
     exact = False
     follows_timing = True
     uploads = True

@@ -242,6 +242,7 @@ class CodeBased(SharingScheme[CodeBasedOptions]):
 
     name = "code-based"
     options_type = CodeBasedOptions
+    needs = ("scipy",)
     exact = True
     adds_up = True
     verdict = BROKEN

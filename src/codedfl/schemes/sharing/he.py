@@ -191,6 +191,7 @@ class Encrypted(SharingScheme[EncryptedOptions]):
 
     name = "he"
     options_type = EncryptedOptions
+    needs = ("pyarrow",)
     exact = True
     verdict_reason = (
         "What devices send is CKKS ciphertext at 128 bits by the table of the homomorphic encryption standard, as long "
