@@ -1,6 +1,8 @@
 """Jobs: configuration only; watched, told apart, and submitted again a bounded number of times."""
 
 import json
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -223,6 +225,49 @@ def test_a_lost_session_is_made_again_and_the_dead_are_revived() -> None:
     with Admin(KITS, connect=server, revive=lambda: revived.append(1), patience=60.0) as admin:
         assert admin.sites() == set(KITS.sites)
     assert revived == [1]
+
+
+@pytest.mark.parametrize("what", ["connection", "answer"])
+@pytest.mark.parametrize("patience", [60.0, 0.0])
+def test_what_flare_awaits_for_ever_is_asked_for_again(
+    what: str, patience: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once more at least, in another session; output is shown again."""
+    pytest.importorskip("nvflare", reason="sessions are those of NVIDIA FLARE, of the extra 'flare'")
+    server, over, stuck = Server(DONE), threading.Event(), iter([what])
+
+    class Stuck(Server):
+        def get_system_info(self) -> Any:
+            over.wait()
+
+    def connect(kits: Kits) -> Any:
+        wait = next(stuck, None)
+        if wait == "connection":
+            over.wait()
+        return server if wait is None else Stuck()
+
+    try:
+        with Admin(KITS, connect=connect, patience=patience, limits=(0.5, 0.5)) as admin:
+            assert admin.sites() == set(KITS.sites)
+            sys.stdout.write("shown\n")
+    finally:
+        over.set()
+    assert capsys.readouterr().out == "shown\n"
+
+
+def test_a_connection_that_is_made_while_a_session_closes_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLARE closes all connections, then waits for the thread that is about to make one, which then reads for ever."""
+    pytest.importorskip("nvflare", reason="sessions are those of NVIDIA FLARE, of the extra 'flare'")
+    monkeypatch.setattr(jobs, "CLOSING", 0.05)
+    server, closed, ended = Server(DONE), threading.Event(), threading.Event()
+    driver = SimpleNamespace(close_all=closed.set)
+    manager = SimpleNamespace(connectors={"CH1": SimpleNamespace(driver=driver)})
+    communicator = SimpleNamespace(conn_manager=manager)
+    cell = SimpleNamespace(core_cell=SimpleNamespace(communicator=communicator))
+    server.api = SimpleNamespace(close=lambda: closed.wait() and ended.set(), cell=cell)
+    with Admin(KITS, connect=server) as admin:
+        admin.sites()
+    assert ended.wait(60), "the call that closes the session ends, too"
 
 
 def test_a_server_that_is_not_there_is_named() -> None:

@@ -9,6 +9,7 @@ import json
 import logging
 import secrets
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ from codedfl.errors import CodedflError, EngineError, LostDevicesError, UsageErr
 
 POLL = 0.5
 """Seconds between requests to the server; twice as many while a job runs."""
+CONNECTING, ANSWERING = 60.0, 600.0
+"""Seconds after which FLARE is taken to have lost a connection, or an answer: it may wait for either for ever."""
+CLOSING = 5.0
+"""Seconds that FLARE may take to close a session."""
 DETAILS = 5.0
 """Seconds that FLARE may take to give the reason why a job did not run."""
 
@@ -71,7 +76,8 @@ class Admin(contextlib.AbstractContextManager["Admin"]):
     """A session with the server of some kits, opened on first use and reopened after a loss.
 
     ``revive`` is called while waiting, to restart dead processes; a server that does not answer for ``patience``
-    seconds raises an ``EngineError``.
+    seconds raises an ``EngineError``. A connection or an answer that FLARE awaits for longer than ``limits`` is given
+    up, and asked for again.
     """
 
     def __init__(
@@ -81,12 +87,14 @@ class Admin(contextlib.AbstractContextManager["Admin"]):
         patience: float = 60.0,
         revive: Callable[[], None] = lambda: None,
         connect: Callable[[Kits], Any] | None = None,
+        limits: tuple[float, float] = (CONNECTING, ANSWERING),
     ) -> None:
         need_flare()
         self.revive = revive
         self._kits = kits
         self._connect = connect or _connect
         self._patience = patience
+        self._limits = limits
         self._session: Any = None
 
     def __exit__(self, *_: object) -> None:
@@ -147,15 +155,17 @@ class Admin(contextlib.AbstractContextManager["Admin"]):
         session, self._session = self._session, None
         if session is not None:
             with _quiet(), contextlib.suppress(Exception):
-                session.api.close()
+                _close(session)
 
     def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
         with _quiet():
-            self._session = self._session or self._connect(self._kits)
-            return getattr(self._session, method)(*arguments, **options)
+            if self._session is None:
+                with contextlib.redirect_stdout(io.StringIO()):  # FLARE prints progress
+                    self._session = _limited(self._limits[0], self._connect, self._kits)
+            return _limited(self._limits[1], getattr(self._session, method), *arguments, **options)
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:
-        until = time.monotonic() + self._patience
+        until, given_up = time.monotonic() + self._patience, 0
         while True:
             try:
                 return self._call(method, *arguments, **options)
@@ -163,7 +173,8 @@ class Admin(contextlib.AbstractContextManager["Admin"]):
                 self.close()
                 if not _is_connection_error(error):
                     raise EngineError(f"the server refuses ({error}); see its log") from None
-                if time.monotonic() > until:
+                given_up += isinstance(error, TimeoutError)
+                if time.monotonic() > until and given_up != 1:  # what FLARE itself lost is asked for once more
                     host, port = self._kits.host, self._kits.port
                     raise EngineError(f"the server at {host}:{port} does not answer; start it") from None
                 self.revive()
@@ -248,10 +259,46 @@ def _error_class(name: object) -> type[CodedflError] | None:
 
 
 def _connect(kits: Kits) -> Any:
-    from nvflare.fuel.flare_api.flare_api import new_secure_session
+    from nvflare.fuel.flare_api.flare_api import Session
 
-    with contextlib.redirect_stdout(io.StringIO()):  # FLARE prints progress
-        return new_secure_session(ADMIN, str(kits.admin), timeout=5.0, auto_login_max_tries=1)
+    session = Session(username=ADMIN, startup_path=str(kits.admin), secure_mode=True)
+    session.api.auto_login_max_tries = 1
+    try:
+        session.try_connect(5.0)
+    except BaseException:
+        _close(session)
+        raise
+    return session
+
+
+def _close(session: Any) -> None:
+    """Close a session of FLARE, which waits for ever for a connection that is made while it closes all others."""
+    try:
+        _limited(CLOSING, session.api.close)
+    except TimeoutError:
+        for connector in session.api.cell.core_cell.communicator.conn_manager.connectors.values():
+            connector.driver.close_all()
+
+
+def _limited(seconds: float, work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Return what a call returns, or raise what it raises; a ``TimeoutError`` if it does not end in time."""
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def call() -> None:
+        try:
+            outcome.append((work(*arguments, **options), None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=call, name="flare-call", daemon=True)  # one that never ends keeps no process alive
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise TimeoutError(f"no answer for {seconds:g} s")
+    found, error = outcome[0]
+    if error is not None:
+        raise error
+    return found
 
 
 def _is_connection_error(error: Exception) -> bool:
