@@ -303,8 +303,10 @@ def _limited(seconds: float, work: Callable[..., Any], *arguments: Any, **option
 
 def _is_connection_error(error: Exception) -> bool:
     from nvflare.apis.fl_exception import FLCommunicationError
-    from nvflare.fuel.flare_api.api_spec import NoConnection, SessionClosed
+    from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection, SessionClosed
 
+    if isinstance(error, InternalError) and "Communication Error" in str(error):  # a login that got no answer
+        return True
     return isinstance(error, (NoConnection, SessionClosed, FLCommunicationError, ConnectionError, TimeoutError))
 
 
