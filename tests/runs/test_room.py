@@ -9,6 +9,7 @@ from codedfl import storage
 from codedfl.errors import ScenarioError
 from codedfl.runs import directory as runs
 from codedfl.runs import room
+from codedfl.runs.memory import run_in_memory
 from codedfl.runs.room import LIMIT, Memory, free_memory
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
@@ -90,3 +91,17 @@ def test_free_memory_is_at_most_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert free_memory() == 500_000_000
     monkeypatch.setenv(LIMIT, "1e9")
     assert 1 << 20 < (free_memory() or 0) < 1 << 50
+
+
+@pytest.mark.parametrize("told", ["much", "8 GB", "nan"])
+def test_a_limit_that_is_no_number_is_refused(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, told)
+    with pytest.raises(ScenarioError, match=f"CODEDFL_MEMORY = '{told}' is no number of gigabytes"):
+        runs.execute(chosen("conventional"), tmp_path / "run")
+    assert tree(tmp_path) == {}
+
+
+def test_estimators_refuse_what_does_not_fit_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LIMIT, "0.001")
+    with pytest.raises(ScenarioError, match="GB of memory"):
+        run_in_memory(chosen("conventional"), RawData.load(chosen("conventional")))

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from codedfl import schemes
 from codedfl.progress import Progress, silent
 from codedfl.runs.backend import SimulationBackend
+from codedfl.runs.room import make_room
 from codedfl.runs.summary import summarise
 from codedfl.scenario import Scenario
 from codedfl.task import RawData
@@ -32,6 +33,7 @@ def run_in_memory(scenario: Scenario, data: RawData, progress: Progress = silent
     """Train in virtual time; a scheme whose model follows the timing is trained once, in the run's own draw."""
     began = time.perf_counter()
     schemes.check(scenario)
+    make_room(scenario, data)
     backend = SimulationBackend(scenario, data, progress)
     chosen, problem, state = backend.scenario, backend.problem, State.fresh(backend.problem)
 

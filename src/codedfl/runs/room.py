@@ -3,6 +3,7 @@
 import os
 import shutil
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import final
 
@@ -51,12 +52,17 @@ class Memory:
         kept = sum(item * d * d for rows in samples if 2 * rows >= d)
         features = (sum(samples) + tested) * d * item if raw is data else 0
         copied = min(sum(samples), _COPIED_ROWS) * d * item
-        return cls(features, kept + scheme.memory, _BASE + copied + (8 * _SQUARES * d + 40 * c * len(samples)) * d)
+        return cls(features, kept + scheme.memory, _BASE + copied + (8 * _SQUARES * d + 16 * c * len(samples)) * d)
 
 
 def free_memory() -> int | None:
     """Return the bytes that this process may still use; None where the system does not tell."""
-    found = [float(os.environ[LIMIT]) * 1e9] if os.environ.get(LIMIT) else []
+    found, told = list[float](), os.environ.get(LIMIT)
+    if told:
+        try:
+            found = [1e9 * float(Fraction(told))]  # which knows neither nan nor inf
+        except (ValueError, ZeroDivisionError):
+            raise ScenarioError(f"{LIMIT} = '{told}' is no number of gigabytes; set it to one, such as 8") from None
     try:
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
         found.append(float(lines["MemAvailable"].split()[0]) * 1024)
@@ -65,7 +71,8 @@ def free_memory() -> int | None:
         found.append(float("inf") if most == "max" else float(most) - float(used))
     except (OSError, KeyError, ValueError):  # another system, or no control group
         pass
-    return int(min(found)) if found and min(found) < float("inf") else None
+    least = min(found, default=float("inf"))
+    return int(least) if least < float("inf") else None
 
 
 def make_room(
