@@ -17,7 +17,7 @@ venv: .venv/.ready
 	  { echo "codedfl needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[study,dev,plots,he,flare,explore,cluster]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[study,dev,docs,plots,he,flare,explore,cluster]'
 	@touch $@
 
 reproduce: venv
@@ -47,10 +47,12 @@ quick: venv
 	  tests/network tests/solvers tests/scenario tests/task tests/training tests/engines tests/schemes/plain \
 	  tests/schemes/test_registry.py tests/codes tests/test_settings.py tests/test_progress.py tests/test_storage.py
 
+# pages that come from the code, then the site: out/site/index.html needs no server and no network
 docs: venv
 	$(BIN)/codedfl settings --markdown > docs/settings.md
 	$(BIN)/codedfl security --markdown > docs/secrecy.md
 	$(BIN)/python tests/documents.py
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html -c docs . out/site
 
 bench: venv
 	$(BIN)/python -m benchmarks
