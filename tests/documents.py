@@ -1,13 +1,17 @@
-"""Rewrites the parts of README.md and SECURITY.md that come from code: ``python tests/documents.py`` (`make docs`).
+"""Rewrites the parts of pages that come from code: ``python tests/documents.py`` (`make docs`).
 
 A part stands between ``<!-- from: NAME -->`` and ``<!-- end -->``; ``tests/test_documents.py`` holds them to the code.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
+import typer
+
 from codedfl import schemes
+from codedfl.cli import app
 from codedfl.report.pages import table_markdown
 from codedfl.report.secrecy import overview_markdown
 from codedfl.scenario import load
@@ -16,7 +20,7 @@ from codedfl.schemes.secrecy import ADVERSARIES, ASSETS
 from codedfl.security.verdicts import by_secrecy, verdict_table
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "SECURITY.md")
+PAGES = ("README.md", "SECURITY.md", "docs/commands.md")
 _PART = re.compile(r"(<!-- from: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -44,7 +48,34 @@ def parties() -> str:
     )
 
 
-PARTS: dict[str, Callable[[], str]] = {"secrecy": secrecy, "conditions": conditions, "parties": parties}
+def command_tree() -> Iterator[tuple[str, click.Command]]:
+    """Yield the full name of every command, and the command; groups before what is in them."""
+    waiting = [("codedfl", typer.main.get_command(app))]
+    while waiting:
+        name, command = waiting.pop(0)
+        yield name, command
+        if hasattr(command, "list_commands"):  # a group, whose commands are imported when they are asked for
+            context = click.Context(command, info_name=name)
+            found = [(each, command.get_command(context, each)) for each in command.list_commands(context)]
+            waiting = [(f"{name} {each}", inner) for each, inner in found if not inner.hidden] + waiting
+
+
+def commands() -> str:
+    """Return the help of every command."""
+    parts = []
+    for name, command in command_tree():
+        context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+        lines = [line.rstrip() for line in command.get_help(context).strip().splitlines()]
+        parts.append("\n".join([f"## {name}", "", "```text", *lines, "```", ""]))
+    return "\n".join(parts)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "secrecy": secrecy,
+    "conditions": conditions,
+    "parties": parties,
+    "commands": commands,
+}
 
 
 def rewritten(text: str) -> str:
