@@ -1,6 +1,5 @@
 """Compiled event loop of stages that overlap: who sends what to whom when, one draw after the other."""
 
-import heapq
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,9 @@ except ModuleNotFoundError:  # a small site: the same loops, slower
 
 
 PREPARED, ABSORBED, SENT = 0, 1, 2
+READY, BEGUN = 1, 2
+_WHAT, _KIND = 1 << 22, 1 << 60
+"""Factors of a parcel or stage and of a kind in the number of an event; devices are below the first."""
 
 
 @njit(cache=True, nogil=True)
@@ -47,40 +49,49 @@ def play(
     arriving = np.zeros((stages, devices), np.int64)
     for parcel in range(count):
         arriving[stage[parcel], recipient[parcel]] += 1
+    # what a device looks through lies in one piece of memory: of each of its parcels, the other side and the state
+    to, out_of = recipient[by_sender].astype(np.int32), sender[by_recipient].astype(np.int32)
+    sent_at, taken_at = np.empty(count, np.int64), np.empty(count, np.int64)
+    sent_at[by_sender], taken_at[by_recipient] = np.arange(count), np.arange(count)
+    most_looks = (stages + 2) * devices
     for draw in range(draws):
         missing, inputs = arriving.copy(), np.zeros((stages, devices), np.int64)
         computing = granted[draw].copy()  # until when each device computes
-        sending, taking, channel = np.zeros(devices, np.bool_), np.zeros(devices, np.bool_), np.zeros(1, np.bool_)
-        ready, begun = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        sending, taking, channel = np.zeros(devices, np.bool_), np.zeros(devices, np.bool_), False
+        sent, taken = np.zeros(count, np.uint8), np.zeros(count, np.uint8)  # states of parcels, by either side
         first_sent, first_taken = sender_starts.copy(), recipient_starts.copy()
-        events: Any = [(0.0, 0, 0, 0) for _ in range(0)]  # time, kind, parcel or stage, device
-        waiting: Any = [0 for _ in range(0)]  # ready parcels of the shared channel
-        chosen: Any = [(0, 0) for _ in range(0)]  # parcels that may begin now, and who looked for them
-        sides = (by_sender, sender_starts, first_sent, by_recipient, recipient_starts, first_taken)
-        free = np.empty((2, stages * devices + 2 * count), np.int64)  # 0 or 1 for a sender or recipient, its number
+        ready_sent, ready_taken = sender_starts.copy(), recipient_starts.copy()  # none is ready from there on
+        times, events = np.empty((2 * stages + 1) * devices), np.empty((2 * stages + 1) * devices, np.int64)
+        chosen, looking = np.empty(most_looks + 1), np.empty(most_looks + 1, np.int64)  # parcels that may begin now
+        waiting = np.empty(count if shared else 0)  # ready parcels of the shared channel
+        nobody = np.zeros(len(waiting), np.int64)
+        size, held = 0, 0
+        free = np.empty((3, most_looks), np.int64)  # 0 or 1 for a sender or recipient, its number, where it looked
         for one in range(stages):
             for device in range(devices):
                 inputs[one, device] = awaits[one].sum()
                 if inputs[one, device] == 0:
                     end = _computed(computing, device, granted[draw, device], export[draw, one, device])
-                    heapq.heappush(events, (end, PREPARED, one, device))
+                    size = _push(times, events, size, end, _event(PREPARED, one, device))
                 if missing[one, device] == 0:
-                    heapq.heappush(events, (0.0, ABSORBED, one, device))
-        while len(events) > 0:
-            now = seconds[draw] = events[0][0]
+                    size = _push(times, events, size, 0.0, _event(ABSORBED, one, device))
+        while size > 0:
+            now = seconds[draw] = times[0]
             looks = 0
-            while len(events) > 0 and events[0][0] == now:
-                _, kind, what, device = heapq.heappop(events)
+            while size > 0 and times[0] == now:
+                event = events[0]
+                kind, what, device = event // _KIND, event % _KIND // _WHAT, event % _WHAT
+                size = _pop(times, events, size)
                 if kind == SENT:
                     one, device = stage[what], recipient[what]
-                    sending[sender[what]], taking[device], channel[0] = False, False, False
+                    sending[sender[what]], taking[device], channel = False, False, False
                     free[0, looks], free[1, looks] = 0, sender[what]
                     free[0, looks + 1], free[1, looks + 1] = 1, device
                     looks += 2
                     missing[one, device] -= 1
                     if missing[one, device] == 0:
                         end = _computed(computing, device, now, absorb[draw, one, device])
-                        heapq.heappush(events, (end, ABSORBED, one, device))
+                        size = _push(times, events, size, end, _event(ABSORBED, one, device))
                 elif kind == ABSORBED:
                     for one in range(stages):
                         if awaits[one, what]:
@@ -88,77 +99,131 @@ def play(
                             if inputs[one, device] == 0:
                                 start = max(now, granted[draw, device])
                                 end = _computed(computing, device, start, export[draw, one, device])
-                                heapq.heappush(events, (end, PREPARED, one, device))
+                                size = _push(times, events, size, end, _event(PREPARED, one, device))
                 else:
                     for place in range(first_sent[device], sender_starts[device + 1]):
                         parcel = by_sender[place]
                         if stage[parcel] == what:
-                            ready[parcel] = True
+                            sent[place], taken[taken_at[parcel]] = READY, READY
+                            ready_sent[device] = max(ready_sent[device], place + 1)
+                            other = recipient[parcel]
+                            ready_taken[other] = max(ready_taken[other], taken_at[parcel] + 1)
                             if shared:
-                                heapq.heappush(waiting, parcel)
+                                held = _push(waiting, nobody, held, float(parcel), 0)
                     free[0, looks], free[1, looks] = 0, device
                     looks += 1
+            found = 0
             if shared:
-                if not channel[0] and len(waiting) > 0:
-                    heapq.heappush(chosen, (heapq.heappop(waiting), 0))
+                if not channel and held > 0:
+                    found = _push(chosen, looking, found, waiting[0], 0)
+                    held = _pop(waiting, nobody, held)
                 looks = 0
             for look in range(looks):
-                first = _first(free[0, look], free[1, look], *sides, ready, begun, sending, taking, sender, recipient)
-                if first >= 0:
-                    heapq.heappush(chosen, (first, look))
-            while len(chosen) > 0:  # the first of all that may begin; whoever loses it to another looks again
-                parcel, look = heapq.heappop(chosen)
-                if not (begun[parcel] or sending[sender[parcel]] or taking[recipient[parcel]]):
-                    begun[parcel], channel[0] = True, True
+                device = free[1, look]
+                if free[0, look] == 0:
+                    first_sent[device] = _skipped(sent, first_sent[device], ready_sent[device])
+                    place = free[2, look] = _next(sent, to, taking, sending, device, first_sent[device], ready_sent)
+                    parcel = by_sender[place]
+                else:
+                    first_taken[device] = _skipped(taken, first_taken[device], ready_taken[device])
+                    first = first_taken[device]
+                    place = free[2, look] = _next(taken, out_of, sending, taking, device, first, ready_taken)
+                    parcel = by_recipient[place]
+                if place >= 0:
+                    found = _push(chosen, looking, found, float(parcel), look)
+            while found > 0:  # the first of all that may begin; whoever loses it to another looks on
+                parcel, look, place = int(chosen[0]), looking[0], -1
+                if not (sending[sender[parcel]] or taking[recipient[parcel]]):
+                    sent[sent_at[parcel]], taken[taken_at[parcel]], channel = BEGUN, BEGUN, True
                     sending[sender[parcel]], taking[recipient[parcel]] = True, True
                     begins[draw, parcel], ends[draw, parcel] = now, now + way[draw, parcel]
-                    heapq.heappush(events, (ends[draw, parcel], SENT, parcel, 0))
+                    size = _push(times, events, size, ends[draw, parcel], _event(SENT, parcel, 0))
                 elif looks:
-                    first = _first(
-                        free[0, look], free[1, look], *sides, ready, begun, sending, taking, sender, recipient
-                    )
-                    if first >= 0:
-                        heapq.heappush(chosen, (first, look))
+                    device, first = free[1, look], free[2, look] + 1
+                    if free[0, look] == 0:
+                        place = free[2, look] = _next(sent, to, taking, sending, device, first, ready_sent)
+                        parcel = by_sender[place]
+                    else:
+                        place = free[2, look] = _next(taken, out_of, sending, taking, device, first, ready_taken)
+                        parcel = by_recipient[place]
+                if place >= 0:
+                    _sift(chosen, looking, found, float(parcel), look)
+                else:
+                    found = _pop(chosen, looking, found)
 
 
 @njit(cache=True, nogil=True)
-def _first(
-    side: int,
+def _next(
+    states: NDArray[Any],
+    others: NDArray[Any],
+    busy: NDArray[Any],
+    own_busy: NDArray[Any],
     device: int,
-    by_sender: NDArray[Any],
-    sender_starts: NDArray[Any],
-    first_sent: NDArray[Any],
-    by_recipient: NDArray[Any],
-    recipient_starts: NDArray[Any],
-    first_taken: NDArray[Any],
-    ready: NDArray[Any],
-    begun: NDArray[Any],
-    sending: NDArray[Any],
-    taking: NDArray[Any],
-    sender: NDArray[Any],
-    recipient: NDArray[Any],
+    place: int,
+    ends: NDArray[Any],
 ) -> int:
-    """Return the first parcel that a free sender (side 0) or recipient (1) may begin with, -1 if there is none."""
-    if side == 0:
-        order, starts, firsts, own, other, party = by_sender, sender_starts, first_sent, sending, taking, recipient
-    else:
-        order, starts, firsts, own, other, party = by_recipient, recipient_starts, first_taken, taking, sending, sender
-    if own[device]:
+    """Return the next place of a ready parcel of a free device whose other side is free, -1 if there is none."""
+    if own_busy[device]:
         return -1
-    firsts[device] = _skipped(order, firsts[device], starts[device + 1], begun)
-    for place in range(firsts[device], starts[device + 1]):
-        parcel = order[place]
-        if ready[parcel] and not begun[parcel] and not other[party[parcel]]:
-            return int(parcel)
+    while place < ends[device]:
+        if states[place] == READY and not busy[others[place]]:
+            return int(place)
+        place += 1
     return -1
 
 
 @njit(cache=True, nogil=True)
-def _skipped(order: NDArray[Any], first: int, end: int, begun: NDArray[Any]) -> int:
-    """Return the place of the first parcel that has not begun."""
-    while first < end and begun[order[first]]:
-        first += 1
-    return first
+def _skipped(states: NDArray[Any], place: int, end: int) -> int:
+    """Return the first place of a parcel that has not begun."""
+    while place < end and states[place] == BEGUN:
+        place += 1
+    return place
+
+
+@njit(cache=True, nogil=True)
+def _event(kind: int, what: int, device: int) -> int:
+    """Return a number for an event: events of one time come in the order of kind, parcel or stage, and device."""
+    return int(kind * _KIND + what * _WHAT + device)
+
+
+@njit(cache=True, nogil=True)
+def _push(keys: NDArray[Any], numbers: NDArray[Any], size: int, key: float, number: int) -> int:
+    """Put an entry on a heap of (key, number), the least first; return its new size."""
+    place = size
+    while place > 0:
+        above = (place - 1) // 4
+        if keys[above] < key or (keys[above] == key and numbers[above] <= number):
+            break
+        keys[place], numbers[place] = keys[above], numbers[above]
+        place = above
+    keys[place], numbers[place] = key, number
+    return size + 1
+
+
+@njit(cache=True, nogil=True)
+def _pop(keys: NDArray[Any], numbers: NDArray[Any], size: int) -> int:
+    """Take the least entry off a heap; return its new size."""
+    if size > 1:
+        _sift(keys, numbers, size - 1, keys[size - 1], numbers[size - 1])
+    return size - 1
+
+
+@njit(cache=True, nogil=True)
+def _sift(keys: NDArray[Any], numbers: NDArray[Any], size: int, key: float, number: int) -> None:
+    """Replace the least entry of a heap."""
+    place = 0
+    while True:
+        least = 4 * place + 1
+        if least >= size:
+            break
+        for below in range(least + 1, min(least + 4, size)):
+            if keys[below] < keys[least] or (keys[below] == keys[least] and numbers[below] < numbers[least]):
+                least = below
+        if key < keys[least] or (key == keys[least] and number <= numbers[least]):
+            break
+        keys[place], numbers[place] = keys[least], numbers[least]
+        place = least
+    keys[place], numbers[place] = key, number
 
 
 @njit(cache=True, nogil=True)

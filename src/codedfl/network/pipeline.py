@@ -70,7 +70,7 @@ def overlap(
     awaits = np.array([[number in each.after for number in known] for each in stages])
     way = np.concatenate(ways, axis=1)
     times = PipelineTimes(np.zeros_like(way), np.zeros_like(way), np.zeros(draws))
-    granted, orders = np.ascontiguousarray(granted), (*_by(parcels[1], n), *_by(parcels[2], n))
+    granted, orders = granted.copy(), (*_by(parcels[1], n), *_by(parcels[2], n))  # one that numba may write to
     written = times.begin, times.end, times.seconds
     play(parcels, way, granted, export, absorb, awaits, *orders, delays.shared_channel, *written)
     return times
