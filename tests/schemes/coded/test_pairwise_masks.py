@@ -18,6 +18,7 @@ from codedfl.engines.virtual import move
 from codedfl.errors import CipherError, LostDevicesError
 from codedfl.schemes import Work
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
+from codedfl.schemes.coded.placing.bands import Bands
 from codedfl.schemes.coded.placing.block_layout import KEY, PIECE
 from codedfl.schemes.messages import layout
 from codedfl.schemes.sharing import sealed
@@ -89,13 +90,15 @@ def masked(devices: int, features: int = 8) -> tuple[Any, list[Any], Any, Sequen
     return scheme, made, [stage.transfers for stage in others], keys.transfers
 
 
-def unexplained(transfers: Sequence[Any], parcels: Sequence[Any], seeds: dict[int, Any]) -> Iterator[np.ndarray]:
+def unexplained(
+    bands: Bands, transfers: Sequence[Any], parcels: Sequence[Any], seeds: dict[int, Any]
+) -> Iterator[np.ndarray]:
     """The pieces as the server opens them."""
     for transfer, parcel in zip(transfers, parcels, strict=True):
         if int(parcel["kind"]) == PIECE:
-            piece = FIELD_31.from_wire(parcel["piece"]).copy()
-            pad_of(FIELD_31, transfer.sender, seeds[transfer.sender], int(parcel["band"])).take_from(piece)
-            yield piece
+            chunk, own = int(parcel["band"]) // bands.adders, bands.within(int(parcel["band"]))
+            pad = pad_of(FIELD_31, transfer.sender, seeds[transfer.sender], chunk).residues(bands.chunk_size(chunk))
+            yield FIELD_31.subtract(FIELD_31.from_wire(parcel["piece"]), pad[own])
 
 
 @pytest.mark.usefixtures("known")
@@ -104,9 +107,10 @@ def test_opened_pieces_look_uniform(masks: bool) -> None:
     """Residues in 64 equal ranges, two devices: without masks they are small numbers, near 0 and p."""
     told = problem([4] * 2, features=60, outputs=2)
     options = {"schemes.sealed-coded": {"masks": masks, "ring": "GF(2^31-1)"}}
-    _, _, transfers, parcels = set_up(schemes.create(coded(2, **options), told), told.shards)
+    scheme: Any = schemes.create(coded(2, **options), told)
+    _, _, transfers, parcels = set_up(scheme, told.shards)
     seeds = {transfer.sender: transfer.grant for transfer in transfers if "seed" in transfer.grant}
-    opened = np.concatenate(list(unexplained(transfers, parcels, seeds)))
+    opened = np.concatenate(list(unexplained(scheme.layout.bands, transfers, parcels, seeds)))
     assert len(opened) == 60 * 61 // 2 + 60 * 2
     counts = np.bincount((opened.astype(np.int64) * 64 >> 31), minlength=64)
     assert (chisquare(counts).pvalue > 1e-3) == masks
@@ -219,10 +223,10 @@ class TestSecondSetUp:
             make(self, secret)
             keys.append(self.public)
 
-        def expanded(self: Any, other: int, piece: Any, band: int, ring: Any) -> None:
+        def expanded(self: Any, other: int, pieces: Any, chunk: int, ring: Any) -> None:
             if self._index < other:  # the other one of the pair expands the same
-                tags.append(self._seeds[other] + bytes([band]))
-            add(self, other, piece, band, ring)
+                tags.append(self._seeds[other] + bytes([chunk]))
+            add(self, other, pieces, chunk, ring)
 
         monkeypatch.setattr(AgreementKey, "__init__", noted)
         monkeypatch.setattr(PairwiseMasks, "add_one", expanded)
@@ -236,7 +240,7 @@ class TestSecondSetUp:
         trained(told, chosen, after_epoch=lambda state: saved.append(state.to_arrays()))
         resumed = trained(told, chosen, State.from_arrays(saved[3]))
         assert len(keys) == len(set(keys)) == 2 * 5
-        assert len(tags) == len(set(tags)) == 2 * 5 * 10, "five bands, ten pairs"
+        assert len(tags) == len(set(tags)) == 2 * 10, "one chunk, ten pairs"
         assert resumed.model.tobytes() == whole.model.tobytes()
         assert resumed.history.columns == whole.history.columns
 
@@ -248,7 +252,7 @@ class TestSecondSetUp:
             trained(told, chosen, last_epochs={3: 0})
         again = trained(told, chosen)
         assert len(keys) == len(set(keys)) == 2 * 5
-        assert len(tags) == len(set(tags)) == 5 * 10, "the first set-up ended before anything was sealed"
+        assert len(tags) == len(set(tags)) == 10, "the first set-up ended before anything was sealed"
         assert again.model.tobytes() == whole.model.tobytes()
 
 

@@ -142,8 +142,8 @@ def test_other_data_with_the_same_sum_explain_every_message(
         np.round(matrix * 2.0**form.data_bits).astype(np.int64)
         for matrix, form in ((gram, formats.gram), (-moments, formats.moments))
     ]
-    sent = bands.ordered(whole[0]), whole[1]
-    shift = [formats.ring.residues(bands.piece(number, *sent)) for number in range(bands.count)]
+    sent = whole[0][np.triu_indices(9)], whole[1]
+    shift = [formats.ring.residues(bands.pieces(chunk, *sent)) for chunk in range(bands.chunks)]
     base = with_grams(
         told,
         {
@@ -178,13 +178,13 @@ def _rounded(matrix: np.ndarray, step: float) -> np.ndarray:
 
 
 def _shift(patch: Any, one: int, other: int, shift: Sequence[np.ndarray]) -> None:
-    """Let the mask of each band that two devices share be less by E than the one that they agreed on."""
+    """Let the mask of each chunk that two devices share be less by E than the one that they agreed on."""
     add = PairwiseMasks.add_one
 
-    def shifted(self: PairwiseMasks, peer: int, piece: np.ndarray, band: int, ring: Any) -> None:
-        add(self, peer, piece, band, ring)
+    def shifted(self: PairwiseMasks, peer: int, pieces: np.ndarray, chunk: int, ring: Any) -> None:
+        add(self, peer, pieces, chunk, ring)
         if {self._index, peer} == {one, other}:
-            (ring.subtract if self._index == one else ring.add)(piece, shift[band], out=piece)
+            (ring.subtract if self._index == one else ring.add)(pieces, shift[chunk], out=pieces)
 
     patch.setattr(PairwiseMasks, "add_one", shifted)
 

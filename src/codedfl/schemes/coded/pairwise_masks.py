@@ -1,9 +1,9 @@
 """Masks under the seals of ``sealed-coded``: pairs of devices share one, and all cancel in the sum over all devices.
 
 Each device draws one X25519 key for one set-up and sends the public half to the devices it shares masks with: all
-others, or in a large fleet its neighbours on a ring. For every such pair u < v and every band, u adds the pair's mask
-to its piece and v subtracts it. So whoever knows all seals and all masks of some devices learns the sum over the others
-only, as long as the others are connected by masks that they keep: data moved along a mask, and the mask by its
+others, or in a large fleet its neighbours on a ring. For every such pair u < v and every chunk, u adds the pair's mask
+to its pieces and v subtracts it. So whoever knows all seals and all masks of some devices learns the sum over the
+others only, as long as the others are connected by masks that they keep: data moved along a mask, and the mask by its
 negative, changes nothing that anyone sees. All pairs: any two others are. k neighbours: any k - 1 devices taken out
 leave the rest connected.
 """
@@ -69,16 +69,16 @@ class PairwiseMasks:
         """Devices whose keys have not arrived."""
         return self._others - self._keys.keys()
 
-    def add_to(self, piece: UInt[np.ndarray, "size"], band: int, ring: Ring, work: Work) -> None:
-        """Add the masks of a band in place: plus with later devices, minus with earlier ones."""
+    def add_to(self, pieces: UInt[np.ndarray, "size"], chunk: int, ring: Ring, work: Work) -> None:
+        """Add the masks of a chunk in place: plus with later devices, minus with earlier ones."""
         for other in self._seeds:
-            self.add_one(other, piece, band, ring)
-        self._count(len(self._seeds) * piece.size, work)
+            self.add_one(other, pieces, chunk, ring)
+        self._count(len(self._seeds) * pieces.size, work)
 
-    def add_one(self, other: int, piece: UInt[np.ndarray, "size"], band: int, ring: Ring) -> None:
+    def add_one(self, other: int, pieces: UInt[np.ndarray, "size"], chunk: int, ring: Ring) -> None:
         """Add the mask that is shared with one device. Law: what the other one adds is its negative."""
         first, second = sorted((self._index, other))
-        add_mask(ring, self._seeds[other], Domain(first, second, band), piece, minus=self._index > other)
+        add_mask(ring, self._seeds[other], Domain(first, second, chunk), pieces, minus=self._index > other)
 
     def _count(self, operations: int, work: Work) -> None:
         """Count work that depends on no data and no model, so devices that compute in advance do it in advance."""

@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt
 
-from codedfl.cipher.seals import PadLedger, seal, unpack_upper
+from codedfl.cipher.seals import PadLedger, seal
 from codedfl.errors import CipherError
 from codedfl.schemes.coded.pairwise_masks import PairwiseMasks
 from codedfl.schemes.coded.placing.block_layout import BLOCK, KEY, PART, PIECE, REPAIR, SUM, BlockLayout
@@ -210,15 +210,15 @@ class SealedCodedDevice(Device):
         if masks is not None and (missing := masks.missing):
             raise self._refusal(f"seals nothing before it has the mask key of device {min(missing)}")
         bands, shard = self._layout.bands, self._shard
-        pads = [pad_of(self._field, self._index, grant, number, self._nonce) for number in range(bands.count)]
-        gram = bands.ordered(unpack_upper(self._formats.gram.encode_symmetric(shard.gram_once())))
+        pads = [pad_of(self._field, self._index, grant, chunk, self._nonce) for chunk in range(bands.chunks)]
+        gram = self._formats.gram.encode_symmetric(shard.gram_once())
         moments = self._formats.moments.encode(-shard.moments)
         self._shard, self._masks = None, None
-        for number, pad in enumerate(pads):
-            piece = bands.piece(number, gram, moments)
-            self._pieces[number] = seal(piece, pad, self._ledger)
+        for chunk, pad in enumerate(pads):
+            pieces = seal(bands.pieces(chunk, gram, moments), pad, self._ledger)
             if masks is not None:
-                masks.add_to(piece, number, self._field, work)
+                masks.add_to(pieces, chunk, self._field, work)
+            self._pieces |= {number: pieces[bands.within(number)] for number in bands.chunk(chunk * bands.adders)}
         for number in self._layout.added_by(self._index):
             work.add(self._pieces[number].size)
             self._sums[number] = self._added(self._sums.get(number), self._pieces.pop(number), Work())

@@ -42,17 +42,18 @@ class SealedCodedServer(PaddedServer):
         return stages
 
     def add_pads(self, grants: Sequence[Message]) -> None:
-        """Add up all pads piece by piece, and assemble the sum as devices assemble the data."""
+        """Add up all pads chunk by chunk, and assemble the sum as devices assemble the data."""
         bands = self._layout.bands
         pads = np.zeros((self._public.features,) * 2, self._field.dtype)
-        for number in range(bands.count):
-            total = np.zeros(bands.size(number), self._field.dtype)
+        for chunk in range(bands.chunks):
+            total = np.zeros(bands.chunk_size(chunk), self._field.dtype)
             for device, grant in enumerate(grants):
-                pad_of(self._field, device, grant, number, self._public.nonce(device)).add_to(total)
-            blocks, self._moment_pads[bands.rows_of(number)] = bands.unpack(number, total)
-            for other, block in blocks.items():
-                pads[bands.band(number), bands.band(other)] = block
-                pads[bands.band(other), bands.band(number)] = block.T
+                pad_of(self._field, device, grant, chunk, self._public.nonce(device)).add_to(total)
+            for number in bands.chunk(chunk * bands.adders):
+                blocks, self._moment_pads[bands.rows_of(number)] = bands.unpack(number, total[bands.within(number)])
+                for other, block in blocks.items():
+                    pads[bands.band(number), bands.band(other)] = block
+                    pads[bands.band(other), bands.band(number)] = block.T
         self._pads = bands.natural(pads)
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:

@@ -163,11 +163,13 @@ def pooled_view(
         helper = int(entry.grant["target"])
         if entry.sender == sender and int(entry.parcel["kind"]) == PIECE and helper in helpers:
             number = int(entry.parcel["band"])
-            piece = ring.from_wire(entry.parcel["piece"]).copy()
-            pad_of(ring, sender, grant, number).take_from(piece)
+            chunk = number // bands.adders
+            pieces, own = np.zeros(bands.chunk_size(chunk), ring.dtype), bands.within(number)  # pads are by chunk
+            pieces[own] = ring.from_wire(entry.parcel["piece"])
+            pad_of(ring, sender, grant, chunk).take_from(pieces)
             for known in masks.values():
-                known.add_one(sender, piece, number, ring)
-            blocks, _ = bands.unpack(number, piece)
+                known.add_one(sender, pieces, chunk, ring)
+            blocks, _ = bands.unpack(number, pieces[own])
             for other, block in blocks.items():
                 clear[bands.band(number), bands.band(other)] = as_seen(form.ring, block)
                 clear[bands.band(other), bands.band(number)] = as_seen(form.ring, block).T

@@ -129,9 +129,9 @@ def test_a_set_up_after_a_lost_one_has_fresh_masks_and_the_same_model(
     expanded: list[tuple[int, bytes, int]] = []
     add = PairwiseMasks.add_one
 
-    def noted(self: PairwiseMasks, other: int, piece: np.ndarray, band: int, ring: Ring) -> None:
-        expanded.append((self._index, self._seeds[other], band))
-        add(self, other, piece, band, ring)
+    def noted(self: PairwiseMasks, other: int, pieces: np.ndarray, chunk: int, ring: Ring) -> None:
+        expanded.append((self._index, self._seeds[other], chunk))
+        add(self, other, pieces, chunk, ring)
 
     monkeypatch.setattr(PairwiseMasks, "add_one", noted)
     with fleet(given()) as sites:

@@ -13,7 +13,8 @@ because a band of a later chunk consists of whole units, coded columns (its own,
 every entry of a coded block once, and none waits for a later chunk.
 
 A *piece* is one vector: the upper triangle of the diagonal block, the blocks with earlier chunks, the assigned blocks
-of the same chunk in order of their distance, then the band's rows of a second matrix (the right-hand side).
+of the same chunk in order of their distance, then the band's rows of a second matrix (the right-hand side). The pieces
+of a chunk follow each other in one vector (``pieces``), so that a chunk is sealed and masked as a whole.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,9 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
+
+_MOST_KEPT = 1 << 22
+"""Entries of a triangle up to which it is remembered where each of them stands in the pieces."""
 
 
 @final
@@ -152,27 +156,64 @@ class Bands:
 
     def size(self, number: int) -> int:
         """Return the number of entries of a piece."""
-        own = self.height(number)
-        others = self.before(number) + sum(self.height(other) for other in self.held_by(number))
-        return own * (own + 1) // 2 + own * others + own * self.outputs
+        return self._sizes[number]
 
-    def ordered(self, matrix: Shaped[np.ndarray, "d d"]) -> Shaped[np.ndarray, "d d"]:
-        """Return a matrix with rows and columns in ``order``."""
-        return matrix if self.chunks == 1 else matrix[np.ix_(self.order, self.order)]
+    @cached_property
+    def _sizes(self) -> list[int]:
+        sizes = []
+        for number in range(self.count):
+            own = self.height(number)
+            others = self.before(number) + sum(self.height(other) for other in self.held_by(number))
+            sizes.append(own * (own + 1) // 2 + own * others + own * self.outputs)
+        return sizes
+
+    def within(self, number: int) -> slice:
+        """Return where the piece of a band stands in the vector of its chunk."""
+        start = sum(self._sizes[self.chunk(number).start : number])
+        return slice(start, start + self._sizes[number])
+
+    def chunk_size(self, chunk: int) -> int:
+        """Return the number of entries of all pieces of a chunk."""
+        return sum(self._sizes[chunk * self.adders : (chunk + 1) * self.adders])
 
     def natural(self, matrix: Shaped[np.ndarray, "d d"]) -> Shaped[np.ndarray, "d d"]:
         """Return a matrix whose rows and columns are in ``order`` in the order of its rows."""
         return matrix if self.chunks == 1 else matrix[np.ix_(self.places, self.places)]
 
-    def piece(
-        self, number: int, matrix: Shaped[np.ndarray, "d d"], second: Shaped[np.ndarray, "d c"]
+    def pieces(
+        self, chunk: int, triangle: Shaped[np.ndarray, "entries"], second: Shaped[np.ndarray, "d c"]
     ) -> Shaped[np.ndarray, "size"]:
-        """Return the piece of a band, from a symmetric matrix in ``order`` and a second matrix as it is."""
-        rows = self.band(number)
-        own = matrix[rows, rows][np.triu_indices(self.height(number))]
-        others = [matrix[rows, self.band(other)].ravel() for other in self.held_by(number)]
-        earlier = matrix[rows, : self.before(number)].ravel()
-        return np.concatenate([own, earlier, *others, second[self.rows_of(number)].ravel()])
+        """Return the pieces of a chunk, from the upper triangle of a symmetric matrix, row by row, and a second matrix.
+
+        >>> Bands(rows=3, adders=2, outputs=1).pieces(0, np.arange(6), np.array([[6], [7], [8]]))
+        array([0, 1, 2, 6, 3, 4, 5, 7, 8])
+        """
+        made = np.empty(self.chunk_size(chunk), triangle.dtype)
+        for number in self.chunk(chunk * self.adders):
+            entries, piece = self._places_of(number), made[self.within(number)]
+            np.take(triangle, entries, out=piece[: len(entries)], mode="clip")  # others would copy; none is outside
+            piece[len(entries) :] = second[self.rows_of(number)].ravel()
+        return made
+
+    def _places_of(self, number: int) -> Int[np.ndarray, "entries"]:
+        """Return where the entries of a piece stand in the upper triangle."""
+        return self._kept_places[number] if self._kept_places else self._found_places(number)
+
+    @cached_property
+    def _kept_places(self) -> list[Int[np.ndarray, "entries"]]:
+        few = self.rows * (self.rows + 1) // 2 <= _MOST_KEPT
+        return [self._found_places(number) for number in range(self.count)] if few else []
+
+    def _found_places(self, number: int) -> Int[np.ndarray, "entries"]:
+        rows, upper = self.rows_of(number), np.triu_indices(self.height(number))
+        earlier = self.order[: self.before(number)]
+        blocks = [
+            np.meshgrid(rows, other, indexing="ij") for other in (earlier, *map(self.rows_of, self.held_by(number)))
+        ]
+        pairs = [(rows[upper[0]], rows[upper[1]]), *((a.ravel(), b.ravel()) for a, b in blocks)]
+        first, second = (np.concatenate(each) for each in zip(*pairs, strict=True))
+        row, column = np.minimum(first, second), np.maximum(first, second)
+        return np.asarray(row * (2 * self.rows - row - 1) // 2 + column)
 
     def unpack(
         self, number: int, piece: Shaped[np.ndarray, "size"]
