@@ -5,6 +5,7 @@ it is a Cauchy matrix and so has an inverse, which is known in closed form and n
 systematic: every coded block mixes all K blocks. It hides nothing; pads do that.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -18,6 +19,8 @@ from codedfl.codes.modular import PRIME_31, WORD_BITS, arithmetic
 from codedfl.errors import CodeError, UndecodableError
 
 LARGEST = 1 << 16
+_SMALL = 4096
+"""Words of a block up to which blocks are combined in one product."""
 
 
 @final
@@ -38,9 +41,8 @@ class MdsCode:
             raise CodeError(
                 f"There is no ({self.W}, {self.K}) code here: choose 1 <= K <= W with W + K at most {LARGEST}."
             )
-        inverses = [0] + [pow(difference, -1, self.prime) for difference in range(1, self.W + self.K)]
-        rows = [[inverses[self.K + w - k] for k in range(self.K)] for w in range(self.W)]
-        generator = np.array(rows, self._dtype)
+        inverses = np.array([0] + [pow(each, -1, self.prime) for each in range(1, self.W + self.K)], self._dtype)
+        generator = inverses[self.K + np.arange(self.W)[:, None] - np.arange(self.K)]
         generator.flags.writeable = False
         object.__setattr__(self, "generator", generator)
 
@@ -80,9 +82,12 @@ class MdsCode:
         shapes = {block.shape for block in blocks}
         if len(blocks) != self.K or len(shapes) != 1:
             raise CodeError(f"{len(blocks)} blocks of shapes {sorted(shapes)} do not fit: give {self.K} of one shape.")
-        total, add_multiple = np.zeros(shapes.pop(), self._dtype), arithmetic(self.prime)["add_multiple"]
+        total, compute = np.zeros(shapes.pop(), self._dtype), arithmetic(self.prime)
+        if total.size <= _SMALL:  # their copies fit into the cache, and one call is quicker than K
+            compute["product"](weights[None], np.stack(blocks).reshape(self.K, -1), total.reshape(1, -1), 0, total.size)
+            return total
         for weight, block in zip(weights, blocks, strict=True):
-            add_multiple(total.reshape(-1), weight, np.ascontiguousarray(block).reshape(-1))
+            compute["add_multiple"](total.reshape(-1), weight, np.ascontiguousarray(block).reshape(-1))
         return total
 
 
@@ -94,7 +99,7 @@ def _cauchy_inverse(x: Sequence[int], y: Sequence[int], prime: int) -> list[list
     """
 
     def product(factors: Iterable[int]) -> int:
-        return reduce(lambda product, factor: product * factor % prime, factors, 1)
+        return math.prod(factors) % prime
 
     def inverse(number: int) -> int:
         return pow(number, -1, prime)
