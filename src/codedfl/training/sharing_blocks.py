@@ -61,11 +61,9 @@ class SharingFleet:
     def decide(self, draw: int, seconds: Float[np.ndarray, "n"]) -> list[TransferCosts]:
         """Let a draw's stragglers hand over, given when each device replied; return the costs."""
         policy = self._policies[draw]
-        decision = policy.after_epoch({device: float(seconds[device]) for device in policy.active})
-        self.active[draw] = False
-        self.active[draw, list(policy.active)] = True
-        self.forwards[draw] = False
-        self.forwards[draw, [device for device in policy.active if policy.may_forward(device)]] = True
+        decision = policy.after_replies(seconds)
+        self.active[draw] = policy.is_active
+        self.forwards[draw] = policy.forwards
         self.grants[draw] = policy.may_grant
         self.supports[draw] = policy.supports_left
         return [self.costs.of(handover) for handover in decision.handovers]

@@ -1,4 +1,4 @@
-"""The sharing policy (section IV-B of the paper) as a state machine without clock, arrays or keys.
+"""The sharing policy (section IV-B of the paper) as a state machine without clock or keys.
 
 After every epoch the server tells the policy when each active device replied. A *straggler* is a device that replied
 more than Delta seconds after the fastest. Stragglers hand over all data that they hold, and retire:
@@ -17,6 +17,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
 
 Supply = Literal["once", "reissued", "unlimited"]
 """How often a support is granted: once in a run, once in every epoch, or without limit."""
@@ -107,8 +110,9 @@ class SharingPolicy:
         self._supply = supply
         self._supports = supports
         self._issued = 0
-        self._held: dict[int, int] = dict.fromkeys(range(devices), 0)
-        self._received: set[int] = set()
+        self._active = np.ones(devices, bool)
+        self._held = np.zeros(devices, np.int64)  # supports of other devices
+        self._received = np.zeros(devices, bool)
 
     @property
     def delta(self) -> float:
@@ -118,7 +122,12 @@ class SharingPolicy:
     @property
     def active(self) -> tuple[int, ...]:
         """The devices that have not retired, in the order of their numbers."""
-        return tuple(sorted(self._held))
+        return tuple(np.flatnonzero(self._active).tolist())
+
+    @property
+    def is_active(self) -> Bool[np.ndarray, "n"]:
+        """Which devices have not retired; not to be changed."""
+        return self._active
 
     @property
     def issued(self) -> int:
@@ -127,11 +136,16 @@ class SharingPolicy:
 
     def foreign_supports(self, device: int) -> int:
         """Return how many supports of other devices the data of an active device carry."""
-        return self._held[device]
+        return int(self._held[device])
 
     def may_forward(self, device: int) -> bool:
         """Return whether an active device may hand over without a new support, because two others hide its data."""
-        return self._held[device] >= 2
+        return int(self._held[device]) >= 2
+
+    @property
+    def forwards(self) -> Bool[np.ndarray, "n"]:
+        """Which devices :meth:`may_forward`."""
+        return np.asarray(self._held >= 2)
 
     @property
     def may_grant(self) -> bool:
@@ -154,25 +168,32 @@ class SharingPolicy:
 
     def after_epoch(self, reply_seconds: Mapping[int, float]) -> Decision:
         """Decide on hand-overs, given when each active device replied."""
-        if set(reply_seconds) != set(self._held):
+        if set(reply_seconds) != set(self.active):
             raise ValueError(f"reply times of {sorted(reply_seconds)} do not fit the active devices {self.active}")
-        slowest = sorted(reply_seconds, key=lambda device: (-reply_seconds[device], device))
-        limit = min(reply_seconds.values()) + self._delta
-        stragglers = [device for device in slowest if reply_seconds[device] > limit]
-        others = [device for device in slowest if reply_seconds[device] <= limit]
-        forwarding = [device for device in stragglers if self.may_forward(device)]
-        unsupported = [device for device in stragglers if not self.may_forward(device)]
-        handovers = self._forward(forwarding, others)
-        granted, others = self._grant(unsupported, others)
+        seconds = np.zeros(len(self._active))
+        seconds[list(reply_seconds)] = list(reply_seconds.values())
+        return self.after_replies(seconds)
+
+    def after_replies(self, seconds: Float[np.ndarray, "n"]) -> Decision:
+        """Decide on hand-overs, given when each device replied; those that have retired are not looked at."""
+        active = np.flatnonzero(self._active)
+        slowest = active[np.argsort(-seconds[active], kind="stable")]  # of equal ones, the first number first
+        count = int(np.count_nonzero(seconds[active] > seconds[slowest[-1]] + self._delta))
+        stragglers, others = slowest[:count], slowest[count:]
+        forward = self.forwards[stragglers]
+        unsupported = stragglers[~forward]
+        handovers = self._forward(stragglers[forward], others)
+        served, partner = self._grant(unsupported, others)
+        if partner is not None:
+            others = others[others != partner]
+        granted = [*unsupported[:served].tolist(), *(() if partner is None else (partner,))]
         handovers += self._pair(granted, others)
-        served = set(granted)
-        waiting = tuple(device for device in unsupported if device not in served)
-        return Decision(tuple(stragglers), tuple(handovers), waiting)
+        return Decision(tuple(stragglers.tolist()), tuple(handovers), tuple(unsupported[served:].tolist()))
 
     def resume(self, moved: Iterable[tuple[int, int, int | None]]) -> None:
         """Repeat the hand-overs (sender, recipient, support) of earlier epochs; two supports are two entries."""
         for sender, recipient, support in moved:
-            if sender in self._held:
+            if self._active[sender]:
                 self._move(Handover(sender, recipient, support))
             else:
                 self._held[recipient] += 1
@@ -180,31 +201,28 @@ class SharingPolicy:
 
     def _available(self) -> int:
         if self._supply == "unlimited":
-            return 2 * len(self._held)
+            return 2 * int(np.count_nonzero(self._active))
         return self._supports if self._supply == "reissued" else self._supports - self._issued
 
-    def _forward(self, forwarding: Sequence[int], others: Sequence[int]) -> list[Handover]:
+    def _forward(self, forwarding: Int[np.ndarray, "k"], others: Int[np.ndarray, "m"]) -> list[Handover]:
         recipients = self._recipients(len(forwarding), others)
-        pairs = zip(forwarding, recipients, strict=True)
+        pairs = zip(forwarding.tolist(), recipients, strict=True)
         return [self._move(Handover(sender, recipient, None)) for sender, recipient in pairs]
 
-    def _grant(self, unsupported: Sequence[int], others: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the devices that get a support, an even number if possible, and the remaining recipients.
+    def _grant(self, unsupported: Int[np.ndarray, "k"], others: Int[np.ndarray, "m"]) -> tuple[int, int | None]:
+        """Return how many stragglers get a support, an even number if possible, and a device that completes a pair.
 
         Their number is odd only if all unsupported stragglers get one, and then at least one more support is left.
         """
         available = self._available()
-        remaining = list(others)
-        chosen = list(unsupported[: available - available % 2])
-        if len(chosen) % 2 and self._odd_set == "partner":
+        served = min(len(unsupported), available - available % 2)
+        if served % 2 and self._odd_set == "partner" and len(others) > 1:
             # the slowest other device that has never received completes the pair, if a recipient remains
-            partner = next((device for device in others if device not in self._received), None)
-            if partner is not None and len(others) > 1:
-                chosen.append(partner)
-                remaining.remove(partner)
-        return chosen, remaining
+            fresh = others[~self._received[others]]
+            return served, int(fresh[0]) if len(fresh) else None
+        return served, None
 
-    def _pair(self, granted: Sequence[int], others: Sequence[int]) -> list[Handover]:
+    def _pair(self, granted: Sequence[int], others: Int[np.ndarray, "m"]) -> list[Handover]:
         pairs = [granted[start : start + 2] for start in range(0, len(granted), 2)]
         recipients = self._recipients(len(pairs), others)
         first = 0 if self._supply == "reissued" else self._issued
@@ -218,16 +236,17 @@ class SharingPolicy:
         self._issued += sum(len(handover.supports) for handover in handovers)
         return handovers
 
-    def _recipients(self, count: int, others: Sequence[int]) -> list[int]:
+    def _recipients(self, count: int, others: Int[np.ndarray, "m"]) -> list[int]:
         """Return recipients: slowest that never received, then fastest; repeat from the start if there are too few."""
-        fresh = [device for device in others if device not in self._received]
-        used = [device for device in reversed(others) if device in self._received]
-        order = fresh + used
-        return [order[number % len(order)] for number in range(count)]
+        if not count:
+            return []
+        received = self._received[others]
+        order = np.concatenate([others[~received], others[received][::-1]])
+        return [int(each) for each in order[np.arange(count) % len(order)]]
 
     def _move(self, handover: Handover) -> Handover:
-        carried = self._held.pop(handover.sender) + len(handover.supports)
-        self._held[handover.recipient] += carried
-        self._received.discard(handover.sender)
-        self._received.add(handover.recipient)
+        sender, recipient = handover.sender, handover.recipient
+        self._held[recipient] += self._held[sender] + len(handover.supports)
+        self._held[sender], self._active[sender], self._received[sender] = 0, False, False
+        self._received[recipient] = True
         return handover
