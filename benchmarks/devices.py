@@ -1,8 +1,9 @@
 """Wall time and memory of plans and of runs in virtual time on 25 to 10,000 devices, each in a process of its own.
 
-``python -m benchmarks.devices plan N`` and ``python -m benchmarks.devices run SCHEME N [EPOCHS]`` measure one of them.
-Plans have 2,000 features and all schemes; runs have 60,000 rows of MNIST in all, 200 features and 50 epochs. Devices of
-``secagg`` share masks with 16 others at every size, so that the work of a device is the same.
+``python -m benchmarks.devices plan N`` and ``python -m benchmarks.devices run SCHEME N [EPOCHS [FEATURES]]`` measure
+one of them; ``python -m benchmarks devices`` measures all, and prints the table of docs/planning.md. Plans have 2,000
+features and all schemes; runs have 60,000 rows of MNIST in all, 200 features and 50 epochs. Devices of ``secagg`` share
+masks with 16 others at every size, so that the work of a device is the same.
 """
 
 import json
@@ -20,27 +21,25 @@ FEATURES, EPOCHS, NEIGHBOURS = 200, 50, 16
 
 
 def main() -> dict[str, Any]:
-    """Measure everything, and show how time and memory grow."""
+    """Measure everything, and print wall time, CPU time and memory as a table, with how CPU time grows."""
     results: dict[str, Any] = {}
+    print(f"| devices | {' | '.join(f'{size:,}' for size in SIZES)} |\n|---|{'---|' * len(SIZES)}")
     for arguments in (("plan",), *(("run", scheme) for scheme in SCHEMES)):
-        before: dict[str, Any] | None = None
+        cells, before = [], None
         for devices in SIZES:
             found = results[f"{' '.join(arguments)} {devices}"] = measured(*arguments, str(devices))
-            print(_line(" ".join(arguments), devices, found, before), flush=True)
-            before = None if "refused" in found else found | {"devices": devices}
+            print(f"{' '.join(arguments)} {devices}: {found}", file=sys.stderr, flush=True)
+            cells.append(_cell(found, None if before is None else found.get("cpu", 0) / before))
+            before = found.get("cpu")
+        print(f"| `{' '.join(arguments)}` | {' | '.join(cells)} |", flush=True)
     return results
 
 
-def _line(what: str, devices: int, found: dict[str, Any], before: dict[str, Any] | None) -> str:
+def _cell(found: dict[str, Any], growth: float | None) -> str:
     if "refused" in found:
-        return f"{what}, {devices} devices: {found['refused']}"
-    line = (
-        f"{what}, {devices} devices: {found['seconds']:.1f} s, {found['cpu']:.1f} s of CPU, {found['gigabytes']:.2f} GB"
-    )
-    if before is not None:
-        more, time_more = devices / before["devices"], found["cpu"] / before["cpu"]
-        line += f"; {time_more:.1f} times the CPU for {more:.0f} times the devices"
-    return line
+        return str(found["refused"])
+    more = "" if growth is None else f" ({growth:.1f} times)"
+    return f"{found['seconds']:.1f} s, {found['cpu']:.1f} s of CPU{more}, {found['gigabytes']:.2f} GB"
 
 
 def measured(*arguments: str) -> dict[str, Any]:
@@ -62,12 +61,12 @@ def _plan(devices: int) -> dict[str, Any]:
     return {"draws": made.draws, "not_planned": refused, "recommended": recommended}
 
 
-def _run(scheme: str, devices: int, epochs: int) -> dict[str, Any]:
+def _run(scheme: str, devices: int, epochs: int = EPOCHS, features: int = FEATURES) -> dict[str, Any]:
     from codedfl.errors import ScenarioError
     from codedfl.runs import execute
     from codedfl.scenario import load
 
-    many = {"features.dimension": FEATURES, "training.epochs": epochs, "training.targets": [], "timing.draws": 20}
+    many = {"features.dimension": features, "training.epochs": epochs, "training.targets": [], "timing.draws": 20}
     own = {"schemes.secagg.neighbours": NEIGHBOURS} if scheme == "secagg" else {}
     scenario = load("paper").with_devices(devices).with_settings({"scheme": scheme, **many, **own})
     with tempfile.TemporaryDirectory() as folder:
@@ -80,10 +79,7 @@ def _run(scheme: str, devices: int, epochs: int) -> dict[str, Any]:
 
 def _one(arguments: list[str]) -> None:
     began = time.perf_counter()
-    if arguments[0] == "plan":
-        found = _plan(int(arguments[1]))
-    else:
-        found = _run(arguments[1], int(arguments[2]), int(arguments[3]) if len(arguments) > 3 else EPOCHS)
+    found = _plan(int(arguments[1])) if arguments[0] == "plan" else _run(arguments[1], *map(int, arguments[2:]))
     own = resource.getrusage(resource.RUSAGE_SELF)
     measures = {"seconds": time.perf_counter() - began, "cpu": own.ru_utime + own.ru_stime}
     print(json.dumps({**found, **measures, "gigabytes": own.ru_maxrss / 2**20}))

@@ -33,7 +33,7 @@ def plan_command(
     ] = None,
     draws: Annotated[
         int | None,
-        typer.Option(min=2, max=100_000, help=f"Timing draws behind the bands; {DRAWS}, fewer above 500 devices."),
+        typer.Option(min=2, max=100_000, help=f"Timing draws behind the bands; {DRAWS}, fewer above 250 devices."),
     ] = None,
     privacy: Annotated[
         str, typer.Option(metavar="|".join(PRIVACY), help="Recommend what encrypts, only what shows sums, or anything.")

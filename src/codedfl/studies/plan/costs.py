@@ -29,9 +29,9 @@ from codedfl.training.timing import ReplayedEpoch, Variant, epoch_ends, replay
 
 DRAWS = 200
 """Default number of timing draws behind a band: its limits are known to about a percent."""
-_DRAWN_DEVICES = 100_000
+_DRAWN_DEVICES = 50_000
 """Draws times devices up to which there are so many draws by default."""
-_LEAST_DRAWS = 10
+_LEAST_DRAWS = 5
 _PROBED = 12
 """Epochs that are run: the first, and enough of the others to see costs that repeat after up to five epochs."""
 _TWINS = 3
@@ -209,7 +209,7 @@ def default_draws(devices: int) -> int:
     """Return the number of draws unless one is given: fewer for large fleets, whose slowest device varies less.
 
     >>> default_draws(25), default_draws(1000), default_draws(10_000)
-    (200, 100, 10)
+    (200, 50, 5)
     """
     return min(DRAWS, max(_LEAST_DRAWS, _DRAWN_DEVICES // devices))
 

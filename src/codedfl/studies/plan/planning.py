@@ -150,7 +150,7 @@ def plan(
 ) -> Plan:
     """Predict the named schemes (default: all) on a scenario's fleet and links, and recommend one.
 
-    ``counter`` may know costs from before. ``draws`` are 200 if not given, fewer for more than 500 devices.
+    ``counter`` may know costs from before. ``draws`` are 200 if not given, fewer for more than 250 devices.
     """
     draws = default_draws(scenario.fleet.size) if draws is None else draws
     refuse_unknown(names)
