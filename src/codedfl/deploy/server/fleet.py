@@ -124,7 +124,7 @@ def submit(
     arguments = {"scenario": scenario.to_toml(), "time_scale": time_scale, "patience": patience, "ready_seconds": wait}
     arguments |= {"return_seconds": return_seconds} | ({} if run is None else {"run": str(run)})
     job = Job("train", ENTRY, kits.sites, arguments)
-    with Admin(kits, revive=revive) as admin:
+    with Admin(kits, revive=revive, patience=wait) as admin:  # all may share one machine, which is then slow
         return dict(run_job(admin, job, tries=tries, wait=wait, report=report))
 
 
