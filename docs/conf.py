@@ -3,17 +3,35 @@
 The source folder is the repository, so that links from pages to README, SECURITY and CHANGELOG hold in both places.
 """
 
+import atexit
+import os
+import shutil
+import sys
+import tempfile
 from importlib.metadata import version as installed
+from pathlib import Path
 
 project = "codedfl"
 author = "the authors of codedfl"
 version = release = installed("codedfl")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/tutorials/*.md"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
+
+# cells of tutorials call codedfl as a reader does
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+startup = Path(tempfile.mkdtemp(prefix="codedfl-docs-")) / "profile_default" / "startup"
+startup.mkdir(parents=True)
+shutil.copy(Path(__file__).parent / "shell_magic.py", startup)
+atexit.register(shutil.rmtree, startup.parents[1], ignore_errors=True)
+os.environ["IPYTHONDIR"] = str(startup.parents[1])
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
 
 autodoc_typehints = "none"  # shapes of arrays are in the signatures, and say more than links would
 napoleon_google_docstring = False

@@ -14,7 +14,7 @@ from codedfl.schemes import SCHEMES
 from documents import ROOT
 
 MADE = {"commands.md", "settings.md", "secrecy.md"}
-PAGES = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if path.name not in MADE]
+PAGES = [path for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if path.name not in MADE]
 KEYS = set(re.findall(r"^\| `([\w.-]+)` \|", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), re.MULTILINE))
 SECTIONS = {key.split(".")[0] for key in KEYS if "." in key} - {"site"}
 COMMANDS = dict(documents.command_tree())
@@ -28,7 +28,9 @@ NO_CALLS = {"codedfl record 1"}
 
 def code(text: str) -> Iterator[str]:
     """Yield code between backticks, and every line of fenced blocks with what continues it, without comments."""
-    for block in re.findall(r"^```(?:sh|console|bash)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    for block in re.findall(
+        r"^```(?:sh|console|bash|{code-cell} python\n%%sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL
+    ):
         for line in block.replace("\\\n", " ").splitlines():
             yield line.split("  #")[0].split(" # ")[0].removeprefix("$ ").strip()
     rest = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -84,7 +84,7 @@ def test_every_page_is_a_few_clicks_from_the_first(site: Mapping[Path, Page]) ->
 
 def test_every_page_of_the_repository_is_on_the_site(site: Mapping[Path, Page]) -> None:
     pages = {path.stem for path in site}
-    sources = [*(documents.ROOT / "docs").glob("*.md"), *documents.ROOT.glob("*.md")]
+    sources = [*(documents.ROOT / "docs").rglob("*.md"), *documents.ROOT.glob("*.md")]
     assert {path.stem for path in sources} <= pages
 
 

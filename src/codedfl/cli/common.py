@@ -219,10 +219,15 @@ def cluster(scheduler: str | None, processes: int | None, workers: int | None, o
         yield found
 
 
+def on_terminal() -> bool:
+    """Tell whether errors go to a terminal; notebooks force colours, and are none."""
+    return errors.is_terminal and errors.file.isatty()
+
+
 @contextmanager
 def bars() -> Iterator[Report]:
     """Show a bar with the time left for each stage; a dated line for each where there is no terminal."""
-    if not errors.is_terminal:
+    if not on_terminal():
         yield dated_lines(lambda line: errors.print(line, soft_wrap=True))
         return
     columns = (

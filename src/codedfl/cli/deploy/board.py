@@ -68,7 +68,7 @@ def live(path: Path) -> Iterator[Callable[[str], None]]:
     def report(sentence: str) -> None:
         last.plain = sentence
 
-    if not common.errors.is_terminal:
+    if not common.on_terminal():
         lines = dated_lines(lambda line: common.errors.print(line, soft_wrap=True))
         yield lambda sentence: lines(sentence, 0, 0)
         return
