@@ -17,7 +17,7 @@ version = release = installed("codedfl")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "SECURITY.md", "docs/*.md", "docs/tutorials/*.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/tutorials/*.md"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 
