@@ -7,7 +7,7 @@ import pytest
 from codedfl import schemes
 from codedfl.errors import ScenarioError
 from codedfl.privacy.promise import KNOWN_SEED
-from codedfl.runs.leakage import leakage_table
+from codedfl.runs.sums import leakage_table
 from codedfl.scenario import Scenario, load
 from codedfl.schemes.private import with_release
 from codedfl.security.audit import statement

@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.runs.backend import RunBackend
-from codedfl.runs.leakage import leakage_table
 from codedfl.runs.scoring import HELD_OUT, TEST_SET, Scoring
+from codedfl.runs.sums import leakage_table
 from codedfl.schemes.private import privacy_entries
 from codedfl.task.objective import Objective
 from codedfl.training import COLUMNS, State

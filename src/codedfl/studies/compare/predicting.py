@@ -9,7 +9,7 @@ from typing import Any
 
 from codedfl import schemes
 from codedfl.runs import Run, times_to_targets
-from codedfl.runs.leakage import leakage_table
+from codedfl.runs.sums import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.studies.plan import predict, probe, spent_by_device
 from codedfl.task import Problem

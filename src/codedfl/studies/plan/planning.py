@@ -19,7 +19,7 @@ from codedfl import schemes
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.network import DelayModel, Draws, RandomBook
 from codedfl.progress import Progress, silent
-from codedfl.runs.leakage import leakage_table
+from codedfl.runs.sums import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme
 from codedfl.schemes.private import privacy_entries
