@@ -13,7 +13,7 @@ import typer
 from codedfl import schemes
 from codedfl.cli import app
 from codedfl.report.pages import table_markdown
-from codedfl.report.secrecy import overview_markdown
+from codedfl.report.secrecy import OVERVIEW, overview_markdown, overview_rows
 from codedfl.scenario import load
 from codedfl.schemes import SCHEMES
 from codedfl.schemes.secrecy import ADVERSARIES, ASSETS
@@ -32,6 +32,46 @@ def _schemes() -> list[schemes.Scheme]:
 def secrecy() -> str:
     """Return the overview of all schemes."""
     return overview_markdown((scheme.name, verdict_table(scheme)) for scheme in _schemes())
+
+
+SHOWN = ("eavesdropper", "device", "devices", "server", "server and devices")
+"""The adversaries of the overview in README."""
+_WHAT = re.compile(r"[^;:.]*")
+
+
+def measured_rows() -> dict[str, dict[str, str]]:
+    """Return the rows of the first fleet of docs/comparison.md, as printed, by scheme."""
+    text = (ROOT / "docs/comparison.md").read_text(encoding="utf-8")
+    header, _, *lines = [
+        [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        for line in text.partition("### Fleet `")[2].partition("### ")[0].splitlines()
+        if line.startswith("|")
+    ]
+    rows = [dict(zip(header, line, strict=True)) for line in lines]
+    return {row["scheme"].strip("`"): row for row in rows}
+
+
+def overview() -> str:
+    """Return what each scheme does, what it costs on the paper's fleet, and who learns what."""
+    rows, measured = [], measured_rows()
+    found = overview_rows((scheme.name, verdict_table(scheme)) for scheme in _schemes())
+    for scheme, secret in zip(_schemes(), found, strict=True):
+        row, verdicts = measured[scheme.name], dict(zip(OVERVIEW, secret, strict=True))
+        megabytes = sum(float(row[f"{way} MB"].split()[0]) for way in ("up", "down", "d2d"))
+        what = _WHAT.match(type(scheme).__doc__ or "")
+        rows.append(
+            [
+                f"`{scheme.name}`",
+                what[0] if what else "",
+                row["time to 0.95"].partition(" (")[0],
+                row["speed-up"],
+                f"{megabytes:.3g}",
+                row["survives"],
+                *(verdicts[adversary] for adversary in SHOWN),
+            ]
+        )
+    header = ["scheme", "what it does", "to 95%", "speed-up", "MB a device", "losses", *SHOWN]
+    return table_markdown(header, rows)
 
 
 def conditions() -> str:
@@ -72,6 +112,7 @@ def commands() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "secrecy": secrecy,
+    "overview": overview,
     "conditions": conditions,
     "parties": parties,
     "commands": commands,
