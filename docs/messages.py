@@ -101,7 +101,7 @@ DRAWINGS: dict[str, tuple[str, Steps]] = {
             Part("every epoch"),
             Send(SERVER, OTHER, "model"),
             Send(OTHER, SERVER, "product with its coded sum", sealed=True),
-            Work(SERVER, "N − α + 1 replies: decodes, subtracts pads"),
+            Work(SERVER, "enough replies: decodes, subtracts pads"),
         ),
     ),
     "hand-over": (
@@ -186,7 +186,7 @@ def words(name: str) -> str:
 
 def draw(name: str) -> str:
     """Return a drawing as SVG."""
-    title, steps = DRAWINGS[name]
+    _, steps = DRAWINGS[name]
     used = [lane for lane in LANES if any(lane in vars(step).values() for step in steps)]
     place = {lane: _LEFT + number * (_WIDTH - 2 * _LEFT) / (len(used) - 1) for number, lane in enumerate(used)}
     height = _TOP + _STEP * (len(steps) + 1)
@@ -195,7 +195,7 @@ def draw(name: str) -> str:
         f'font-family="DejaVu Sans, Verdana, sans-serif" font-size="14">',
         f"<title>{escape(words(name))}</title>",
         f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>',
-        f'<defs>{_head("clear", _CLEAR)}{_head("sealed", _SEALED)}</defs>',
+        f"<defs>{_head('clear', _CLEAR)}{_head('sealed', _SEALED)}</defs>",
     ]
     for lane, x in place.items():
         parts.append(f'<line x1="{x:g}" y1="{_TOP}" x2="{x:g}" y2="{height - 10}" stroke="#999999"/>')
