@@ -52,6 +52,7 @@ docs: venv
 	$(BIN)/codedfl settings --markdown > docs/settings.md
 	$(BIN)/codedfl security --markdown > docs/secrecy.md
 	$(BIN)/python tests/documents.py
+	$(BIN)/python docs/messages.py
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html -c docs . out/site
 
 bench: venv

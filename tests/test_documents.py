@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 import documents
 from codedfl.cli import app
+from docs import messages
 
 
 @pytest.mark.parametrize("name", documents.PAGES)
@@ -17,6 +18,13 @@ def test_parts_are_those_of_the_code(name: str) -> None:
 def test_the_page_of_all_verdicts() -> None:
     page = (documents.ROOT / "docs" / "secrecy.md").read_text(encoding="utf-8")
     assert CliRunner().invoke(app, ["security", "--markdown"]).output == page, "run make docs"
+
+
+@pytest.mark.parametrize("name", messages.DRAWINGS)
+def test_drawings_are_those_of_the_code(name: str) -> None:
+    drawing = (documents.ROOT / "docs" / "messages" / f"{name}.svg").read_text(encoding="utf-8")
+    assert messages.draw(name) == drawing, "run make docs"
+    assert f"(messages/{name}.svg)" in (documents.ROOT / "docs" / "schemes.md").read_text(encoding="utf-8")
 
 
 def test_a_part_that_was_typed_is_replaced() -> None:

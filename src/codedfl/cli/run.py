@@ -9,6 +9,7 @@ from codedfl.cli.live import Live, LiveHost, LivePort, checked_live, live_simula
 from codedfl.front.functions import shortened, taken_as_public
 from codedfl.report.pages import seconds_text
 from codedfl.runs import default_directory, execute, final_score, metric_name
+from codedfl.runs.markup import bits_text
 from codedfl.runs.scoring import HELD_OUT
 
 
@@ -66,7 +67,7 @@ def run_table(summary: dict[str, Any]) -> Table:
         table.add_row(f"{clock} time to {name} {target}", reached)
     table.add_row(f"{clock} time an epoch", seconds_text(summary["seconds_per_epoch"]))
     for link, bits in summary["bits_sent"].items():
-        table.add_row(f"payload {link}", f"{bits / 8e6:,.1f} MB")
+        table.add_row(f"payload {link}", bits_text(bits))
     table.add_row("multiplications on devices", f"{summary['device_macs']:.3g} MAC")
     if summary["gradient_error"] is not None:
         table.add_row("gradient error against plaintext", f"{summary['gradient_error']:.1e}")

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from codedfl.privacy.promise import KNOWN_SEED, rounded_up
-from codedfl.runs.markup import seconds_and_band
+from codedfl.runs.markup import bits_text, seconds_and_band
 from codedfl.runs.scoring import HELD_OUT
 from codedfl.runs.summary import final_score, metric_name
-
-_BITS_A_MEGABYTE = 8e6
 
 
 def score_facts(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -23,7 +21,7 @@ def run_facts(summary: Mapping[str, Any]) -> dict[str, str]:
     """Return scores, times to targets with their bands, payload, secrecy and noise."""
     facts = {"scenario": summary["scenario"], "scheme": summary["scheme"], **score_facts(summary)}
     facts |= dict(_times(summary))
-    sent = (f"{bits / _BITS_A_MEGABYTE:,.1f} MB {link}" for link, bits in summary["bits_sent"].items())
+    sent = (f"{bits_text(bits)} {link}" for link, bits in summary["bits_sent"].items())
     facts |= {
         "payload": ", ".join(sent),
         "secrecy": summary["verdict"],

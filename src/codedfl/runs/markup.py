@@ -21,6 +21,15 @@ def seconds_text(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
 
 
+def bits_text(bits: float) -> str:
+    """Write a size for people, in bytes.
+
+    >>> bits_text(4_320), bits_text(8e6), bits_text(3.2e10)
+    ('0.5 kB', '1.0 MB', '4,000.0 MB')
+    """
+    return f"{bits / 8e6:,.1f} MB" if bits >= 8e5 or bits == 0 else f"{bits / 8e3:,.1f} kB"
+
+
 def seconds_and_band(seconds: float | None, limits: Sequence[float | None] | None) -> str:
     """Write a time and its 95% band, if there is one.
 
