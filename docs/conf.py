@@ -17,12 +17,14 @@ version = release = installed("codedfl")
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/*.md", "docs/tutorials/*.md"]
+include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+include_patterns += ["docs/*.md", "docs/tutorials/*.md", "examples/*.ipynb"]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 
 # cells of tutorials call codedfl as a reader does
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that spin disturb each other on small data
 startup = Path(tempfile.mkdtemp(prefix="codedfl-docs-")) / "profile_default" / "startup"
 startup.mkdir(parents=True)
 shutil.copy(Path(__file__).parent / "shell_magic.py", startup)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import codedfl
 from codedfl import schemes
 from codedfl.errors import RunDirectoryError, UsageError
 from codedfl.runs import directory as runs
@@ -371,3 +372,12 @@ class TestPlan:
         few, many = (probed(wanted, replace(shapes(), samples=(samples,) * 5)) for samples in (5, 500))
         assert few.probed.rounds[1].macs.tolist() == [2 * 5 * 30 * 10] * 5
         assert many.probed.rounds[1].macs.tolist() == [30 * 30 * 10] * 5
+
+
+def test_a_plan_in_short() -> None:
+    made = codedfl.plan("paper-quick", ["minibatch", "sealed-coded"], draws=5)
+    quickest = made.offers[0].scheme.name
+    assert repr(made).startswith(f"<Plan of 2 schemes: {quickest} with ")
+    assert made._repr_html_().count("<tr>") == 3
+    none = codedfl.plan("paper-quick", ["minibatch"], draws=5)
+    assert repr(none) == "<Plan of 1 schemes: none is recommended>"

@@ -19,6 +19,7 @@ from codedfl import schemes
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.network import DelayModel, Draws, RandomBook
 from codedfl.progress import Progress, silent
+from codedfl.runs.markup import seconds_and_band, seconds_text, table_html
 from codedfl.runs.sums import leakage_table
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Scheme
@@ -77,6 +78,13 @@ class Offer:
         """The quickest."""
         return min(self.predictions, key=lambda prediction: prediction.time.mean, default=None)
 
+    def in_short(self) -> tuple[str, str]:
+        """Return the quickest solver and its time with its band, or why there is none."""
+        if self.best is None:
+            return "-", f"refused: {self.refused}"
+        time = self.best.time
+        return self.best.solver, seconds_and_band(time.mean, [time.low, time.high])
+
     def to_table(self) -> dict[str, Any]:
         """Return plain values: those of the quickest solver, then all."""
         empty = dict.fromkeys(("solver", "seconds", "low", "high", "epochs", "epochs_from", "bits_per_device", "bits"))
@@ -93,7 +101,7 @@ class Offer:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """All offers, quickest first, and the recommended one."""
 
@@ -118,6 +126,17 @@ class Plan:
             return f"No scheme {asked} fits this fleet and data."
         scheme = self.recommended.scheme
         return f"It takes the least predicted time of the schemes {asked}; allow it if {condition(scheme)}."
+
+    def __repr__(self) -> str:
+        offer = self.recommended
+        if offer is None or offer.best is None:
+            return f"<Plan of {len(self.offers)} schemes: none is recommended>"
+        quickest = f"{offer.scheme.name} with {offer.best.solver} takes {seconds_text(offer.best.time.mean)}"
+        return f"<Plan of {len(self.offers)} schemes: {quickest}>"
+
+    def _repr_html_(self) -> str:
+        rows = [[offer.scheme.name, *offer.in_short(), offer.scheme.verdict] for offer in self.offers]
+        return table_html(["scheme", "solver", "time", "secrecy"], rows)
 
     def to_table(self) -> dict[str, Any]:
         """Return plain values."""
