@@ -12,7 +12,7 @@ import benchmarks
 from codedfl.storage import write_json
 
 SUPPORT = {"__main__", "cohorts", "hostile_server", "lab", "lying_devices", "measure", "networks", "pictures"}
-SUPPORT |= {"chaos_faults", "comparison_figure", "private_figure", "reconstruction", "screenshots"}
+SUPPORT |= {"chaos_faults", "private_figure", "reconstruction", "screenshots"}
 
 
 def main(words: list[str]) -> None:

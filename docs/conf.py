@@ -11,6 +11,8 @@ import tempfile
 from importlib.metadata import version as installed
 from pathlib import Path
 
+from sphinx.application import Sphinx
+
 project = "codedfl"
 author = "the authors of codedfl"
 version = release = installed("codedfl")
@@ -44,3 +46,24 @@ html_use_index = html_domain_indices = False  # the search finds more
 html_copy_source = False
 html_show_sourcelink = False
 html_extra_path = ["start"]
+
+# what the theme leaves to be desired for keyboards and screen readers
+FOR_ACCESS = {
+    'class="caption" role="heading">': 'class="caption" role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
+}
+
+
+def improve_access(app: Sphinx, error: Exception | None) -> None:
+    """Name levels of headings, and let keyboards reach what scrolls."""
+    for page in Path(app.outdir).rglob("*.html") if error is None else ():
+        text = page.read_text(encoding="utf-8")
+        for found, better in FOR_ACCESS.items():
+            text = text.replace(found, better)
+        page.write_text(text, encoding="utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Register the above."""
+    app.connect("build-finished", improve_access)
