@@ -1,11 +1,11 @@
 """Pages that come from code are what the code says now."""
 
 import pytest
+from docs import messages
 from typer.testing import CliRunner
 
 import documents
 from codedfl.cli import app
-from docs import messages
 
 
 @pytest.mark.parametrize("name", documents.PAGES)

@@ -1,4 +1,4 @@
-"""Notebooks in examples/ are stored without output; the site executes them (tests/test_site.py)."""
+"""Notebooks in examples/ are stored without output; the site executes them (tests/browser/test_site.py)."""
 
 from pathlib import Path
 

@@ -26,6 +26,15 @@ def chromium() -> str | None:
     return str(usual) if usual.exists() else shutil.which("chromium")
 
 
+def serious(page: Any) -> list[str]:
+    """Serious violations of the rules for access; styles are not fetched again, which files could not."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(page, options={"preload": False}).response["violations"]
+    worst = [each for each in found if each["impact"] in ("serious", "critical")]
+    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in worst]
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium; tests are skipped where there is none, unless CODEDFL_NEED_BROWSER=1."""

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from browser.conftest import OpenPage
+from browser.conftest import OpenPage, serious
 from browser.made import HOSTILE, QUICK, command, made_run
-from browser.test_report import serious
 from codedfl.report.explorer import ExplorerSession, explorer_routes
 from codedfl.report.web import PageServer
 from codedfl.runs import Run

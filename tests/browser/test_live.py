@@ -1,7 +1,6 @@
 """The live page in a real browser: it follows real processes, survives their death, and they survive its own."""
 
 import csv
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 pytest.importorskip("starlette", reason="pages that are served need Starlette, of the extra 'explore'")
 pytest.importorskip("uvicorn", reason="pages that are served need uvicorn, of the extra 'explore'")
 
-from browser.conftest import OpenPage
+from browser.conftest import OpenPage, serious
 from browser.trainings import Training
 from rundirs import SMALL, epochs, summary
 
@@ -80,15 +79,6 @@ def check_course(page: Any, run: Path) -> None:
     assert page.inner_text("#live-result dd >> nth=0") == f"{found['final_accuracy']:.4f}, on test set"
 
 
-def check_access(page: Any) -> None:
-    """No serious violation of the rules for access."""
-    from axe_playwright_python.sync_playwright import Axe
-
-    found = Axe().run(page).response["violations"]
-    serious = [each for each in found if each["impact"] in ("serious", "critical")]
-    assert serious == [], json.dumps([(each["id"], each["nodes"][0]["html"][:200]) for each in serious])
-
-
 def test_a_page_follows_a_run_to_its_end(start: Start, open_page: OpenPage, tmp_path: Path) -> None:
     training = start("run", "small.toml", "--out", "run", "--live", upto=9)
     page = open_page(training.address)
@@ -96,7 +86,7 @@ def test_a_page_follows_a_run_to_its_end(start: Start, open_page: OpenPage, tmp_
     for each in (page, other):
         await_fact(each, "epoch", "9 of 24")
         assert each.inner_text("#live-stage") == "training minibatch"
-    check_access(other)
+    assert serious(other) == []
     assert page.locator("#live-devices tbody tr").count() == 5
     assert other.evaluate("document.documentElement.scrollWidth") == 360
     training.release(10**9)
@@ -105,7 +95,7 @@ def test_a_page_follows_a_run_to_its_end(start: Start, open_page: OpenPage, tmp_
     assert training.wait() == 0
     check_course(page, tmp_path / "run")
     check_course(other, tmp_path / "run")
-    check_access(page)
+    assert serious(page) == []
     assert page.locator("#live-score svg").count() == 1
     assert "codedfl report run" in page.inner_text("#live-result")
     assert page.title() == "finished: small"
@@ -120,7 +110,7 @@ def test_a_killed_training_is_awaited_and_followed_again(start: Start, open_page
     await_phase(page, "lost")
     text = page.inner_text("#live-stage")
     assert text == "connection lost at epoch 12, waiting for the training to come back"
-    check_access(page)
+    assert serious(page) == []
     second = start(*arguments, upto=15)
     assert second.address == first.address
     await_fact(page, "epoch", "15 of 24")
@@ -225,7 +215,7 @@ def test_a_lost_site_of_a_deployment_is_shown(start: Start, open_page: OpenPage,
         "before => +document.querySelector('#live-facts dd').textContent.split(' of ')[0].replace(',', '') > before",
         arg=before,
     )
-    check_access(page)
+    assert serious(page) == []
     training.terminate()
     await_phase(page, "lost")
     assert page.inner_text("#live-stage").endswith("waiting for the training to come back")

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
-from browser.conftest import OpenPage
+from browser.conftest import OpenPage, serious
 from browser.made import HOSTILE, command, hostile_table, made_run
 from codedfl.report.figures import curve_of
 from codedfl.runs import Run
@@ -201,12 +200,6 @@ def test_dark_pages_violate_nothing(made: Made, open_page: OpenPage) -> None:
     assert serious(page) == []
     page.get_by_role("button", name="Light colours").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-
-
-def serious(page: Any) -> list[str]:
-    found = Axe().run(page).response["violations"]
-    worst = [each for each in found if each["impact"] in ("serious", "critical")]
-    return [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in worst]
 
 
 def test_the_page_is_whole_without_a_network_and_small(made: Made, open_page: OpenPage) -> None:

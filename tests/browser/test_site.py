@@ -1,4 +1,7 @@
-"""The documentation site: built without a warning, every link leads somewhere, nothing is fetched from elsewhere."""
+"""The documentation site: built without a warning, every link leads somewhere, nothing is fetched from elsewhere.
+
+In a browser: no errors, no page wider than its window, and no serious violation of the rules for access.
+"""
 
 import subprocess
 import sys
@@ -11,8 +14,15 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 import documents
+from browser.conftest import OpenPage, serious
 
 CLICKS = 3
+WIDTHS = (390, 820, 1440)
+LOOKED_AT = (
+    *("docs/index.html", "README.html", "docs/schemes.html", "docs/tutorials/own-data.html", "docs/delays.html"),
+    *("docs/tutorials/real-sites.html", "docs/tutorials/which-scheme.html", "examples/estimators.html"),
+)
+"""Pages of every kind: doors, tables, drawings, code with its output, pictures, a notebook."""
 FETCHED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src"}
 
 
@@ -95,3 +105,22 @@ def test_nothing_is_fetched_from_elsewhere(site: Mapping[Path, Page]) -> None:
             url = unquote(urldefrag(link)[0].split("?")[0])
             if url and not url.startswith("data:"):
                 assert (path.parent / url).is_file(), f"{path.name} lacks {link}"
+
+
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_pages_in_a_browser(site: Mapping[Path, Page], open_page: OpenPage, name: str) -> None:
+    (path,) = [path for path in site if path.as_posix().endswith(f"/{name}")]
+    for width in WIDTHS:
+        page = open_page(path.as_uri(), width=width)
+        assert page.evaluate("document.documentElement.scrollWidth - window.innerWidth") <= 0, width
+    for dark in (False, True):
+        page = open_page(path.as_uri(), dark=dark)
+        assert serious(page) == []
+
+
+def test_search_finds_a_page(site: Mapping[Path, Page], open_page: OpenPage) -> None:
+    """From a folder, without a server."""
+    (path,) = [path for path in site if path.name == "search.html"]
+    page = open_page(f"{path.as_uri()}?q=straggler")
+    page.wait_for_selector("ul.search li a")
+    assert page.locator("ul.search li a").count() > 1
