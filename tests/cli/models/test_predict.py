@@ -57,7 +57,7 @@ def test_csv_on_the_output_and_in_a_file(codedfl: Command, folder: Path, name: s
     shown = codedfl("predict", "run/model", name)
     wanted = given.reference.predict(given.array).tolist()
     assert parsed(shown.out) == {"kind": wanted}
-    assert codedfl("predict", "run", name, "--out", "out.csv").out == ""
+    assert codedfl("predict", "run", name, "--out", "out.csv").out == f"predictions of {len(wanted)} rows: out.csv\n"
     assert (folder / "out.csv").read_text() == shown.out
     assert codedfl("predict", "run", name, "--out", "out.parquet").code == 0
     assert pyarrow.parquet.read_table(folder / "out.parquet").to_pydict() == {"kind": wanted}

@@ -62,6 +62,8 @@ def predict_command(
             common.print_json([row[0] if len(table) == 1 else list(row) for row in listed])
     elif out is None:
         typer.echo(_csv(table), nl=False)
+    else:
+        typer.echo(f"predictions of {len(next(iter(table.values()))):,} rows: {out}")
 
 
 def check_out(out: Path, *endings: str) -> None:
