@@ -12,7 +12,7 @@ from contracts.test_engines import chosen, given
 from fleets import fleet
 
 PAGE = (Path(__file__).parents[1] / "docs/formats.md").read_text(encoding="utf-8")
-OPTIONAL = {"scoring", "deployment", "real_seconds"}
+OPTIONAL = {"scoring", "deployment", "real_seconds", "preparation", "selection", "owners"}
 """Keys of summary.json that only some runs have."""
 
 
@@ -35,7 +35,7 @@ def test_files_of_a_run(simulated: Path) -> None:
     written = {path.name + "/" * path.is_dir() for path in simulated.iterdir()}
     assert written <= set(names)
     of_others = {"devices.parquet", "deployment.json", "site-records.json", "repeats/N/"}
-    unfinished = {"checkpoint.npz", "session.npz", "status.json", ".live"}
+    unfinished = {"checkpoint.npz", "session.npz", ".live"}
     assert set(names) - written == of_others | unfinished
 
 

@@ -194,3 +194,18 @@ def test_compare_on_own_data(codedfl: Command, folder: Path) -> None:
     )
     assert outcome.code == 0, outcome.err
     assert (folder / "out/compare.svg").exists()
+
+
+def test_own_data_without_data(codedfl: Command, tmp_path: Path) -> None:
+    """Nothing stands in for them."""
+    done = codedfl("run", "own-data", "--out", str(tmp_path / "run"))
+    assert done.code == 1
+    assert "no data are named; add --set data.source=" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pattern_of_files_that_are_not_said_to_be_owners(codedfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("a,b\n1,2\n")
+    done = codedfl("run", "own-data", "--set", f"data.source={tmp_path}/*.csv", "--out", str(tmp_path / "run"))
+    assert done.code == 1
+    assert "set partition.kind = 'files' for a pattern" in done.err

@@ -28,7 +28,6 @@ WRONG = [
     ("name", "../mine", "letters, digits, '-', '_' and '.'"),
     ("name", "", "letters, digits, '-', '_' and '.'"),
     ("data", 5, "a table with the keys of [data]"),
-    ("data.source", "", "one of mnist"),
     ("data.source", "minst", "one of mnist"),
     ("data.source", 7, "a text"),
     ("data.kind", "fuzzy", "one of auto, classification, regression"),

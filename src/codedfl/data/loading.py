@@ -34,6 +34,8 @@ def load(source: str | Path, *, dtype: str = "float32", progress: Progress = sil
         return replace(data, x_train=data.x_train.astype(dtype), x_test=data.x_test.astype(dtype))
     if source == "sites":
         raise DataError('data.source = "sites" means that only the sites of a deployment have the data; deploy it.')
+    if not source:
+        raise DataError("no data are named; add --set data.source=rows.csv with your own .csv, .parquet or .npz file.")
     path = resolve(source, options.get("owner", ""), progress)
     if not path.suffix:
         raise DataError(

@@ -319,7 +319,10 @@ def _digest(path: str, what: str = "data file", key: str = "[data]") -> str:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataError(f"cannot read the {what} '{path}' ({error.strerror}); check the path in {key}") from None
+        advice = f"check the path in {key}"
+        if set(path) & set("*?[") and what == "data file":
+            advice = "set partition.kind = 'files' for a pattern, where each file is an owner's"
+        raise DataError(f"cannot read the {what} '{path}' ({error.strerror}); {advice}") from None
 
 
 def parsed(text: str, origin: str) -> dict[str, Any]:

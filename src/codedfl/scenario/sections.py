@@ -67,7 +67,8 @@ class Data(Settings, table="data"):
             )
         if 0 < self.held_out < _LEAST_SHARE:
             raise ScenarioError(f"data.held_out = {self.held_out:g} must be 0 or at least {_LEAST_SHARE}")
-        if not self.named and not self.tabular and not self.elsewhere and not Path(self.source).suffix:
+        known = self.named or self.tabular or self.elsewhere or not self.source  # refused where it is read
+        if not known and not Path(self.source).suffix:
             raise ScenarioError(
                 f"data.source = '{self.source}' must be one of {', '.join((*DATA_SETS, *TABLE_SETS))}, "
                 "or a file that ends in .npz, .parquet or .csv"

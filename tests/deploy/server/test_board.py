@@ -80,6 +80,8 @@ def test_it_is_shown_at_most_every_so_often_but_for_what_matters() -> None:
     assert len(shown) == 5, "a new stage, but not every step of it"
     board.progress("training", 3, 3)
     assert (shown[-1]["stage"], shown[-1]["done"], shown[-1]["total"]) == ("training", 3, 3)
+    board.finish()
+    assert (shown[-1]["stage"], shown[-1]["done"], shown[-1]["total"]) == ("finished", 3, 3)
 
 
 def test_epochs_and_scores_stand_beside_the_devices() -> None:

@@ -46,6 +46,11 @@ class Board:
         self._progress = {"stage": stage, "done": done, "total": total}
         self.show(now=changed or done == total)
 
+    def finish(self) -> None:
+        """Record that the run is over."""
+        self._progress["stage"] = "finished"
+        self.show(now=True)
+
     def begin(self, state: State, metric: str) -> None:
         """Record where a training starts or resumes, and the metric of its scores."""
         self._course = Course(metric)

@@ -148,6 +148,7 @@ def deploy(
             raise LostDevicesError(f"{error}; lost: {reasons}" if reasons else str(error)) from None
     SessionSecret(path).remove()
     channel.end_session()
+    board.finish()
     if (found := run.summary["deployment"]["sites"]) != list(sites):
         raise RunDirectoryError(f"'{path}' was trained on other sites ({', '.join(found)}); choose another --out")
     return run
