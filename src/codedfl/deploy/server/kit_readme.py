@@ -30,13 +30,14 @@ def kit_readme(kits: Kits, scenario: Scenario, *, own_keys: bool) -> str:
     )
     if scenario.data.elsewhere:
         data_step = (
-            "Owners of devices: put your data file beside `site.toml` and name it there under `[data]`; for a "
+            "Owners of devices: put your data beside `site.toml` as `data.csv`, or name another file there; for a "
             "classification use the same list `classes` at all sites. The server never learns the path."
         )
     files = [path.name for path in plugin_files()]
     flags = "".join(f" --plugin {shlex.quote(name)}" for name in files)
     steps = [
-        "On every host: Python 3.11 or newer, and `pip install 'codedfl[flare]'`, the same version everywhere.",
+        "On every host: Python 3.11 or newer, and the same version of codedfl: `pip install 'codedfl[flare]'` for the "
+        "server, `'codedfl[site]'` for a device.",
         f"Copy the folder `server` to the host that devices reach as `{kits.host}`, which belongs to no owner of a "
         f"device, and each folder `{kits.sites[0]}`, ... to the host of that device, over a confidential channel (each "
         "holds a private key; keep mode 700), and delete the copy here. The rest stays with the organiser"
