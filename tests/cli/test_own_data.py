@@ -209,3 +209,12 @@ def test_a_pattern_of_files_that_are_not_said_to_be_owners(codedfl: Command, tmp
     done = codedfl("run", "own-data", "--set", f"data.source={tmp_path}/*.csv", "--out", str(tmp_path / "run"))
     assert done.code == 1
     assert "set partition.kind = 'files' for a pattern" in done.err
+
+
+def test_a_missing_value_is_named_by_its_own_file(codedfl: Command, tmp_path: Path) -> None:
+    (tmp_path / "clinic-a.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    (tmp_path / "clinic-b.csv").write_text("a,b\n1,2\n,4\n5,6\n")
+    files = ("--set", f"data.source={tmp_path}/clinic-*.csv", "--set", "partition.kind=files")
+    done = codedfl("run", "own-data", *files, "--out", str(tmp_path / "run"))
+    assert done.code == 1
+    assert "clinic-b: features holds 1 missing or infinite values, the first in row 1, column 'a'" in done.err

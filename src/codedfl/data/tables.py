@@ -66,7 +66,8 @@ def read_tables(paths: Sequence[Path], target: str | None, *, categories: Declar
         raise DataError(
             f"the files of {paths[0].parent} do not fit together ({cause}); use one type a column."
         ) from None
-    part = part_of(together, paths[0], target, categories=categories)
+    joined = Path(f"{paths[0]} and {len(paths) - 1} more files, joined")
+    part = part_of(together, joined, target, categories=categories)
     labels = np.repeat(np.array(owners), [table.num_rows for table in tables])
     return Part(part.x, part.y, part.columns, part.targets, labels)
 

@@ -92,7 +92,7 @@ def test_data_of_owners_are_left_to_them(tmp_path: Path) -> None:
     kits = make_fleet(tmp_path / "kits", scenario)
     settings = read_settings(read_site(kits.device("device-1")))
     assert (settings.data.source, settings.data.part) == ("data.csv", None)
-    assert "put your data file beside `site.toml`" in kit_readme(kits, scenario, own_keys=False)
+    assert "put your data beside `site.toml` as `data.csv`" in kit_readme(kits, scenario, own_keys=False)
 
 
 def test_plugins_are_named_by_owners_and_in_no_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

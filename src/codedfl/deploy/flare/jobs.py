@@ -176,7 +176,8 @@ class Admin(contextlib.AbstractContextManager["Admin"]):
                 given_up += isinstance(error, TimeoutError)
                 if time.monotonic() > until and given_up != 1:  # what FLARE itself lost is asked for once more
                     host, port = self._kits.host, self._kits.port
-                    raise EngineError(f"the server at {host}:{port} does not answer; start it (codedfl deploy start KIT)") from None
+                    advice = "start it (codedfl deploy start KIT)"
+                    raise EngineError(f"the server at {host}:{port} does not answer; {advice}") from None
                 self.revive()
                 time.sleep(POLL)
 
