@@ -44,6 +44,7 @@ html_theme = "furo"
 html_title = "codedfl"
 html_use_index = html_domain_indices = False  # the search finds more
 html_copy_source = False
+html_show_search_summary = False  # it would fetch pages, which files cannot
 html_show_sourcelink = False
 html_extra_path = ["start"]
 

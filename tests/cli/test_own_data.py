@@ -199,7 +199,7 @@ def test_compare_on_own_data(codedfl: Command, folder: Path) -> None:
 def test_own_data_without_data(codedfl: Command, tmp_path: Path) -> None:
     """Nothing stands in for them."""
     done = codedfl("run", "own-data", "--out", str(tmp_path / "run"))
-    assert done.code == 1
+    assert done.code == 2
     assert "no data are named; add --set data.source=" in done.err
     assert not (tmp_path / "run").exists()
 

@@ -35,7 +35,7 @@ def load(source: str | Path, *, dtype: str = "float32", progress: Progress = sil
     if source == "sites":
         raise DataError('data.source = "sites" means that only the sites of a deployment have the data; deploy it.')
     if not source:
-        raise DataError("no data are named; add --set data.source=rows.csv with your own .csv, .parquet or .npz file.")
+        raise ScenarioError("no data are named; add --set data.source=rows.csv with your own table.")
     path = resolve(source, options.get("owner", ""), progress)
     if not path.suffix:
         raise DataError(

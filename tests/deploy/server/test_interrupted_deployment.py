@@ -143,8 +143,12 @@ class Killed(BaseException):
     """The server is gone."""
 
 
+CHECKED = ("coded-padded", "sealed-coded")
+"""Spare replies check epochs of these; the last ones, whose late replies are still awaited, are not saved."""
+
+
 def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int, **options: Any) -> None:
-    """Run until the server dies when it has saved so many epochs."""
+    """Run until the server dies when so many epochs are behind it and, where nothing can show them wrong, saved."""
 
     def kill(stage: str, done: int, total: int) -> None:
         if stage.startswith("training") and done == after + 1:
@@ -154,7 +158,8 @@ def killed(sites: InProcessFleet, scenario: Scenario, path: Path, *, after: int,
     with pytest.raises(Killed):
         deploy(scenario, sites.carrier, sites.sites, path, options=conditions, check=sites.given, progress=kill)
     with np.load(path / "checkpoint.npz") as arrays:
-        assert len(arrays["round_of_epoch"]) == after
+        saved = len(arrays["round_of_epoch"])
+    assert saved == after or (scenario.scheme in CHECKED and saved < after)
 
 
 REPEATABLE = [
@@ -192,7 +197,7 @@ def test_a_killed_server_goes_on_where_models_follow_the_timing(name: str, tmp_p
             before = arrays["column_gradient_norm"].tolist()
         run = sites.deploy(chosen(name), tmp_path / "run")
     assert run.epochs["epoch"].tolist() == list(range(1, EPOCHS + 1))
-    assert run.epochs["gradient_norm"][:3].tolist() == before
+    assert run.epochs["gradient_norm"][: len(before)].tolist() == before
     assert run.summary["deployment"]["lost"] == {}
 
 
