@@ -58,11 +58,11 @@ def load_file(
         test = _test_part(Path(test_path), target, train, owner)
     chosen = kind_of(name, train.y, pooled=True) if kind == "auto" else kind
     # before the split, so that the row is that of the file
+    by_name = {name: train.x}
     if by_file and train.owners is not None:
-        for owned in np.unique(train.owners):
-            rows = train.x[train.owners == owned]
-            check_finite(str(owned), "features", rows, train.columns, allow_missing=missing == "mean")
-    check_finite(name, "features", train.x, train.columns, allow_missing=missing == "mean")
+        by_name = {str(owner): train.x[train.owners == owner] for owner in np.unique(train.owners)}
+    for whose, rows in by_name.items():
+        check_finite(whose, "features", rows, train.columns, allow_missing=missing == "mean")
     if test is None:
         train, test = _split(train, chosen, test_fraction, seed)
     else:

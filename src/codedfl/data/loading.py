@@ -20,6 +20,8 @@ def fetch(name: str, progress: Progress = silent) -> Path:
 
 def resolve(source: str | Path, owner: str = "", progress: Progress = silent) -> Path:
     """Return the file of a source: that of a table known by name, with the column of its owners, or the path itself."""
+    if not source:
+        raise ScenarioError("no data are named; add --set data.source=rows.csv with your own table.")
     return table_file(str(source), owner, progress) if source in TABLES else Path(source)
 
 
@@ -34,8 +36,6 @@ def load(source: str | Path, *, dtype: str = "float32", progress: Progress = sil
         return replace(data, x_train=data.x_train.astype(dtype), x_test=data.x_test.astype(dtype))
     if source == "sites":
         raise DataError('data.source = "sites" means that only the sites of a deployment have the data; deploy it.')
-    if not source:
-        raise ScenarioError("no data are named; add --set data.source=rows.csv with your own table.")
     path = resolve(source, options.get("owner", ""), progress)
     if not path.suffix:
         raise DataError(

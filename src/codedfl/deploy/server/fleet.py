@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from codedfl.data import resolve
 from codedfl.deploy.flare.jobs import Admin, Job, run_job
 from codedfl.deploy.flare.kits import Kits, load_kits, make_kits
 from codedfl.deploy.flare.names import site_names
@@ -98,7 +99,7 @@ def _data(scenario: Scenario, part: int, parts: int) -> dict[str, Any]:
         return {"source": data.source} | share
     test = {"test_source": str(Path(data.test_source).resolve())} if data.test_source else {}
     # every host fetches a table known by name into a cache of its own
-    source = data.source if data.tabular else str(Path(data.source).resolve())
+    source = data.source if data.tabular else str(resolve(data.source).resolve())
     return {"source": source, "kind": data.kind} | share | test | target
 
 
