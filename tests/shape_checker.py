@@ -1,15 +1,16 @@
 """The run-time checker of signatures: a whole number is a number, as everywhere in Python.
 
 Checking shapes costs several times what small functions do. So every test has the first calls of each function checked
-whose signature has shapes, and the thousandth passes as it would without tests. All calls of other functions are
-checked. Functions are decorated by beartype, in a scope of jaxtyping: its own decorator binds arguments and checks them
-twice, which took a good part of the tests' time.
+whose signature has shapes, and the first objects of each dataclass, and the thousandth passes as it would without
+tests. All calls of other functions are checked. Functions are decorated by beartype, in a scope of jaxtyping: its own
+decorator binds arguments and checks them twice, which took a good part of the tests' time.
 """
 
 import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import is_dataclass
 from typing import Any, ForwardRef, get_args
 
 import jaxtyping
@@ -30,14 +31,16 @@ def begin() -> None:
 
 
 def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
-    """Let jaxtyping's decorator check the first calls of each test; classes it checks always."""
+    """Let jaxtyping's decorator check the first calls of each test."""
 
     def decorator(*arguments: Any, **options: Any) -> Callable[[Any], Any]:
         decorate = checker(*arguments, **options)
 
         def wrap(found: Any) -> Any:
             if isinstance(found, type):
-                return decorate(found)
+                if is_dataclass(found) and "__init__" in vars(found):
+                    found.__init__ = _first_calls(found.__init__, decorate, nullcontext)
+                return found
             hints = [part for hint in getattr(found, "__annotations__", {}).values() for part in _parts(hint)]
             # jaxtyping looks up the names it can, and checks arguments of generators when they are called
             if any(isinstance(part, (str, ForwardRef)) for part in hints) or inspect.isgeneratorfunction(found):

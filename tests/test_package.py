@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jaxtyping
@@ -92,6 +93,22 @@ def test_results_generators_and_types_are_checked_too() -> None:
     for _ in range(2 * shape_checker.CALLS):
         with pytest.raises(BeartypeCallHintViolation, match="doubled"):
             doubled("a")
+
+
+def test_fields_of_dataclasses_are_checked_in_the_first_objects_of_every_test() -> None:
+    @jaxtyping.jaxtyped(typechecker=shape_checker.check)
+    @dataclass
+    class Pair:
+        x: Float[np.ndarray, "a b"]
+        names: list[str] = field(default_factory=list)
+
+    for _ in range(2):
+        with pytest.raises(jaxtyping.TypeCheckError, match="Pair"):
+            Pair(np.ones(3))
+        for _ in range(shape_checker.CALLS):
+            assert Pair(np.eye(2)).names == []
+        assert Pair(np.ones(3)).x.ndim == 1, "a later object is as it would be without tests"
+        shape_checker.begin()
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -14,6 +14,7 @@ block that is left comes from a fit to columns that are off by |delta| + v |G D|
 Both get the rounding of the attacker's own arithmetic, n u (cond G D)^2 |C D| / s in float64.
 """
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,7 @@ def gram_matrix(k: int, points: int, rng: np.random.Generator) -> np.ndarray:
     return x.T @ x
 
 
+@functools.cache
 def small_keys(chosen: Parameters, dtype: str = "float64", seed: bytes = SEED) -> KeyPair:
     return generate_keys(chosen, dtype=dtype, decoder="least-squares", seed=seed)
 

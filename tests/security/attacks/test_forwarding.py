@@ -68,7 +68,7 @@ def test_the_forwarding_device_is_read(keys: KeyPair) -> None:
 @given(seed=st.integers(0, 2**31))
 @settings(max_examples=25)
 def test_whatever_the_data(seed: int) -> None:
-    case = forwarded(SMALL, seed)
+    case = forwarded(small_keys(parameters(n=60, k=24, t=4, beta=2)), seed)
     found = score(Forwarding().run(case.view, np.random.default_rng(0)), Truth(gram=case.A))
     assert found.relative_error is not None
     assert found.relative_error < case.limit
@@ -139,6 +139,3 @@ def test_without_that_pad_the_same_residues_fall() -> None:
     found = score(Forwarding().run(view, rng), Truth(gram=A))
     assert found.relative_error is not None
     assert found.relative_error <= 0.5 / scale * d / np.linalg.norm(A), "half a step of the fixed point in each entry"
-
-
-SMALL = small_keys(parameters(n=60, k=24, t=4, beta=2))
