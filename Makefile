@@ -1,14 +1,14 @@
 # Two commands do everything on a machine with Python 3.11+ and make:
 #   make reproduce   the paper's experiment, at full size
-#   make test        all checks, as CI runs them
+#   make test        checks and tests; make test-real those on real processes and in a browser
 PYTHON ?= python3
 BIN := .venv/bin
 OUT ?= out/reproduce
 
-.PHONY: help venv browser reproduce test quick check docs bench mutants clean
+.PHONY: help venv browser reproduce test test-kernels test-real quick check docs bench mutants clean
 
 help:
-	@echo "make reproduce | test | quick | check | docs | bench | mutants | venv | clean"
+	@echo "make reproduce | test | test-real | quick | check | docs | bench | mutants | venv | clean"
 
 venv: .venv/.ready
 
@@ -35,11 +35,22 @@ browser:
 	  { apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium; } >/dev/null; } || \
 	  echo "Chromium is missing and cannot be installed here: pages are not tested in a browser"
 
-# one thread each; three workers on two processors, because tests of deployments mostly wait for FLARE. Bytecode is
-# kept even where the environment says otherwise: rewriting assertions takes each worker nine seconds
-test: check browser
-	PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 \
-	  --dist loadfile --no-loadscope-reorder
+# one thread each; three workers on two processors, because some tests wait. Bytecode is kept even where the environment
+# says otherwise: rewriting assertions takes each worker nine seconds
+PYTEST = PYTHONDONTWRITEBYTECODE= OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+SPREAD = -n 3 --dist loadfile --no-loadscope-reorder
+
+# everything that one process can do; types are checked on one processor while kernels are compiled on the other
+test: venv
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check test-kernels
+	$(PYTEST) $(SPREAD) -m "not kernels and not real"
+
+test-kernels: venv
+	$(PYTEST) -m kernels
+
+# fleets of processes on NVIDIA FLARE, pages in Chromium, and the site with its tutorials executed
+test-real: venv browser
+	$(PYTEST) $(SPREAD) -m real
 
 # daily work: what needs no process, no fleet and no long training
 quick: venv

@@ -29,6 +29,13 @@ LONG = (
     "report",
 )
 """Folders and files below tests/ that take longest, most of all first."""
+KERNELS = (
+    *("cipher/seals/test_fixed_point.py", "cipher/seals/test_portable.py", "codes/modular", "codes/test_graph.py"),
+    *("data/test_features.py", "network/test_pipeline.py", "privacy/test_sampling.py"),
+)
+"""Tests that together call every compiled kernel: run first, they spare every other process the compiling."""
+REAL = ("browser", "cli/test_deploying.py", "deploy/flare")
+"""Tests that need fleets of processes on NVIDIA FLARE, or a browser."""
 SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
 
@@ -56,11 +63,15 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start long files before short ones; one worker runs all tests of a file, which share what they read."""
     folder = Path(__file__).parent
+    names = {item: item.path.relative_to(folder).as_posix() for item in items}
 
     def place(item: pytest.Item) -> int:
-        name = item.path.relative_to(folder).as_posix()
-        return next((place for place, prefix in enumerate(LONG) if name.startswith(prefix)), len(LONG))
+        return next((place for place, prefix in enumerate(LONG) if names[item].startswith(prefix)), len(LONG))
 
+    for item, name in names.items():
+        for kind, prefixes in (("kernels", KERNELS), ("real", REAL)):
+            if name.startswith(prefixes):
+                item.add_marker(kind)
     items.sort(key=place)
 
 
