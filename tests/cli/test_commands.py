@@ -274,7 +274,7 @@ class TestForPeople:
         assert outcome.code == 0
         assert "drop-slowest refused: schemes.drop-slowest.wait_for = 6" in outcome.out
 
-    def test_compare_all(self, codedfl: Command) -> None:
+    def test_compare_all(self, codedfl: Command, inline: None) -> None:
         """On 120 devices, three parts of a dozen data points are fine, fifteen are not."""
         outcome = codedfl(
             *("compare", "conventional", "--all", "-s", "small.toml", "--out", "here", "--no-attacks", *FEW),
