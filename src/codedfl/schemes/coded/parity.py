@@ -40,11 +40,11 @@ from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
-from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.schemes.public import Public
 from codedfl.schemes.secrecy import CLEAR, FALLS, LEAKS, Cell, Leakage, Secrecy, all_cells, clear_views
 from codedfl.settings import setting
 from codedfl.task import Shard
+from codedfl.task.shard import batch_rows
 
 
 class ParityOptions(InexactOptions):

@@ -9,14 +9,11 @@ from codedfl.schemes.contract import CountedCosts, Device, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
+from codedfl.schemes.plain.pooling import ReplyPool
 from codedfl.settings import setting
-from codedfl.task import Shard
-
-
-def batch_rows(samples: int, parts: int, epoch: int) -> slice:
-    """Return the rows of an epoch's batch: part (epoch - 1) mod parts, where parts have nearly equal sizes."""
-    part = (epoch - 1) % parts
-    return slice(part * samples // parts, (part + 1) * samples // parts)
+from codedfl.task import Problem, Shard
+from codedfl.task.losses import SQUARED
+from codedfl.task.shard import batch_rows
 
 
 class MinibatchOptions(InexactOptions):
@@ -64,6 +61,28 @@ class Minibatch(PlainScheme[MinibatchOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that replies the gradient of a batch."""
         return BatchDevice(shard, self.options.parts)
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are summed in one product, if the Gram matrices of all batches are worth it.
+
+        They cost as many multiplications as 1/4 d/c epochs each, and must take no more room than the data.
+        """
+        devices, parts = super().simulated(problem, epochs), self.options.parts
+        (d, c), shards = problem.shape, problem.shards
+        if problem.loss != SQUARED or 4 * c * epochs < parts * d or parts * d > problem.samples:
+            return devices
+
+        def macs(device: int, epoch: int) -> int:
+            rows = batch_rows(shards[device].samples, parts, epoch)
+            return int(2 * (rows.stop - rows.start) * d * c)
+
+        return ReplyPool(devices, macs, lambda epoch: problem.batch_sums(parts, epoch)).pooled()
+
+    @property
+    def memory(self) -> int:
+        """The sums of the Gram matrices of all batches, where they are made."""
+        d = self.public.features
+        return self.public.dtype.itemsize * d * min(self.options.parts * d, sum(self.public.samples))
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

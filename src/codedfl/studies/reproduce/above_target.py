@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 
 from codedfl import schemes
 from codedfl.runs import Run
-from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.task import Problem, learning_rate
 from codedfl.task.objective import side_by_side
 from codedfl.training.timing import first_epoch
@@ -76,11 +75,9 @@ def continue_minibatch(
     d, one = len(model), np.eye(len(model))
     step, offset = one, np.zeros(model.shape)
     for number in range(epoch + 1, epoch + 1 + parts):
-        rows = [batch_rows(shard.samples, parts, number) for shard in problem.shards]
-        x = np.concatenate([shard.x[part] for shard, part in zip(problem.shards, rows, strict=True)])
-        y = np.concatenate([shard.y[part] for shard, part in zip(problem.shards, rows, strict=True)])
-        slope = one - rate * ((x.T @ x).astype(np.float64) / len(x) + problem.ridge * one)
-        offset = slope @ offset + rate * (x.T @ y) / len(x)
+        sums = problem.batch_sums(parts, number)
+        slope = one - rate * (sums.gram.astype(np.float64) / sums.samples + problem.ridge * one)
+        offset = slope @ offset + rate * sums.moments / sums.samples
         step = slope @ step
     limit = scipy.linalg.solve(one - step, offset)  # what a cycle leaves as it is
     distances = np.repeat((model - limit)[None], len(cycles), axis=0)
