@@ -26,7 +26,7 @@ from codedfl.task.losses import SOFTMAX, SQUARED, check_kind, softmax_terms
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
 from codedfl.task.ranges import ranged_preparation
-from codedfl.task.shard import Shard, Sums, batch_sums, gram, make_shard, penalties, prepared_features
+from codedfl.task.shard import Shard, Sums, batch_rows, gram, make_shard, penalties, prepared_features, row_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,8 @@ class Problem(Objective):
         if key not in self._batches:
             for other in [known for known in self._batches if known[0] != parts]:
                 del self._batches[other]
-            self._batches[key] = batch_sums(self.shards, parts, epoch)
+            rows = [batch_rows(shard.samples, parts, epoch) for shard in self.shards]
+            self._batches[key] = row_sums(self.shards, rows)
         return self._batches[key]
 
     @cached_property

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from codedfl.data import FeatureMap, Preparation
 from codedfl.solvers import Ridge
@@ -71,11 +71,10 @@ class Sums(NamedTuple):
         return np.asarray((self.gram @ model).astype(np.float64) - self.moments)
 
 
-def batch_sums(shards: Sequence[Shard], parts: int, epoch: int) -> Sums:
-    """Return the sums over the batches of all devices in an epoch."""
-    rows = [batch_rows(shard.samples, parts, epoch) for shard in shards]
-    x = np.concatenate([shard.x[part] for shard, part in zip(shards, rows, strict=True)])
-    y = np.concatenate([shard.y[part] for shard, part in zip(shards, rows, strict=True)])
+def row_sums(shards: Sequence[Shard], rows: Sequence[slice | Int[np.ndarray, "k"]]) -> Sums:
+    """Return the sums over some rows of each shard."""
+    x = np.concatenate([shard.x[chosen] for shard, chosen in zip(shards, rows, strict=True)])
+    y = np.concatenate([shard.y[chosen] for shard, chosen in zip(shards, rows, strict=True)])
     return Sums(gram(x), np.asarray(x.T @ y, dtype=np.float64), len(x))
 
 

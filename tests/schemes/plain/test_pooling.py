@@ -23,14 +23,21 @@ from tiny import problem, scenario
 
 SIZES = [10] * 15 + [11] * 8 + [2, 5]
 """Two shards are smaller than others, one too small for a Gram matrix of 12 features."""
-NAMES = ("conventional", "minibatch", "drop-slowest", "deadline", "asynchronous")
-SUMMED = NAMES[:-1]
+NAMES = ("conventional", "minibatch", "drop-slowest", "deadline", "parity", "asynchronous")
+SUMMED = NAMES[:-2]
 PARTS = 2
 
 
 def wanted(name: str, epochs: int = 10) -> Scenario:
     settings: dict[str, Any] = {"scheme": name, "training.epochs": epochs, "training.learning_rate": 0.1}
-    return scenario({**settings, "fleet.devices": list(PAPER_FLEET), "schemes.minibatch.parts": PARTS})
+    return scenario(
+        {
+            **settings,
+            "fleet.devices": list(PAPER_FLEET),
+            "schemes.minibatch.parts": PARTS,
+            "schemes.parity.parts": PARTS,
+        }
+    )
 
 
 def data(dtype: str = "float32") -> Problem:

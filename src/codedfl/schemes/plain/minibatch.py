@@ -9,10 +9,9 @@ from codedfl.schemes.contract import CountedCosts, Device, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
-from codedfl.schemes.plain.pooling import ReplyPool
+from codedfl.schemes.plain.pooling import ReplyPool, batch_memory, worth_summing
 from codedfl.settings import setting
 from codedfl.task import Problem, Shard
-from codedfl.task.losses import SQUARED
 from codedfl.task.shard import batch_rows
 
 
@@ -63,26 +62,21 @@ class Minibatch(PlainScheme[MinibatchOptions]):
         return BatchDevice(shard, self.options.parts)
 
     def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
-        """Prepare devices whose replies are summed in one product, if the Gram matrices of all batches are worth it.
-
-        They cost as many multiplications as 1/4 d/c epochs each, and must take no more room than the data.
-        """
+        """Prepare devices whose replies are summed in one product, if the Gram matrices of all batches are worth it."""
         devices, parts = super().simulated(problem, epochs), self.options.parts
-        (d, c), shards = problem.shape, problem.shards
-        if problem.loss != SQUARED or 4 * c * epochs < parts * d or parts * d > problem.samples:
+        if not worth_summing(problem, parts, epochs):
             return devices
 
         def macs(device: int, epoch: int) -> int:
-            rows = batch_rows(shards[device].samples, parts, epoch)
+            rows, (d, c) = batch_rows(problem.shards[device].samples, parts, epoch), problem.shape
             return int(2 * (rows.stop - rows.start) * d * c)
 
         return ReplyPool(devices, macs, lambda epoch: problem.batch_sums(parts, epoch)).pooled()
 
     @property
     def memory(self) -> int:
-        """The sums of the Gram matrices of all batches, where they are made."""
-        d = self.public.features
-        return self.public.dtype.itemsize * d * min(self.options.parts * d, sum(self.public.samples))
+        """The sums of the Gram matrices of all batches."""
+        return batch_memory(self.public, self.options.parts)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

@@ -12,13 +12,30 @@ from jaxtyping import Float
 
 from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Deferred, Layout, Message, Work
-from codedfl.task.shard import Shard, Sums
+from codedfl.schemes.public import Public
+from codedfl.task import Problem, Shard
+from codedfl.task.losses import SQUARED
+from codedfl.task.shard import Sums
 
 
 def gradient_macs(shard: Shard) -> int:
     """Return the multiplications of A_i Theta - B_i, from the Gram matrix or from rows, whichever takes fewer."""
     d, c = shard.x.shape[1], shard.y.shape[1]
     return int((d if shard.compact else 2 * shard.samples) * d * c)
+
+
+def worth_summing(problem: Problem, parts: int, epochs: int) -> bool:
+    """Tell whether to sum the Gram matrices of so many batches for so many epochs at most.
+
+    They take as many multiplications as d / (4 c) epochs each, and must need no more room than the data.
+    """
+    d, c = problem.shape
+    return problem.loss == SQUARED and 4 * c * epochs >= parts * d and parts * d <= problem.samples
+
+
+def batch_memory(public: Public, parts: int) -> int:
+    """Return the bytes of such sums, at most."""
+    return public.dtype.itemsize * public.features * min(parts * public.features, sum(public.samples))
 
 
 @final
@@ -54,7 +71,7 @@ class ReplyPool:
         if self._sums is None:
             return None
         model, given = request["model"], set(present)
-        missing = [device for device in range(len(self._devices)) if device not in given]
+        missing = [each for each in range(len(self._devices)) if each not in given and self.macs(each, epoch)]
         single, other = (sum(self.macs(device, epoch) for device in each) for each in (present, missing))
         if model.size * len(model) + other >= single:
             return None
