@@ -18,11 +18,15 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from benchmarks.measure import best_seconds, show
-from codedfl.runs import load
+from codedfl.runs import Run, load
 from codedfl.training.loop import BLOCK
 
 JOBS = {"reproduce": (["reproduce"], 180.0), "compare --all": (["compare", "--all"], 1200.0)}
 """Commands, and the wall time wanted of each on two idle cores."""
+
+_BATCHED = ("minibatch", "parity")
+_SUMMED = ("conventional", "drop-slowest", "deadline", *_BATCHED)
+"""Schemes in clear whose servers use the sum of replies only (``codedfl.schemes.plain.pooling``)."""
 
 
 def main() -> dict[str, Any]:
@@ -50,28 +54,41 @@ def main() -> dict[str, Any]:
 def bare_seconds(out: Path) -> dict[str, float]:
     """Return what the products of all runs below a folder take on one thread, measured here at their own shapes.
 
-    Devices: their multiplications, as products of a block of rows and a model. Scores: those of blocks of models on the
-    test set and on the sum of Gram matrices. Data: features and Gram matrices, once for each seed and partition.
-    Encryption: a product with the generator for each device and seed of ``code-based``.
+    Devices: their multiplications, as products of a block of rows and a model; replies in clear are summed in one
+    product with the sum of Gram matrices, less what is missing, where that takes fewer. Scores: those of blocks of
+    models on the test set and on the sum of Gram matrices. Data: features and Gram matrices, once for each seed and
+    partition, and Gram matrices of all batches for each scheme that uses batches. Encryption: a product with the
+    generator for each device and seed of ``code-based``.
     """
     runs = [load(path.parent) for path in sorted((out / "runs").rglob("summary.json"))]
-    data, encoded, macs, blocks = {}, {}, 0, 0
+    data, batches, encoded, macs, blocks = {}, set(), {}, 0.0, 0
     for run in runs:
         scenario = run.scenario
         key = (scenario.features.seed, scenario.partition, scenario.fleet.size)
         data[key] = scenario
         if scenario.scheme == "code-based":
             encoded[key] = scenario
-        macs += run.summary["device_macs"]
+        if scenario.scheme in _BATCHED:
+            batches.add((*key, scenario.scheme))
+        macs += _needed_macs(run)
         blocks += -(-run.summary["epochs"] // BLOCK)
     rates = _rates(runs[0].model.shape)
     d, c = runs[0].model.shape
     return {
         "devices": macs / rates["model"],
         "scores": blocks * BLOCK * c * (10_000 * d / rates["wide"] + d * d / rates["double"]),
-        "data": len(data) * (70_000 * 784 * d + 60_000 * d * d / 2) / rates["wide"],
+        "data": (len(data) * 70_000 * 784 * d + (len(data) + len(batches)) * 60_000 * d * d / 2) / rates["wide"],
         "encryption": sum(s.fleet.size * d * d * 2 * d for s in encoded.values()) / rates["wide"],
     }
+
+
+def _needed_macs(run: Run) -> float:
+    """Return the multiplications behind the replies of a run, summed where they may be."""
+    if run.scenario.scheme not in _SUMMED:
+        return float(run.summary["device_macs"])
+    (d, c), devices, replies = run.model.shape, run.scenario.fleet.size, run.epochs["replies"]
+    each = run.epochs["device_macs"] / devices
+    return float(np.minimum(replies * each, d * d * c + (devices - replies) * each).sum())
 
 
 def _rates(shape: tuple[int, int]) -> Mapping[str, float]:

@@ -19,8 +19,9 @@ from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import Selection, choose_ridge, fold_scenario
 from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord
 from codedfl.scenario import Scenario
+from codedfl.schemes.contract import Device
 from codedfl.schemes.private import noise_key, noisy_shards, shortened_rows
-from codedfl.task import Problem, RawData, Shard, make_shard
+from codedfl.task import Problem, RawData, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import Prepared, prepare
@@ -160,19 +161,20 @@ class SimulationBackend(RunBackend):
         """Return the key of the noise, so that a resumed run releases nothing else."""
         return {} if self._noise is None else {"noise": np.frombuffer(self._noise, np.uint8)}
 
-    def _shards(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Sequence[Shard]:
-        """Return what devices train on: noisy sums where they add noise."""
+    def _devices(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Sequence[Device]:
+        """Return the devices, on noisy sums where they add noise."""
         release = self.scheme.public.release
         if release is None:
-            return self.problem.shards
+            return self.scheme.simulated(self.problem, self.scenario.training.epochs)
         self._noise = restored["noise"].tobytes() if "noise" in restored else noise_key(self.scenario.privacy)
-        return noisy_shards(self.problem.shards, release, self._noise)
+        shards = noisy_shards(self.problem.shards, release, self._noise)
+        return [self.scheme.device(index, shard) for index, shard in enumerate(shards)]
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:
         """Return the virtual engine in the scenario's own timing draw; it has no state besides time and noise."""
         timing = self.scenario.timing
         return VirtualEngine(
-            [self.scheme.device(index, shard) for index, shard in enumerate(self._shards(restored))],
+            self._devices(restored),
             self._delays,
             seed=timing.seed,
             draw=timing.draw,

@@ -5,7 +5,6 @@ A scheme reads no clock and opens no socket. An engine carries its messages and 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, final
 
 import numpy as np
@@ -13,16 +12,14 @@ from jaxtyping import Float
 
 from codedfl.cipher.seals import Ring
 from codedfl.errors import EngineError, ScenarioError
-from codedfl.network import RoundCosts
 from codedfl.scenario import Privacy, SchemeOptions
 from codedfl.schemes.identity import Identity
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
-from codedfl.schemes.rounds import SERVER, Checks, CountedCosts, Restored, Round, Stage, Transfer
+from codedfl.schemes.rounds import SERVER, Checks, CountedCosts, Restored, Round, Sharing, Stage, Transfer
 from codedfl.schemes.secrecy import Leakage, Secrecy, all_cells
-from codedfl.schemes.sharing.policy import SharingPolicy
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
 
 __all__ = [
     "SERVER",
@@ -198,23 +195,6 @@ def check_at_most(devices: int, key: str, value: int | None) -> None:
         raise ScenarioError(f"{key} = {value} must be at most {devices}, the number of devices")
 
 
-def _one_round(active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
-    return (alone,)
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How devices hand data over. The cost of a reply must not depend on the parcels that the device received."""
-
-    policy: Callable[[], SharingPolicy]
-    """Makes a sharing policy in its initial state."""
-    parallel: bool = False
-    """Whether a device receives several parcels at once."""
-    rounds: Callable[[int, RoundCosts, Message], Sequence[RoundCosts]] = _one_round
-    """Returns the costs of the rounds of an epoch. Its arguments: the number of active devices; the costs of the
-    single round that is run when one device is active, given for all devices; and the reply of that round."""
-
-
 class Scheme(ABC, Generic[Options]):
     """Makes both sides of a scheme, and states what it promises and what it reveals.
 
@@ -270,6 +250,13 @@ class Scheme(ABC, Generic[Options]):
     @abstractmethod
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device."""
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare the devices of a simulation in which nobody reads single replies; they may be summed together.
+
+        By default as for any other use. ``epochs`` is how many are trained at most.
+        """
+        return [self.device(index, shard) for index, shard in enumerate(problem.shards)]
 
     @abstractmethod
     def server(self) -> Server:

@@ -4,9 +4,12 @@ A message is a table of arrays, and every multiplication is counted in a :class:
 and the multiply-accumulate operations (MACs) of an epoch from the arrays that are really sent and multiplied.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -16,6 +19,34 @@ Message = Mapping[str, Shaped[np.ndarray, "..."]]
 
 Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]
 """Number format and shape of every array of a message."""
+
+
+class Deferred(Mapping[str, Shaped[np.ndarray, "..."]]):
+    """Abstract: a message in virtual time that is computed when somebody reads it, once; its layout is known before."""
+
+    def __init__(self, promised: Layout) -> None:
+        self.promised = promised
+
+    @abstractmethod
+    def compute(self) -> Message:
+        """Return the message itself, of the promised layout."""
+
+    @final
+    @cached_property
+    def _computed(self) -> Message:
+        return self.compute()
+
+    @final
+    def __getitem__(self, name: str) -> Shaped[np.ndarray, "..."]:
+        return self._computed[name]
+
+    @final
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.promised)
+
+    @final
+    def __len__(self) -> int:
+        return len(self.promised)
 
 
 def layout(message: Message) -> Layout:
@@ -30,9 +61,15 @@ def message_bits(message: Message) -> int:
 
 def payloads(messages: Iterable[Message]) -> list[int]:
     """Return the payload of each message in bits."""
-    return [
-        sum([8 * array.nbytes for name, array in message.items() if not name.startswith("@")]) for message in messages
-    ]
+    return [_promised_bits(each) if isinstance(each, Deferred) else _bits(each) for each in messages]
+
+
+def _bits(message: Message) -> int:
+    return sum([8 * array.nbytes for name, array in message.items() if not name.startswith("@")])
+
+
+def _promised_bits(message: Deferred) -> int:
+    return sum([8 * dtype.itemsize * math.prod(shape) for dtype, shape in message.promised.values()])
 
 
 @dataclass

@@ -3,7 +3,7 @@
 :class:`Checks` is the part of a server's contract that finds wrong replies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from jaxtyping import Float
 from codedfl.errors import EngineError
 from codedfl.network import RoundCosts, TransferTable
 from codedfl.schemes.messages import Layout, Message
+from codedfl.schemes.sharing.policy import SharingPolicy
 
 SERVER = -1
 """The recipient number of an upload."""
@@ -141,3 +142,20 @@ class Checks:
     def rewind(self, state: Message) -> None:
         """Go back to an earlier state of the training; which devices hold what, or are lost, stays as it is."""
         raise EngineError(f"{type(self).__name__} cannot go back; choose another scheme")
+
+
+def _one_round(active: int, alone: RoundCosts, reply: Message) -> Sequence[RoundCosts]:
+    return (alone,)
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """How devices hand data over. The cost of a reply must not depend on the parcels that the device received."""
+
+    policy: Callable[[], SharingPolicy]
+    """Makes a sharing policy in its initial state."""
+    parallel: bool = False
+    """Whether a device receives several parcels at once."""
+    rounds: Callable[[int, RoundCosts, Message], Sequence[RoundCosts]] = _one_round
+    """Returns the costs of the rounds of an epoch. Its arguments: the number of active devices; the costs of the
+    single round that is run when one device is active, given for all devices; and the reply of that round."""

@@ -26,7 +26,7 @@ from codedfl.task.losses import SOFTMAX, SQUARED, check_kind, softmax_terms
 from codedfl.task.objective import Objective, Scores, TestSet, side_by_side
 from codedfl.task.preparing import PlainSummer, Prepared, prepare
 from codedfl.task.ranges import ranged_preparation
-from codedfl.task.shard import Shard, gram, make_shard, penalties, prepared_features
+from codedfl.task.shard import Shard, Sums, batch_rows, gram, make_shard, penalties, prepared_features, row_sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,8 @@ class Problem(Objective):
     test: TestSet | None = field(init=False)
     penalty: Ridge = field(init=False)
     described: Description | None = field(init=False)
+    _batches: dict[tuple[int, int], Sums] = field(init=False, default_factory=dict, repr=False)
+    """Sums over batches, by the number of parts and that of the batch."""
 
     @classmethod
     def build(
@@ -113,6 +115,21 @@ class Problem(Objective):
     def total_moments(self) -> Float[np.ndarray, "d c"]:
         """Sum of all B_i in float64."""
         return np.asarray(np.sum([shard.moments for shard in self.shards], axis=0, dtype=np.float64))
+
+    @cached_property
+    def sums(self) -> Sums:
+        """The sums over all data, in the precision of the devices: one product gives the sum of their gradients."""
+        return Sums(self.total_gram.astype(self.dtype), self.total_moments, self.samples)
+
+    def batch_sums(self, parts: int, epoch: int) -> Sums:
+        """Return the sums over the batches of an epoch, made once; those of another number of parts are dropped."""
+        key = parts, (epoch - 1) % parts
+        if key not in self._batches:
+            for other in [known for known in self._batches if known[0] != parts]:
+                del self._batches[other]
+            rows = [batch_rows(shard.samples, parts, epoch) for shard in self.shards]
+            self._batches[key] = row_sums(self.shards, rows)
+        return self._batches[key]
 
     @cached_property
     def target_energy(self) -> float:

@@ -1,10 +1,12 @@
-"""The data of one device as it trains on them: prepared features and targets, and their Gram matrix."""
+"""The data of one device as it trains on them: prepared features and targets, and their Gram matrix; sums of many."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from codedfl.data import FeatureMap, Preparation
 from codedfl.solvers import Ridge
@@ -49,6 +51,31 @@ class Shard:
     def compact(self) -> bool:
         """Whether A_i Theta costs fewer multiplications than X_i^T (X_i Theta)."""
         return bool(2 * self.samples >= self.x.shape[1])
+
+
+def batch_rows(samples: int, parts: int, epoch: int) -> slice:
+    """Return the rows of an epoch's batch: part (epoch - 1) mod parts, where parts have nearly equal sizes."""
+    part = (epoch - 1) % parts
+    return slice(part * samples // parts, (part + 1) * samples // parts)
+
+
+class Sums(NamedTuple):
+    """Of rows X and targets Y of many devices: X^T X in their precision, X^T Y in float64, and the number of rows."""
+
+    gram: Float[np.ndarray, "d d"]
+    moments: Float[np.ndarray, "d c"]
+    samples: int
+
+    def gradient(self, model: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d c"]:
+        """Return X^T (X Theta - Y) in float64, multiplied in the precision of the devices."""
+        return np.asarray((self.gram @ model).astype(np.float64) - self.moments)
+
+
+def row_sums(shards: Sequence[Shard], rows: Sequence[slice | Int[np.ndarray, "k"]]) -> Sums:
+    """Return the sums over some rows of each shard."""
+    x = np.concatenate([shard.x[chosen] for shard, chosen in zip(shards, rows, strict=True)])
+    y = np.concatenate([shard.y[chosen] for shard, chosen in zip(shards, rows, strict=True)])
+    return Sums(gram(x), np.asarray(x.T @ y, dtype=np.float64), len(x))
 
 
 def make_shard(

@@ -11,8 +11,8 @@ from codedfl import schemes
 from codedfl.errors import ScenarioError
 from codedfl.scenario import Scenario
 from codedfl.schemes import Scheme, Work
-from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.task import Problem
+from codedfl.task.shard import batch_rows
 from tiny import is_one_sentence, plain_gradient, problem, scenario, spied, trained
 
 

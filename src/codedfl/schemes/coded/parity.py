@@ -40,11 +40,12 @@ from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import InexactOptions
 from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
-from codedfl.schemes.plain.minibatch import batch_rows
+from codedfl.schemes.plain.pooling import ReplyPool, batch_memory, pooled_total, worth_summing
 from codedfl.schemes.public import Public
 from codedfl.schemes.secrecy import CLEAR, FALLS, LEAKS, Cell, Leakage, Secrecy, all_cells, clear_views
 from codedfl.settings import setting
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
+from codedfl.task.shard import Sums, batch_rows, row_sums
 
 
 class ParityOptions(InexactOptions):
@@ -219,8 +220,9 @@ class ParityServer(Server):
         number = (epoch - 1) % len(self._allocations)
         features, targets = self._parity[number]
         total = work.product(features.T, work.product(features, self._model) - targets).astype(np.float64)
-        for device in sorted(replies):
-            total += replies[device]["gradient"]
+        together = pooled_total(replies)
+        for gradient in [replies[device]["gradient"] for device in sorted(replies)] if together is None else [together]:
+            total += gradient
         return np.asarray(total / sum(batch.points for batch in self._batches[number]))
 
     def losses_left(self, promised: int, lost: Set[int]) -> int:
@@ -338,6 +340,30 @@ class Parity(Scheme[ParityOptions]):
         """Prepare a device, which draws the points that it works on."""
         own, options = [each[index] for each in self.batches], self.options
         return ParityDevice(index, shard, own, options.seed, charge_encoding=options.charge_encoding)
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are summed in one product, if the Gram matrices of all batches are worth it."""
+        devices, parts, known = super().simulated(problem, epochs), self.options.parts, dict[int, Sums]()
+        if not worth_summing(problem, parts, epochs):
+            return devices
+
+        def sums(epoch: int) -> Sums:
+            number = (epoch - 1) % parts
+            if number not in known:
+                secrets = (Secrets(self.options.seed, i, number, each) for i, each in enumerate(self.batches[number]))
+                known[number] = row_sums(problem.shards, [each.worked for each in secrets])
+            return known[number]
+
+        def macs(device: int, epoch: int) -> int:
+            d, c = problem.shape
+            return 2 * self.batches[(epoch - 1) % parts][device].load * d * c
+
+        return ReplyPool(devices, macs, sums).pooled()
+
+    @property
+    def memory(self) -> int:
+        """The sums of the Gram matrices of all batches."""
+        return batch_memory(self.public, self.options.parts)
 
     def server(self) -> Server:
         """Prepare the server."""

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import CountedCosts, Restored, Round, Server, check_at_most
+from codedfl.schemes.contract import CountedCosts, Device, Restored, Round, Server, check_at_most
 from codedfl.schemes.messages import Message, Work
-from codedfl.schemes.plain.conventional import PlainScheme
+from codedfl.schemes.plain.conventional import PlainScheme, pooled_devices
 from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.schemes.public import Public
 from codedfl.settings import setting
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
 
 _BUFFER = 10
 """K of FedBuff."""
@@ -112,6 +112,10 @@ class Asynchronous(PlainScheme[AsynchronousOptions]):
     def _buffer(self) -> int:
         given = self.options.buffer
         return max(1, min(_BUFFER, self.public.devices * 2 // 5)) if given is None else given
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are computed when they arrive."""
+        return pooled_devices(self, problem, summed=False)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

@@ -1,7 +1,7 @@
 """Conventional federated learning: full batch, the server awaits all devices."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from jaxtyping import Float
@@ -13,11 +13,12 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import CountedCosts, Device, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.plain.counting import counted_rounds
+from codedfl.schemes.plain.pooling import ReplyPool, gradient_macs, pooled_total
 from codedfl.schemes.plain.row_gradients import NoisyGradientDevice, NoisyGradients, RowDevice
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import NOTHING, Rounding
 from codedfl.schemes.secrecy import CLEAR, Leakage, Secrecy, all_cells, clear_views
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
 from codedfl.task.losses import SOFTMAX, SQUARED
 
 Read = Callable[[Message], Float[np.ndarray, "d c"]]
@@ -96,9 +97,22 @@ class AveragingServer(Server):
 
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies in float64, in the order of the devices, and divide by the number of data points."""
-        total = np.sum([self._read(replies[device]) for device in sorted(replies)], axis=0, dtype=np.float64)
+        total = pooled_total(replies)
+        if total is None:
+            single = [self._read(replies[device]) for device in sorted(replies)]
+            total = np.asarray(np.sum(single, axis=0, dtype=np.float64))
         counts = self._public.samples if self._counts is None else self._counts(epoch)
         return np.asarray(total / sum(counts[device] for device in replies))
+
+
+def pooled_devices(scheme: Scheme[Any], problem: Problem, *, summed: bool = True) -> Sequence[Device]:
+    """Return devices that reply the gradient of all their data, to be read singly or summed."""
+    devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
+    if problem.loss != SQUARED or scheme.public.release is not None:
+        return devices
+    macs = [gradient_macs(shard) for shard in problem.shards]
+    sums = (lambda epoch: problem.sums) if summed else None
+    return ReplyPool(devices, lambda device, epoch: macs[device], sums).pooled()
 
 
 def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:
@@ -192,6 +206,10 @@ class Conventional(PlainScheme[SchemeOptions]):
         if isinstance(shard, NoisyGradients):
             return NoisyGradientDevice(shard.gradients)
         return GradientDevice(shard) if self.public.loss == SQUARED else RowDevice(shard, self.public.loss)
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are summed in one product."""
+        return pooled_devices(self, problem)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

@@ -9,13 +9,13 @@ import numpy as np
 from codedfl.errors import ScenarioError
 from codedfl.network import DelayModel, RoundCosts
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import CountedCosts, Server
+from codedfl.schemes.contract import CountedCosts, Device, Server
 from codedfl.schemes.messages import Work, message_bits
-from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme
+from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, PlainScheme, pooled_devices
 from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.schemes.public import Public
 from codedfl.settings import setting
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
 
 _SEED = 0x646C696E
 """Seed of the choice of a deadline, independent of the seed of a run."""
@@ -95,6 +95,10 @@ class Deadline(PlainScheme[DeadlineOptions]):
         if delays is None:
             raise ScenarioError("schemes.deadline.seconds is unset and the delays of the fleet are unknown; set it")
         return deadline_for(self.public, delays, self.options.share)
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are summed in one product."""
+        return pooled_devices(self, problem)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

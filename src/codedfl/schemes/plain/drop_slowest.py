@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import final
 
 from codedfl.scenario import InexactOptions
-from codedfl.schemes.contract import CountedCosts, Server, check_at_most
-from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
+from codedfl.schemes.contract import CountedCosts, Device, Server, check_at_most
+from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme, pooled_devices
 from codedfl.schemes.plain.counting import counted_rounds
 from codedfl.settings import setting
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
 
 
 class DropSlowestOptions(InexactOptions):
@@ -40,6 +40,10 @@ class DropSlowest(PlainScheme[DropSlowestOptions]):
     def _wait_for(self) -> int:
         given = self.options.wait_for
         return max(1, self.public.devices * 4 // 5) if given is None else given
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are summed in one product."""
+        return pooled_devices(self, problem)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

@@ -9,14 +9,10 @@ from codedfl.schemes.contract import CountedCosts, Device, Server
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.plain.conventional import AveragingServer, PlainScheme
 from codedfl.schemes.plain.counting import counted_rounds
+from codedfl.schemes.plain.pooling import ReplyPool, batch_memory, worth_summing
 from codedfl.settings import setting
-from codedfl.task import Shard
-
-
-def batch_rows(samples: int, parts: int, epoch: int) -> slice:
-    """Return the rows of an epoch's batch: part (epoch - 1) mod parts, where parts have nearly equal sizes."""
-    part = (epoch - 1) % parts
-    return slice(part * samples // parts, (part + 1) * samples // parts)
+from codedfl.task import Problem, Shard
+from codedfl.task.shard import batch_rows
 
 
 class MinibatchOptions(InexactOptions):
@@ -64,6 +60,23 @@ class Minibatch(PlainScheme[MinibatchOptions]):
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device that replies the gradient of a batch."""
         return BatchDevice(shard, self.options.parts)
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices whose replies are summed in one product, if the Gram matrices of all batches are worth it."""
+        devices, parts = super().simulated(problem, epochs), self.options.parts
+        if not worth_summing(problem, parts, epochs):
+            return devices
+
+        def macs(device: int, epoch: int) -> int:
+            rows, (d, c) = batch_rows(problem.shards[device].samples, parts, epoch), problem.shape
+            return int(2 * (rows.stop - rows.start) * d * c)
+
+        return ReplyPool(devices, macs, lambda epoch: problem.batch_sums(parts, epoch)).pooled()
+
+    @property
+    def memory(self) -> int:
+        """The sums of the Gram matrices of all batches."""
+        return batch_memory(self.public, self.options.parts)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

@@ -9,10 +9,11 @@ from jaxtyping import Float
 from codedfl.errors import UsageError
 from codedfl.schemes.contract import Scheme
 from codedfl.schemes.messages import Work
-from codedfl.schemes.plain.minibatch import Minibatch, batch_rows
+from codedfl.schemes.plain.minibatch import Minibatch
 from codedfl.security.transcript import Exposure, RecordedReply, Transcript
 from codedfl.security.views.kinds import RepliesView
 from codedfl.task import Shard, gram
+from codedfl.task.shard import batch_rows
 
 Read = Callable[[RecordedReply], Float[np.ndarray, "d c"]]
 

@@ -34,6 +34,8 @@ _DRAWN_DEVICES = 50_000
 _LEAST_DRAWS = 5
 _PROBED = 12
 """Epochs that are run: the first, and enough of the others to see costs that repeat after up to five epochs."""
+_STEADY = 3
+"""Epochs that are run where all but the first cost the same: replies are about one sum that the set-up has fixed."""
 _TWINS = 3
 """Devices that stand for a fleet in the set-up of schemes that hand over."""
 _LARGEST_RUN = 2_000_000_000
@@ -116,9 +118,10 @@ class _PatientDevice(Device):
 
 def short_scenario(scenario: Scenario) -> Scenario:
     """Return the scenario whose first epochs are run to count costs: on hollow data, no model may move."""
-    sharing = schemes.nominal(scenario).sharing is not None
+    scheme = schemes.nominal(scenario)
+    epochs = 1 if scheme.sharing is not None else _STEADY if scheme.repeats_epochs else _PROBED
     still = {"training.learning_rate": _STANDSTILL, "training.tolerance": 0.0, "training.targets": []}
-    plain = {"training.solver": "gradient-descent", "training.epochs": 1 if sharing else _PROBED}
+    plain = {"training.solver": "gradient-descent", "training.epochs": epochs}
     return scenario.with_settings(still | plain)
 
 

@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 
 from codedfl import schemes
 from codedfl.runs import Run
-from codedfl.schemes.plain.minibatch import batch_rows
 from codedfl.task import Problem, learning_rate
 from codedfl.task.objective import side_by_side
 from codedfl.training.timing import first_epoch
@@ -25,6 +24,8 @@ STEP = 0.001
 """Accuracies above the target are compared at this distance."""
 _DOUBLINGS = 11
 """Cycles through the parts are continued up to two to this power."""
+_SQUARES = 4
+"""How often a matrix is squared before its power is applied again and again."""
 _POINTS = 120
 
 
@@ -60,7 +61,37 @@ def continue_full_batch(
     values, vectors = scipy.linalg.eigh(system)
     limit = problem.ridge_solution()
     start = vectors.T @ (model - limit)
-    return np.stack([limit + vectors @ ((1 - rate * values)[:, None] ** int(count) * start) for count in epochs])
+    distances = np.stack([(1 - rate * values)[:, None] ** int(count) * start for count in epochs])
+    return np.asarray(limit + _multiplied(vectors, distances))
+
+
+def _multiplied(matrix: Float[np.ndarray, "d d"], models: Float[np.ndarray, "b d c"]) -> Float[np.ndarray, "b d c"]:
+    """Multiply many models from the left, in one product."""
+    b, d, c = models.shape
+    return np.asarray((matrix @ side_by_side(models)).reshape(d, b, c).transpose(1, 0, 2))
+
+
+def _repeated(
+    matrix: Float[np.ndarray, "d d"], start: Float[np.ndarray, "d c"], counts: Int[np.ndarray, "p"]
+) -> Float[np.ndarray, "p d c"]:
+    """Multiply from the left so many times: by a power of the matrix as often as it fits, then by smaller powers.
+
+    A square costs as much as a product with d/c models, so that few squares and many products with one model are
+    cheaper than squares only.
+    """
+    powers = [matrix]
+    for _ in range(_SQUARES):
+        powers.append(powers[-1] @ powers[-1])
+    largest = powers.pop()
+    whole, rest = np.divmod(counts, 2**_SQUARES)
+    reached = [start]
+    for _ in range(int(whole.max())):
+        reached.append(largest @ reached[-1])
+    found = np.stack([reached[number] for number in whole])
+    for bit, power in enumerate(powers):
+        chosen = (rest >> bit) & 1 == 1
+        found[chosen] = _multiplied(power, found[chosen])
+    return found
 
 
 def continue_minibatch(
@@ -73,25 +104,16 @@ def continue_minibatch(
     cycles: Int[np.ndarray, "p"],
 ) -> Float[np.ndarray, "p d c"]:
     """Return the models so many cycles after the given one, which belongs to an epoch."""
-    d, one = len(model), np.eye(len(model))
-    step, offset = one, np.zeros(model.shape)
+    one = np.eye(len(model))
+    step, offset = None, np.zeros(model.shape)
     for number in range(epoch + 1, epoch + 1 + parts):
-        rows = [batch_rows(shard.samples, parts, number) for shard in problem.shards]
-        x = np.concatenate([shard.x[part] for shard, part in zip(problem.shards, rows, strict=True)])
-        y = np.concatenate([shard.y[part] for shard, part in zip(problem.shards, rows, strict=True)])
-        slope = one - rate * ((x.T @ x).astype(np.float64) / len(x) + problem.ridge * one)
-        offset = slope @ offset + rate * (x.T @ y) / len(x)
-        step = slope @ step
+        sums = problem.batch_sums(parts, number)
+        slope = one - rate * (sums.gram.astype(np.float64) / sums.samples + problem.ridge * one)
+        offset = slope @ offset + rate * sums.moments / sums.samples
+        step = slope if step is None else slope @ step
+    assert step is not None  # noqa: S101 - there is at least one part
     limit = scipy.linalg.solve(one - step, offset)  # what a cycle leaves as it is
-    distances = np.repeat((model - limit)[None], len(cycles), axis=0)
-    power = step
-    for bit in range(_DOUBLINGS + 1):
-        chosen = (cycles >> bit) & 1 == 1
-        product = power @ side_by_side(distances[chosen])
-        distances[chosen] = product.reshape(d, -1, model.shape[1]).transpose(1, 0, 2)
-        if bit < _DOUBLINGS:
-            power = power @ power
-    return np.asarray(limit + distances)
+    return np.asarray(limit + _repeated(step, model - limit, cycles))
 
 
 def long_curves(problem: Problem, minibatch: Run, others: Mapping[str, Run]) -> dict[str, LongCurve]:

@@ -1,0 +1,127 @@
+"""Replies of a simulation that nobody reads one by one: computed when they are read, or summed in one product.
+
+Devices in clear reply gradients, of which the server uses the sum. With the Gram matrices of all devices added up, one
+product gives that sum; the replies that are missing in it are subtracted. Costs are those of the single replies.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
+
+import numpy as np
+from jaxtyping import Float
+
+from codedfl.schemes.contract import Device
+from codedfl.schemes.messages import Deferred, Layout, Message, Work
+from codedfl.schemes.public import Public
+from codedfl.task import Problem, Shard
+from codedfl.task.losses import SQUARED
+from codedfl.task.shard import Sums
+
+
+def gradient_macs(shard: Shard) -> int:
+    """Return the multiplications of A_i Theta - B_i, from the Gram matrix or from rows, whichever takes fewer."""
+    d, c = shard.x.shape[1], shard.y.shape[1]
+    return int((d if shard.compact else 2 * shard.samples) * d * c)
+
+
+def worth_summing(problem: Problem, parts: int, epochs: int) -> bool:
+    """Tell whether to sum the Gram matrices of so many batches for so many epochs at most.
+
+    They take as many multiplications as d / (4 c) epochs each, and must need no more room than the data.
+    """
+    d, c = problem.shape
+    return problem.loss == SQUARED and 4 * c * epochs >= parts * d and parts * d <= problem.samples
+
+
+def batch_memory(public: Public, parts: int) -> int:
+    """Return the bytes of such sums, at most."""
+    return public.dtype.itemsize * public.features * min(parts * public.features, sum(public.samples))
+
+
+@final
+class ReplyPool:
+    """The devices of a simulation, and the sum of what they reply to the same request.
+
+    Parameters
+    ----------
+    devices : Sequence[Device]
+        The devices, which reply a gradient to a model.
+    macs : callable
+        Maps a device and an epoch to the multiplications of its reply.
+    sums : callable, optional
+        Maps an epoch to the sums over the data behind the replies of all devices; by default replies are not summed.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        macs: Callable[[int, int], int],
+        sums: Callable[[int], Sums] | None = None,
+    ) -> None:
+        self._devices = devices
+        self._sums = sums
+        self.macs = macs
+
+    def pooled(self) -> Sequence[Device]:
+        """Return the same devices with replies that are computed when they are read."""
+        return [PooledDevice(device, index, self) for index, device in enumerate(self._devices)]
+
+    def total(self, epoch: int, request: Message, present: Sequence[int]) -> Float[np.ndarray, "d c"] | None:
+        """Return the sum of the replies of some devices in float64; None if single replies take fewer operations."""
+        if self._sums is None:
+            return None
+        model, given = request["model"], set(present)
+        missing = [each for each in range(len(self._devices)) if each not in given and self.macs(each, epoch)]
+        single, other = (sum(self.macs(device, epoch) for device in each) for each in (present, missing))
+        if model.size * len(model) + other >= single:
+            return None
+        found = self._sums(epoch).gradient(model)
+        for device in missing:
+            found -= self._devices[device].reply(epoch, request, Work())["gradient"]
+        return found
+
+
+@final
+class PooledReply(Deferred):
+    """A gradient that is computed when it is read."""
+
+    def __init__(self, device: Device, pool: ReplyPool, epoch: int, request: Message, promised: Layout) -> None:
+        super().__init__(promised)
+        self._device = device
+        self.pool, self.epoch, self.request = pool, epoch, request
+
+    def compute(self) -> Message:
+        """Let the device reply; its work is counted already."""
+        return self._device.reply(self.epoch, self.request, Work())
+
+
+@final
+class PooledDevice(Device):
+    """A device of a pool: it counts the work of a reply, which is done when the reply is read."""
+
+    def __init__(self, inside: Device, index: int, pool: ReplyPool) -> None:
+        self._inside = inside
+        self._index = index
+        self._pool = pool
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        """Promise the gradient."""
+        work.add(self._pool.macs(self._index, epoch))
+        model = request["model"]
+        return PooledReply(self._inside, self._pool, epoch, request, {"gradient": (model.dtype, model.shape)})
+
+    def export(self, grant: Message, work: Work) -> Message:
+        """Export for real."""
+        return self._inside.export(grant, work)
+
+
+def pooled_total(replies: Mapping[int, Message]) -> Float[np.ndarray, "d c"] | None:
+    """Return the sum of the gradients in float64, if all are replies of one pool to one request and that is cheaper."""
+    pooled = [reply for reply in replies.values() if isinstance(reply, PooledReply)]
+    if not pooled or len(pooled) < len(replies):
+        return None
+    first = pooled[0]
+    same = all(
+        (each.pool, each.epoch) == (first.pool, first.epoch) and each.request is first.request for each in pooled
+    )
+    return first.pool.total(first.epoch, first.request, sorted(replies)) if same else None

@@ -1,0 +1,167 @@
+"""Replies of a simulation that are summed together: the sum, the costs and the single replies are those of devices."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codedfl import schemes
+from codedfl.engines import VirtualEngine
+from codedfl.network import DelayModel
+from codedfl.scenario import Scenario
+from codedfl.schemes import Message, Scheme, Work
+from codedfl.schemes.messages import Deferred, layout, payloads
+from codedfl.schemes.plain.pooling import pooled_total
+from codedfl.task import Problem
+from codedfl.task.shard import batch_rows
+from codedfl.testing.small import PAPER_FLEET, gamma
+from codedfl.training import State, train
+from tiny import problem, scenario
+
+SIZES = [10] * 15 + [11] * 8 + [2, 5]
+"""Two shards are smaller than others, one too small for a Gram matrix of 12 features."""
+NAMES = ("conventional", "minibatch", "drop-slowest", "deadline", "parity", "asynchronous")
+SUMMED = NAMES[:-2]
+PARTS = 2
+
+
+def wanted(name: str, epochs: int = 10) -> Scenario:
+    settings: dict[str, Any] = {"scheme": name, "training.epochs": epochs, "training.learning_rate": 0.1}
+    return scenario(
+        {
+            **settings,
+            "fleet.devices": list(PAPER_FLEET),
+            "schemes.minibatch.parts": PARTS,
+            "schemes.parity.parts": PARTS,
+        }
+    )
+
+
+def data(dtype: str = "float32") -> Problem:
+    return problem(SIZES, features=12, outputs=3, dtype=dtype)
+
+
+def replied(scheme: Scheme[Any], devices: Any, epoch: int, model: np.ndarray) -> tuple[dict[int, Message], list[int]]:
+    """Return every device's reply and what it counts."""
+    question, found, macs = scheme.server().ask(epoch, model), {}, []
+    for device, request in question.requests.items():
+        work = Work()
+        found[device] = devices[device].reply(epoch, request, work)
+        macs.append(work.macs)
+    return found, macs
+
+
+def size_of_sum(name: str, given_data: Problem, epoch: int, model: np.ndarray) -> np.ndarray:
+    """Return the sum of all gradients with absolute values in place of numbers."""
+    total = np.zeros(given_data.shape)
+    for shard in given_data.shards:
+        rows = batch_rows(shard.samples, PARTS, epoch) if name == "minibatch" else slice(None)
+        x, y = abs(shard.x[rows].astype(float)), abs(shard.y[rows].astype(float))
+        total += x.T @ (x @ abs(model) + y)
+    return total
+
+
+@pytest.mark.parametrize("name", SUMMED)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@given(chosen=st.sets(st.integers(0, len(SIZES) - 1), min_size=1), epoch=st.integers(1, 4), seed=st.integers(0, 99))
+def test_the_gradient_is_that_of_the_single_replies_whoever_replied(
+    name: str, dtype: str, chosen: set[int], epoch: int, seed: int
+) -> None:
+    """Both sums are within the rounding of all data's sum: missing replies are subtracted from it."""
+    given_data = data(dtype)
+    scheme = schemes.create(wanted(name), given_data)
+    model = np.random.default_rng(seed).standard_normal(given_data.shape)
+    pooled, _ = replied(scheme, scheme.simulated(given_data, 10), epoch, model)
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given_data.shards)]
+    single, _ = replied(scheme, devices, epoch, model)
+    found, expected = (
+        scheme.server().combine(epoch, {device: each[device] for device in chosen}, Work()) for each in (pooled, single)
+    )
+    roundings = given_data.samples + given_data.shape[0] + len(SIZES) + 3
+    points = [batch_rows(n, PARTS, epoch) if name == "minibatch" else slice(0, n) for n in SIZES]
+    count = sum(points[device].stop - points[device].start for device in chosen)
+    sent = model.astype(dtype).astype(float)
+    bound = 4 * gamma(roundings, dtype) * size_of_sum(name, given_data, epoch, sent) / count
+    assert np.all(abs(found - expected) <= bound)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_costs_and_single_replies_are_those_of_the_devices(name: str) -> None:
+    given_data = data()
+    scheme = schemes.create(wanted(name), given_data)
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given_data.shards)]
+    for epoch in (1, 2, 3):
+        model = np.random.default_rng(epoch).standard_normal(given_data.shape)
+        pooled, pooled_macs = replied(scheme, scheme.simulated(given_data, 10), epoch, model)
+        single, macs = replied(scheme, devices, epoch, model)
+        assert pooled_macs == macs
+        assert payloads(pooled.values()) == payloads(single.values())
+        for device, reply in pooled.items():
+            assert isinstance(reply, Deferred)
+            assert list(reply) == list(single[device])
+            assert np.array_equal(reply["gradient"], single[device]["gradient"])
+            assert layout(reply) == reply.promised == layout(single[device])
+
+
+@pytest.mark.parametrize("name", ["conventional", "minibatch"])
+def test_many_replies_are_summed_in_one_product_and_few_are_read_singly(name: str) -> None:
+    given_data, model = data(), np.random.default_rng(5).standard_normal((12, 3)).astype(np.float32)
+    scheme = schemes.create(wanted(name), given_data)
+    replies, _ = replied(scheme, scheme.simulated(given_data, 10), 2, model.astype(float))
+    sums = given_data.batch_sums(PARTS, 2) if name == "minibatch" else given_data.sums
+    together = scheme.server().combine(2, replies, Work())
+    assert np.array_equal(together, sums.gradient(model) / sums.samples)
+    single = np.sum([reply["gradient"] for reply in replies.values()], axis=0, dtype=np.float64) / sums.samples
+    assert not np.array_equal(together, single), "rounded in another order"
+    rows = batch_rows(SIZES[0], PARTS, 2) if name == "minibatch" else slice(0, SIZES[0])
+    alone = replies[0]["gradient"].astype(float) / (rows.stop - rows.start)
+    assert np.array_equal(scheme.server().combine(2, {0: replies[0]}, Work()), alone)
+
+
+def test_replies_to_different_requests_and_replies_of_others_are_not_summed_together() -> None:
+    given_data = data()
+    scheme = schemes.create(wanted("conventional"), given_data)
+    devices = scheme.simulated(given_data, 10)
+    first, _ = replied(scheme, devices, 2, np.ones(given_data.shape))
+    other, _ = replied(scheme, devices, 2, 2 * np.ones(given_data.shape))
+    assert pooled_total(first) is not None
+    mixed: dict[int, Message] = {**first, 3: other[3]}
+    assert pooled_total(mixed) is None
+    lying: Mapping[int, Message] = {**first, 3: {"gradient": np.zeros(given_data.shape)}}
+    assert pooled_total(lying) is None
+    total = sum(reply["gradient"].astype(float) for reply in mixed.values())
+    assert np.allclose(scheme.server().combine(2, mixed, Work()), total / given_data.samples, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_training_is_the_same_up_to_rounding_and_costs_the_same(name: str) -> None:
+    given_data, chosen = data("float64"), wanted(name)
+    scheme, found = schemes.create(chosen, given_data), []
+    alone = [scheme.device(index, shard) for index, shard in enumerate(given_data.shards)]
+    for devices in (alone, scheme.simulated(given_data, 10)):
+        engine = VirtualEngine(devices, DelayModel.create(chosen.fleet, chosen.links), seed=0, draw=0)
+        found.append(train(given_data, chosen, scheme, engine, State.fresh(given_data)))
+    single, pooled = found
+    for column in ("time", "replies", "up_bits", "down_bits", "device_macs", "server_macs"):
+        assert single.history.columns[column] == pooled.history.columns[column]
+    assert np.allclose(pooled.model, single.model, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_losses_are_computed_singly(name: str) -> None:
+    given_data = data()
+    vars(given_data).update(loss="softmax")
+    scheme = schemes.create(wanted(name), data())
+    replies, _ = replied(scheme, scheme.simulated(given_data, 10), 2, np.ones(given_data.shape))
+    assert not any(isinstance(reply, Deferred) for reply in replies.values())
+
+
+def test_batches_are_summed_only_if_that_is_worth_it() -> None:
+    given_data = data()
+    scheme = schemes.create(wanted("minibatch"), given_data)
+    for epochs, summed in ((2, True), (1, False)):  # 4 * 3 * 2 = 24 = 2 * 12
+        replies, _ = replied(scheme, scheme.simulated(given_data, epochs), 1, np.ones(given_data.shape))
+        assert all(isinstance(reply, Deferred) == summed for reply in replies.values())
