@@ -13,6 +13,9 @@ Each ends in one of:
     resumed    stopped in one sentence; the same command went on to the model of virtual time
     WRONG      anything else: another model, no end, no sentence, or nothing to go on from
 
+With ``--soak`` one training has so many epochs, and what is measured is the memory of every process, and by how much it
+grows per 1,000 epochs after the first quarter of them; memory is flat where this is about 0.
+
 With ``--rejoin`` a device is killed, its job's process alone, and the server, and what is measured is how long it takes
 until the training goes on with it. Processes that outlive a training are counted. Clocks are set by a module that every
 process imports first; full disks are a limit on the size of files (``RLIMIT_FSIZE``), so that every write fails.
@@ -27,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,26 +205,49 @@ def campaign(lab: Lab, given: argparse.Namespace) -> dict[str, Any]:
 
 def soak(lab: Lab, epochs: int) -> dict[str, Any]:
     """Train for many epochs, and note the memory of every process."""
-    import psutil
-
     scenario, run = chosen("sealed-coded", _table(lab), epochs), lab.new_run()
     lab.put_right()
     training, began = lab.train(scenario, run, revive=False, tries=1), time.monotonic()
     rows: list[dict[str, Any]] = []
-    while not training.done():
-        time.sleep(5.0)
-        memory = {}
-        for party in ("server", *lab.kits.sites):
-            for place, pid in enumerate(lab.processes(party, parent=True)):
-                with contextlib.suppress(psutil.Error):
-                    memory[f"{party}{' job' if place else ''}"] = psutil.Process(pid).memory_info().rss >> 20
-        rows.append({"seconds": time.monotonic() - began, "epoch": training.epoch(), "megabytes": memory})
-        if len(rows) % 6 == 1:
-            print(f"  epoch {rows[-1]['epoch']:>6}, {rows[-1]['seconds']:5.0f} s: {memory}", flush=True)
+    try:
+        while not training.done():
+            time.sleep(5.0)
+            row = {"epoch": training.epoch(), "seconds": time.monotonic() - began, "megabytes": memory(lab)}
+            rows.append(row)
+            if len(rows) % 6 == 1:
+                print(f"  epoch {row['epoch']:>6}, {row['seconds']:5.0f} s: {row['megabytes']}", flush=True)
+    finally:  # also if it is ended before
+        grown = growth(rows)
+        for process, slope in grown.items():
+            print(f"  {process:<13} {slope:+6.2f} MB per 1,000 epochs", flush=True)
     summary = training.result()
     exact = lab.is_exact(scenario, run)
     print(f"  {summary['epochs']} epochs, {'exact' if exact else 'NOT EXACT'}", flush=True)
-    return {"soak": rows, "epochs": summary["epochs"], "exact": exact}
+    return {"soak": rows, "growth": grown, "epochs": summary["epochs"], "exact": exact}
+
+
+def memory(lab: Lab) -> dict[str, float]:
+    """Return the resident megabytes of every process."""
+    import psutil
+
+    held = {}
+    for party in ("server", *lab.kits.sites):
+        for place, pid in enumerate(lab.processes(party, parent=True)):
+            with contextlib.suppress(psutil.Error):
+                held[f"{party}{' job' if place else ''}"] = round(psutil.Process(pid).memory_info().rss / 1e6, 1)
+    return held
+
+
+def growth(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the megabytes that every process takes for 1,000 epochs more: a line through all but the first quarter."""
+    last = max((row["epoch"] for row in rows), default=0)
+    seen = [row for row in rows if 4 * row["epoch"] >= last > 0]
+    slopes = {}
+    for process in sorted({name for row in seen for name in row["megabytes"]}):
+        known = [(row["epoch"] / 1000, row["megabytes"][process]) for row in seen if process in row["megabytes"]]
+        if len({epoch for epoch, _ in known}) > 1:
+            slopes[process] = float(np.polyfit(*zip(*known, strict=True), 1)[0])
+    return slopes
 
 
 REJOINS = (("killed", "device-1"), ("job process killed", "device-1"), ("killed", "server"))

@@ -1,6 +1,9 @@
 """Who may ask what: the origin decides, which FLARE's server has checked."""
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -115,3 +118,15 @@ def test_a_host_that_is_not_there_says_why() -> None:
     headers = {MessageHeaderKey.TOPIC: PING, MessageHeaderKey.ORIGIN: f"server.{JOB}"}
     reply = cell.callback(Message(headers, None))
     assert ask(Cell(lambda: reply)) == RouteReply(problem="no data")
+
+
+MESSAGES = 30
+FREED = Path(__file__).parents[2] / "sent_messages.py"
+
+
+def test_sent_messages_are_freed_without_garbage_collection() -> None:
+    """However many were sent: FLARE's own thread refers to the last ones only."""
+    command = [sys.executable, str(FREED), str(MESSAGES)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout.split()
+    assert int(found[0]) == MESSAGES, "all were answered"
+    assert int(found[1]) <= 3, "of two per round trip"

@@ -1,10 +1,14 @@
 """The queue of a device's requests: one at a time, in order; those that nobody awaits any more are cancelled."""
 
+import heapq
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
+
+_MOST_NUMBERS = 1024
+"""Upper bound of numbers that are remembered; smaller ones than those count as received, so none can be replayed."""
 
 
 class Cancelled(BaseException):
@@ -21,7 +25,10 @@ class RequestQueue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._claimed: set[int] = set()
+        self._claimed: list[int] = []
+        """The largest numbers that were claimed, as a heap."""
+        self._forgotten = -1
+        """The largest number that was claimed and is not remembered any more."""
         self._waiting: set[int] = set()
         self._busy = False
         self._cancelled_below = 0
@@ -30,9 +37,11 @@ class RequestQueue:
     def claim(self, number: int) -> None:
         """Register a request, so that a duplicate is not carried out."""
         with self._changed:
-            if number in self._claimed:
+            if number <= self._forgotten or number in self._claimed:
                 raise DuplicateRequest
-            self._claimed.add(number)
+            heapq.heappush(self._claimed, number)
+            if len(self._claimed) > _MOST_NUMBERS:
+                self._forgotten = heapq.heappop(self._claimed)
 
     def cancel_below(self, number: int) -> None:
         """Cancel waiting and sleeping requests with smaller numbers, if they are cancellable."""
