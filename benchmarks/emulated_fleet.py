@@ -91,7 +91,9 @@ def predictions(chosen: dict[str, Scenario], folder: Path) -> dict[str, Run]:
     """Run all in virtual time, with one thread as the processes have, so that models can be the same."""
     shared = SharedProblem(silent)
     with threadpool_limits(1):
-        return {name: execute(each, folder / name, problem=shared.get(each)) for name, each in chosen.items()}
+        return {
+            name: execute(each, folder / name, problem=shared.get(each), summed=False) for name, each in chosen.items()
+        }
 
 
 def measurements(chosen: dict[str, Scenario], scales: Mapping[str, float], folder: Path) -> dict[str, Run]:

@@ -84,8 +84,14 @@ class RunBackend(ABC):
 class SimulationBackend(RunBackend):
     """All devices in one process, in virtual time."""
 
-    def __init__(self, scenario: Scenario, data: Problem | RawData, progress: Progress = silent) -> None:
-        """Raw columns are prepared under the scheme of the run, also where a problem has them prepared in clear."""
+    def __init__(
+        self, scenario: Scenario, data: Problem | RawData, progress: Progress = silent, *, summed: bool = True
+    ) -> None:
+        """Raw columns are prepared under the scheme of the run, also where a problem has them prepared in clear.
+
+        ``summed`` is whether replies in clear may be summed in one product, with other last bits than one by one.
+        """
+        self._summed = summed
         self._delays = DelayModel.create(scenario.fleet, scenario.links)
         self._earlier: list[SumRecord] = []
         """What was done before the training: how it is replayed, its record, and the seed of its delays."""
@@ -164,10 +170,12 @@ class SimulationBackend(RunBackend):
     def _devices(self, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Sequence[Device]:
         """Return the devices, on noisy sums where they add noise."""
         release = self.scheme.public.release
-        if release is None:
+        if release is None and self._summed:
             return self.scheme.simulated(self.problem, self.scenario.training.epochs)
-        self._noise = restored["noise"].tobytes() if "noise" in restored else noise_key(self.scenario.privacy)
-        shards = noisy_shards(self.problem.shards, release, self._noise)
+        shards = self.problem.shards
+        if release is not None:
+            self._noise = restored["noise"].tobytes() if "noise" in restored else noise_key(self.scenario.privacy)
+            shards = noisy_shards(shards, release, self._noise)
         return [self.scheme.device(index, shard) for index, shard in enumerate(shards)]
 
     def engine(self, state: State, restored: Mapping[str, Shaped[np.ndarray, "..."]]) -> Engine:

@@ -170,11 +170,13 @@ def execute(
     backend: Callable[[], RunBackend] | None = None,
     progress: Progress = silent,
     observer: Observer | None = None,
+    summed: bool = True,
 ) -> Run:
     """Run a scenario in a directory, resume it, or load it if it is finished.
 
     ``problem`` may supply the data, so that several runs share it; ``backend`` may replace the simulation;
-    ``observer`` sees the training, but not further runs of a scheme whose model follows the timing.
+    ``observer`` sees the training, but not further runs of a scheme whose model follows the timing; without ``summed``
+    every reply of the simulation is computed singly, so that it has the bits of a deployment.
     Nothing is written before data and scheme are known to be usable. A training error removes what this call has
     written, and nothing of a run that it resumes.
     """
@@ -188,7 +190,7 @@ def execute(
         return load(path)
     storage.require_parquet()
     with storage.overflow_scope():
-        return _executed(scenario, path, problem, backend, progress, observer, begun=begun)
+        return _executed(scenario, path, problem, backend, progress, observer, begun=begun, summed=summed)
 
 
 def _executed(
@@ -200,6 +202,7 @@ def _executed(
     observer: Observer | None,
     *,
     begun: bool,
+    summed: bool,
 ) -> Run:
     """Run or resume a scenario; a directory that has ``begun`` holds it."""
     identity, on_sites = scenario.id(), backend is not None
@@ -209,7 +212,7 @@ def _executed(
         room = partial(make_room, folder=path, progress=progress)
         data = problem() if problem else Problem.build(scenario, progress, room)
         room(scenario, data)
-        chosen = SimulationBackend(scenario, data, progress)
+        chosen = SimulationBackend(scenario, data, progress, summed=summed)
     try:
         there = set(path.iterdir()) if path.is_dir() else set()
         storage.make_folder(path)

@@ -1,6 +1,6 @@
 """Replies of a simulation that are summed together: the sum, the costs and the single replies are those of devices."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.schemes import Message, Scheme, Work
 from codedfl.schemes.messages import Deferred, layout, payloads
+from codedfl.schemes.plain import pooling
 from codedfl.schemes.plain.pooling import pooled_total
 from codedfl.task import Problem
 from codedfl.task.shard import batch_rows
@@ -26,6 +27,14 @@ SIZES = [10] * 15 + [11] * 8 + [2, 5]
 NAMES = ("conventional", "minibatch", "drop-slowest", "deadline", "parity", "asynchronous")
 SUMMED = NAMES[:-2]
 PARTS = 2
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sums_of_small_data() -> Iterator[None]:
+    """Let replies about small data be summed, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pooling, "LEAST_MACS", 0)
+        yield
 
 
 def wanted(name: str, epochs: int = 10) -> Scenario:
@@ -104,6 +113,17 @@ def test_costs_and_single_replies_are_those_of_the_devices(name: str) -> None:
             assert list(reply) == list(single[device])
             assert np.array_equal(reply["gradient"], single[device]["gradient"])
             assert layout(reply) == reply.promised == layout(single[device])
+
+
+def test_few_multiplications_are_not_worth_other_bits_than_those_of_a_deployment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_data = data()
+    scheme = schemes.create(wanted("conventional"), given_data)
+    replies, macs = replied(scheme, scheme.simulated(given_data, 10), 1, np.ones(given_data.shape))
+    for least, summed in ((sum(macs), True), (sum(macs) + 1, False)):
+        monkeypatch.setattr(pooling, "LEAST_MACS", least)
+        assert (pooled_total(replies) is not None) == summed
 
 
 @pytest.mark.parametrize("name", ["conventional", "minibatch"])

@@ -131,7 +131,7 @@ def _verify(scenario: Scenario, run: Run) -> dict[str, Any]:
     place = run.path.with_name(f"{run.path.name}.virtual")
     sites = [Path(name) for name in ("server", *run.summary["deployment"]["sites"])]
     with common.bars() as progress, threadpool_limits(threads_each(sites)):
-        virtual = runs.execute(scenario, place, progress=progress)
+        virtual = runs.execute(scenario, place, progress=progress, summed=False)
     difference = runs.model_difference(run, virtual)
     return {
         "difference_to_virtual_time": difference,

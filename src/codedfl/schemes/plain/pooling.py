@@ -17,6 +17,9 @@ from codedfl.task import Problem, Shard
 from codedfl.task.losses import SQUARED
 from codedfl.task.shard import Sums
 
+LEAST_MACS = 10**8
+"""Multiplications of an epoch below which replies are read singly, so that a small run has the bits of a deployment."""
+
 
 def gradient_macs(shard: Shard) -> int:
     """Return the multiplications of A_i Theta - B_i, from the Gram matrix or from rows, whichever takes fewer."""
@@ -67,13 +70,13 @@ class ReplyPool:
         return [PooledDevice(device, index, self) for index, device in enumerate(self._devices)]
 
     def total(self, epoch: int, request: Message, present: Sequence[int]) -> Float[np.ndarray, "d c"] | None:
-        """Return the sum of the replies of some devices in float64; None if single replies take fewer operations."""
+        """Return the sum of the replies of some devices in float64; None where single replies cost little or less."""
         if self._sums is None:
             return None
         model, given = request["model"], set(present)
         missing = [each for each in range(len(self._devices)) if each not in given and self.macs(each, epoch)]
         single, other = (sum(self.macs(device, epoch) for device in each) for each in (present, missing))
-        if model.size * len(model) + other >= single:
+        if single < LEAST_MACS or model.size * len(model) + other >= single:
             return None
         found = self._sums(epoch).gradient(model)
         for device in missing:
