@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codedfl import storage
+from codedfl.cli import main
 from codedfl.errors import ScenarioError
 from codedfl.runs import directory as runs
 from codedfl.runs import room
@@ -13,8 +14,10 @@ from codedfl.runs.memory import run_in_memory
 from codedfl.runs.room import LIMIT, Memory, free_memory
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.studies import processes
 from codedfl.task import Problem, RawData
-from rundirs import SMALL, tree
+from codedfl.task.shared import SharedProblem
+from rundirs import SMALL, InlinePool, tree
 from tiny import is_one_sentence
 
 KEPT = ("conventional", "sealed", "sealed-coded", "coded-padded", "one-shot", "code-based")
@@ -60,6 +63,52 @@ def test_what_does_not_fit_is_refused_before_a_feature_is_computed(
         runs.execute(chosen(scheme), tmp_path / "run")
     assert is_one_sentence(str(found.value))
     assert tree(tmp_path) == {}
+
+
+STUDIES = {
+    "sweep": ("sweep", "small.toml", "--over", "links.loss=0,0.1", "--workers", "1"),
+    "compare": ("compare", "small.toml", "conventional", "sealed"),
+    "compare --all": ("compare", "--all", "small.toml", "--workers", "1"),
+    "reproduce": ("reproduce", "--quick", "--workers", "1"),
+}
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_studies_refuse_what_does_not_fit_as_a_run_does(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One sentence, the exit code of a run, no feature computed and nothing written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(LIMIT, "0.001")
+    monkeypatch.setattr("codedfl.task.problem.make_shard", lambda *_: pytest.fail("features were computed"))
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", InlinePool)
+    Path("small.toml").write_text(SMALL)
+    before, said = tree(tmp_path), {}
+    for command in (("run", "small.toml"), STUDIES[name]):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--out", "out"])
+        said[command[0]] = ended.value.code, capsys.readouterr().err.splitlines()[-1]
+        assert tree(tmp_path) == before
+    (code, sentence), (other_code, other) = said.values()
+    assert (code, sentence[:30]) == (other_code, other[:30])
+    assert is_one_sentence(other.removeprefix("codedfl: "))
+    assert "GB of memory (features " in other
+
+
+def test_a_study_checks_data_that_are_there_and_those_of_another_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features that are shared are not needed again; wider ones are refused before they are computed."""
+    shared = SharedProblem()
+    runs.execute(chosen("conventional"), tmp_path / "first", shared=shared)
+    wide = chosen("sealed", **{"features.dimension": 2000})
+    monkeypatch.setattr("codedfl.task.problem.make_shard", lambda *_: pytest.fail("features were computed"))
+    enough = Memory.needed(chosen("sealed"), shared.get(chosen("sealed"))()).total
+    monkeypatch.setattr(room, "free_memory", lambda: enough)
+    runs.execute(chosen("sealed"), tmp_path / "second", shared=shared)
+    with pytest.raises(ScenarioError, match="GB of memory"):
+        runs.execute(wide, tmp_path / "wide", shared=shared)
+    assert not (tmp_path / "wide").exists()
 
 
 def test_a_full_disk_is_said_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ from codedfl.scenario import Scenario
 from codedfl.task import Problem, RawData, with_owners
 from codedfl.task.model import Model, save_model
 from codedfl.task.objective import Objective
+from codedfl.task.shared import SharedProblem
 from codedfl.training import State, create_solver, train
 from codedfl.training.costs import LINKS, spent_in
 from codedfl.training.timing import time_to
@@ -167,6 +168,7 @@ def execute(
     path: Path,
     *,
     problem: Callable[[], Problem | RawData] | None = None,
+    shared: SharedProblem | None = None,
     backend: Callable[[], RunBackend] | None = None,
     progress: Progress = silent,
     observer: Observer | None = None,
@@ -174,7 +176,7 @@ def execute(
 ) -> Run:
     """Run a scenario in a directory, resume it, or load it if it is finished.
 
-    ``problem`` may supply the data, so that several runs share it; ``backend`` may replace the simulation;
+    ``problem`` may supply the data; ``shared`` keeps them for other runs; ``backend`` may replace the simulation;
     ``observer`` sees the training, but not further runs of a scheme whose model follows the timing; without ``summed``
     every reply of the simulation is computed singly, so that it has the bits of a deployment.
     Nothing is written before data and scheme are known to be usable. A training error removes what this call has
@@ -190,13 +192,15 @@ def execute(
         return load(path)
     storage.require_parquet()
     with storage.overflow_scope():
-        return _executed(scenario, path, problem, backend, progress, observer, begun=begun, summed=summed)
+        room = partial(make_room, folder=path, progress=progress)
+        build = partial(Problem.build, scenario, progress, room) if shared is None else shared.get(scenario, room)
+        return _executed(scenario, path, problem or build, backend, progress, observer, begun=begun, summed=summed)
 
 
 def _executed(
     scenario: Scenario,
     path: Path,
-    problem: Callable[[], Problem | RawData] | None,
+    problem: Callable[[], Problem | RawData],
     backend: Callable[[], RunBackend] | None,
     progress: Progress,
     observer: Observer | None,
@@ -209,9 +213,8 @@ def _executed(
     if backend is not None:
         chosen = backend()
     else:
-        room = partial(make_room, folder=path, progress=progress)
-        data = problem() if problem else Problem.build(scenario, progress, room)
-        room(scenario, data)
+        data = problem()
+        make_room(scenario, data, path, progress)
         chosen = SimulationBackend(scenario, data, progress, summed=summed)
     try:
         there = set(path.iterdir()) if path.is_dir() else set()

@@ -60,4 +60,4 @@ _shared = SharedProblem()
 def run_cell(out: str, scenario: str, place: str) -> dict[str, Any]:
     """Run one experiment, given as TOML, at a place of the folder; return its summary."""
     chosen = Scenario.from_toml(scenario)
-    return execute(chosen, Path(out) / place, problem=_shared.get(chosen)).summary
+    return execute(chosen, Path(out) / place, shared=_shared).summary

@@ -140,9 +140,8 @@ class Measurements:
         self.found[partition, fleet, scenario.scheme] = found
 
     def _trained(self, scenario: Scenario) -> Measured:
-        run = execute(
-            scenario, self._out / _run_place(scenario), problem=self._shared.get(scenario), progress=self._progress
-        )
+        place = self._out / _run_place(scenario)
+        run = execute(scenario, place, shared=self._shared, progress=self._progress)
         return Measured(scenario, run.summary, run)
 
     def _predicted(self, fleet: str, scenario: Scenario, known: Run) -> Measured:

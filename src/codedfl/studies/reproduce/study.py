@@ -12,7 +12,7 @@ import numpy as np
 from codedfl.progress import Progress
 from codedfl.runs import Run, target_name
 from codedfl.runs import load as load_run
-from codedfl.storage import make_folder, write_json, write_text
+from codedfl.storage import make_folder, refuse_file, write_json, write_text
 from codedfl.studies.cluster import Cluster
 from codedfl.studies.processes import in_processes, one_blas_thread
 from codedfl.studies.reproduce import claims
@@ -47,7 +47,7 @@ def reproduce(
 ) -> Reproduction:
     """Run everything; write ``summary.json`` and ``claims.csv``. In small, all is run in this process."""
     plan = experiment(quick=quick)
-    make_folder(out)
+    refuse_file(out)
     tasks, report = all_tasks(plan, out, seeds, quick=quick), partial(progress, "parts of the experiment")
     if cluster is not None:
         results = cluster.run(tasks, report)
@@ -56,6 +56,7 @@ def reproduce(
             results = [task.carry_out(progress) for task in tasks]
     else:
         results = in_processes(tasks, workers, report)
+    make_folder(out)
     trained, (parallel, shared, others, codes) = results[: len(seeds)], results[len(seeds) :]
     runs = _runs(plan, out, seeds)
     timed = timed_readings(plan, runs, dict(zip(CHANNELS, (parallel.ends, shared.ends), strict=True)))

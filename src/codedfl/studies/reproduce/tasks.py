@@ -101,7 +101,7 @@ def train_seed(out: str, quick: bool, seed: int, progress: Progress = silent) ->
     """Train everything for a feature seed until the last target is reached, and continue past it."""
     plan, shared = experiment(quick=quick), SharedProblem(progress)
     runs = {
-        label: execute(scenario, Path(out) / place(scenario), problem=shared.get(scenario), progress=progress)
+        label: execute(scenario, Path(out) / place(scenario), shared=shared, progress=progress)
         for label, scenario in wanted(plan, seed).items()
     }
     problem = shared.get(wanted(plan, seed)["minibatch"])()
