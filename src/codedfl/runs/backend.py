@@ -21,7 +21,7 @@ from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord
 from codedfl.scenario import Scenario
 from codedfl.schemes.contract import Device
 from codedfl.schemes.private import noise_key, noisy_shards, shortened_rows
-from codedfl.task import Problem, RawData, make_shard
+from codedfl.task import Problem, RawData, Shard, make_shard
 from codedfl.task.folds import RowChoice
 from codedfl.task.objective import Objective
 from codedfl.task.preparing import Prepared, prepare
@@ -172,7 +172,7 @@ class SimulationBackend(RunBackend):
         release = self.scheme.public.release
         if release is None and self._summed:
             return self.scheme.simulated(self.problem, self.scenario.training.epochs)
-        shards = self.problem.shards
+        shards: Sequence[Shard] = self.problem.shards
         if release is not None:
             self._noise = restored["noise"].tobytes() if "noise" in restored else noise_key(self.scenario.privacy)
             shards = noisy_shards(shards, release, self._noise)
