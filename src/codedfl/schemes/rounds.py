@@ -3,7 +3,7 @@
 :class:`Checks` is the part of a server's contract that finds wrong replies.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.errors import EngineError
-from codedfl.network import RoundCosts, TransferTable
+from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.schemes.messages import Layout, Message
 
 SERVER = -1
@@ -87,8 +87,10 @@ class Stage:
     """Whether a recipient of hand-overs receives several parcels at once instead of one after the other."""
     after: tuple[int, ...] | None = None
     """For a stage of the set-up that may overlap with those before it: which of them, by their numbers in the set-up, a
-    device must have received its parcels of before it sends any. None: the stage begins when all others have ended.
-    An engine may also carry out such stages one after the other."""
+    device must have received its parcels of, and made its own of, before it sends any. None: the stage begins when all
+    others have ended. An engine may also carry out such stages one after the other."""
+    counted: Callable[[], Sequence[TransferCosts]] | None = field(default=None, repr=False)
+    """Returns what the transfers will cost, where that is known beforehand."""
 
 
 @dataclass(frozen=True, eq=False)
