@@ -1,4 +1,4 @@
-"""The set-up of ``sealed-coded`` on sites, which carry out one stage after the other, beside virtual time.
+"""The set-up of ``sealed-coded`` on sites beside virtual time, with stages that overlap and stage by stage.
 
     python -m benchmarks.site_set_up
 
@@ -69,17 +69,15 @@ def main() -> dict[str, Any]:
     given = problem([9] * SITES, features=FEATURES, outputs=3)
     with tempfile.TemporaryDirectory(prefix="codedfl-bench-") as place, threadpool_limits(1):
         path = Path(place)
-        runs = {
-            f"virtual time, {name}": execute(chosen(overlap=overlap), path / name, problem=lambda: given)
-            for name, overlap in (("stage by stage", False), ("stages overlap", True))
-        }
-        runs["sites"] = on_sites(chosen(overlap=True), given, path / "sites")
-        seconds = {name: float(np.asarray(run.epochs["time"])[0]) for name, run in runs.items()}
-        for name, taken in seconds.items():
-            show(name, taken, unit="s")
-            if name != "sites":
-                show(f"sites beside {name}", seconds["sites"] / taken)
-                show(f"difference of the models, sites and {name}", model_difference(runs["sites"], runs[name]), 0.0)
+        seconds: dict[str, float] = {}
+        for name, overlap in (("stage by stage", False), ("stages overlap", True)):
+            wanted = chosen(overlap=overlap)
+            virtual = execute(wanted, path / f"virtual {name}", problem=lambda: given)
+            sites = on_sites(wanted, given, path / f"sites {name}")
+            for where, run in (("virtual time", virtual), ("sites", sites)):
+                seconds[f"{where}, {name}"] = taken = float(np.asarray(run.epochs["time"])[0])
+                show(f"{where}, {name}", taken, unit="s")
+            show(f"difference of the models, {name}", model_difference(sites, virtual), 0.0)
     return seconds
 
 

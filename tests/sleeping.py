@@ -14,6 +14,7 @@ import pytest
 
 from codedfl.deploy.site import host, reception
 from codedfl.deploy.site import locks as turns
+from codedfl.deploy.site.exchange import overlap, stage
 from codedfl.testing import in_process
 
 
@@ -119,7 +120,7 @@ def sleeping_clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
     waiting = SimpleNamespace(Condition=lambda: Condition(clock), Event=threading.Event)
     for module in (turns, reception, in_process):
         monkeypatch.setattr(module, "threading", waiting)
-    for module in (turns, reception, in_process, host):
+    for module in (turns, reception, in_process, host, overlap, stage):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, perf_counter=clock))
     monkeypatch.setattr(in_process, "ThreadPoolExecutor", lambda most: Threads(clock, most))
     return clock

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.network import Draws, OverlappingStage, TransferCosts
+from codedfl.network import Draws, OverlappingStage, TransferCosts, sending_order
 from network.test_stages import model, parcel
 
 # A parcel of 32 bits takes 3 s between devices, and 6 s from or to device 3; devices compute 8 multiplications a
@@ -39,6 +39,16 @@ def test_a_sender_whose_first_recipient_is_busy_serves_another_one() -> None:
     empty: list[TransferCosts] = [parcel(1, 2)]
     assert times((stage, ()), (empty, (0,)))[0] == [0.0, 3.0, 0.0]
     assert Draws(model(), seed=0).stage(0, stage).begin[0].tolist() == [0.0, 3.0, 6.0]
+
+
+def test_the_order_of_parcels_is_that_in_which_they_begin() -> None:
+    """As before: device 2 serves device 0 first; what comes after parcels that take no time comes after them."""
+    stage = [parcel(0, 1), parcel(2, 1), parcel(2, 0)]
+    listed = [OverlappingStage(0, stage), OverlappingStage(1, [parcel(1, 2)], (0,))]
+    assert sending_order(model(), listed, seed=0, draw=0) == [0, 2, 1, 3]
+    empty = [parcel(sender, recipient, parcel_bits=0) for sender, recipient in ((0, 1), (1, 2), (2, 0))]
+    chain = [OverlappingStage(place, [each], (place - 1,) if place else ()) for place, each in enumerate(empty)]
+    assert sending_order(model(), chain, seed=0, draw=0) == [0, 1, 2]
 
 
 def test_earlier_stages_go_first() -> None:

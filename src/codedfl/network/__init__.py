@@ -4,7 +4,7 @@ from codedfl.network.clock import Clock, Draws, Step
 from codedfl.network.costs import RoundCosts, TransferCosts, TransferTable
 from codedfl.network.delays import Chance, DelayModel, RandomBook, TransferChance
 from codedfl.network.load_allocation import Allocation, ReplyChances, allocate
-from codedfl.network.pipeline import OverlappingStage, PipelineTimes
+from codedfl.network.pipeline import OverlappingStage, PipelineTimes, sending_order
 
 __all__ = [
     "Allocation",
@@ -22,4 +22,5 @@ __all__ = [
     "TransferCosts",
     "TransferTable",
     "allocate",
+    "sending_order",
 ]

@@ -76,6 +76,15 @@ def overlap(
     return times
 
 
+def sending_order(delays: DelayModel, stages: Sequence[OverlappingStage], *, seed: int, draw: int) -> list[int]:
+    """Return in which order the parcels of stages that overlap begin; parcels are numbered stage by stage.
+
+    A parcel comes after all that its sender waits for, also where these take no time: they are of earlier stages.
+    """
+    begin = overlap(delays, stages, seed=seed, first=draw, draws=1).begin[0]
+    return [int(each) for each in np.argsort(begin, kind="stable")]
+
+
 def _sums(party: Int[np.ndarray, "m"], amounts: Int[np.ndarray, "m"], devices: int) -> Float[np.ndarray, "n"]:
     return np.bincount(party, amounts, minlength=devices)
 

@@ -247,6 +247,11 @@ class Scheme(ABC, Generic[Options]):
         """Return the layouts of parcels that a device may receive, which sites enforce; None: not declared."""
         return None
 
+    @property
+    def parcels_at_once(self) -> int:
+        """How many parcels of one device another may have to hold, because stages overlap."""
+        return 1
+
     @abstractmethod
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device."""

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.errors import EngineError
-from codedfl.network import RoundCosts, TransferTable
+from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.schemes.messages import Layout, Message
 from codedfl.schemes.sharing.policy import SharingPolicy
 
@@ -88,8 +88,10 @@ class Stage:
     """Whether a recipient of hand-overs receives several parcels at once instead of one after the other."""
     after: tuple[int, ...] | None = None
     """For a stage of the set-up that may overlap with those before it: which of them, by their numbers in the set-up, a
-    device must have received its parcels of before it sends any. None: the stage begins when all others have ended.
-    An engine may also carry out such stages one after the other."""
+    device must have received its parcels of, and made its own of, before it sends any. None: the stage begins when all
+    others have ended. An engine may also carry out such stages one after the other."""
+    counted: Callable[[], Sequence[TransferCosts]] | None = field(default=None, repr=False)
+    """Returns what the transfers will cost, where that is known beforehand."""
 
 
 @dataclass(frozen=True, eq=False)

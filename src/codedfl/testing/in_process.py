@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import final
 
@@ -19,6 +19,8 @@ from codedfl.schemes import SCHEMES
 
 _MOST_THREADS = 4096
 """Upper bound of open requests; threads are created on demand."""
+_GOING_ON = 0.05
+"""Real seconds after which a site that waits for parcels, and none comes, is taken to wait."""
 
 
 def any_terms(sites: Sequence[str]) -> Agreement:
@@ -86,6 +88,8 @@ class InProcessCarrier(Carrier):
         self._changed = threading.Condition()
         self._arrived: deque[Delivered] = deque()
         self._working = 0
+        self._awaiting: set[str] = set()
+        """Sites that wait for parcels of others."""
         self._threads = ThreadPoolExecutor(_MOST_THREADS)
         self._failed: Exception | None = None
         self._closed = threading.Event()
@@ -167,6 +171,24 @@ class InProcessCarrier(Carrier):
             with self._changed:
                 self._working += 1
 
+    @contextmanager
+    def awaiting_parcels(self, site: str) -> Iterator[None]:
+        """Let the clock run while a site waits for parcels, until one is brought to it."""
+        with self._changed:
+            self._working -= 1
+            self._awaiting.add(site)
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._wake(site)
+
+    def _wake(self, site: str) -> None:
+        if site in self._awaiting:
+            self._awaiting.remove(site)
+            self._working += 1
+
     def relay(self, sender: str, recipient: str, payload: bytes) -> bytes:
         """Pass a parcel from one site to another."""
         if self._recording is not None:
@@ -179,6 +201,8 @@ class InProcessCarrier(Carrier):
             raise EngineError(f"the relay failed ({type(error).__name__}); fix the hook") from error
         if coming is None or recipient not in self._hosts or {sender, recipient} & gone:
             raise EngineError(f"{recipient} did not answer; see that it is running")
+        with self._changed:  # it works from now on, whenever its thread goes on
+            self._wake(recipient)
         return self._hosts[recipient].handle_peer(sender, coming)
 
     def next(self, timeout: float | None) -> Delivered | None:
@@ -187,12 +211,20 @@ class InProcessCarrier(Carrier):
             if self._clock is None:
                 self._changed.wait_for(lambda: self._arrived or (timeout is None and not self._working), timeout)
             elif timeout is None or timeout > 0:
-                self._changed.wait_for(lambda: self._arrived or not self._working)
+                self._wait_for_rest()
                 if not self._arrived:
                     self._clock.advance(timeout or 0.0)
             if self._failed is not None:
                 raise self._failed
             return self._arrived.popleft() if self._arrived else None
+
+    def _wait_for_rest(self) -> None:
+        """Wait until something arrives, or nobody works; one who waits for parcels may just be about to go on."""
+        while True:
+            self._changed.wait_for(lambda: self._arrived or not self._working)
+            pause = _GOING_ON if self._awaiting else 0.0
+            if not self._changed.wait_for(lambda: self._arrived or self._working, pause) or self._arrived:
+                return
 
     def close(self) -> None:
         """Close all hosts and wait for the threads."""
@@ -211,3 +243,7 @@ class _InProcessPeers(Peers):
     def send(self, site: str, payload: bytes) -> bytes:
         """Pass a parcel to another site."""
         return self._carrier.relay(self._site, site, payload)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Let the clock run while the site waits for parcels."""
+        return self._carrier.awaiting_parcels(self._site)

@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_without_a_site_that_placed_data_says_so(
         sites.deploy(scenario, tmp_path / "run")
     sites.faults.reply = lambda site, tag, payload: [payload]
     sites.faults.question = lambda site, tag, payload: (
-        None if site == "device-6" and decode(payload).kind == "export" else payload
+        None if site == "device-6" and decode(payload).kind == "carry" else payload
     )
     with pytest.raises(LostDevicesError, match="device-6 cannot be reached, and a resumed run") as error:
         sites.deploy(scenario, tmp_path / "run", longest=60.0)

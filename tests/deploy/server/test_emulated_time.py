@@ -13,7 +13,9 @@ from codedfl.errors import LostDevicesError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
-from contracts.test_engines import NAMES, chosen, given
+from codedfl.task import Problem
+from codedfl.testing.small import problem
+from contracts.test_engines import NAMES, RIDGE, SIZES, chosen, given
 from deploy.server.faults.test_parcels import flipped
 from fleets import InProcessFleet, fleet
 from sleeping import sleeping_clock
@@ -29,17 +31,17 @@ UNLIKE = [
 ENDLESS = {"patience": 1e9, "longest": 1e9}
 
 
-def emulated(scenario: Scenario, path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def emulated(scenario: Scenario, path: Path, monkeypatch: pytest.MonkeyPatch, data: Problem) -> Run:
     """Run a scenario on sites that sleep; the server's own computing takes no time here."""
-    with sleepers(monkeypatch) as sites:
+    with sleepers(monkeypatch, data) as sites:
         return sites.deploy(scenario, path, time_scale=SCALE, seeded_keys=True, **ENDLESS)
 
 
-def sleepers(monkeypatch: pytest.MonkeyPatch) -> Any:
+def sleepers(monkeypatch: pytest.MonkeyPatch, data: Problem | None = None) -> Any:
     def slow(wanted: Scenario, device: int) -> Emulation:
         return Emulation.of_scenario(wanted, device, time_scale=SCALE)
 
-    return fleet(given(), slow=slow, clock=sleeping_clock(monkeypatch))
+    return fleet(data or given(), slow=slow, clock=sleeping_clock(monkeypatch))
 
 
 def unlike(name: str, **changes: Any) -> Scenario:
@@ -48,15 +50,13 @@ def unlike(name: str, **changes: Any) -> Scenario:
     common |= {"timing.seed": 3, "timing.draw": 5, "timing.draws": 2, "timing.repeats": 1}
     if shares(name):
         common[f"schemes.{name}.delta"] = 5e-4
-    if name == "sealed-coded":
-        common["schemes.sealed-coded.overlap"] = False  # sites carry out one stage after the other
     return chosen(name, **(common | changes))
 
 
-def roundings(run: Run) -> int:
+def roundings(run: Run, chunks: int) -> int:
     """No path to the last time has more additions than eight for every question and every parcel there was."""
     asked = pyarrow.parquet.read_table(run.path / "devices.parquet").num_rows
-    pairs = run.scenario.fleet.size**2
+    pairs = chunks * run.scenario.fleet.size**2
     return 8 * (asked + 3 * pairs + run.summary.get("handovers", 0))
 
 
@@ -67,6 +67,9 @@ VARIANTS += [
     ("code-based", {"schemes.code-based.parallel_reception": True}),
     ("coded-padded", {"schemes.coded-padded.sharing": "direct", "schemes.coded-padded.alpha": 3}),
     ("sealed-coded", {"schemes.sealed-coded.workers": 5, "schemes.sealed-coded.threshold": 3}),
+    ("sealed-coded", {"schemes.sealed-coded.overlap": False}),
+    ("sealed-coded", {"schemes.sealed-coded.masks": False}),
+    ("sealed-coded", {"training.first_epoch_offline": False}),
     ("conventional", {"training.first_epoch_offline": False}),
     ("code-based", {"schemes.code-based.detect_from": 1, "schemes.code-based.odd_set": "two-errors"}),
     ("sealed", {"schemes.sealed.detect_from": 1, "training.first_epoch_offline": False}),
@@ -90,10 +93,39 @@ def test_sleeps_add_up_to_virtual_time(
     name: str, changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every epoch ends when virtual time says it does: sums of the same numbers, rounded in another order."""
+    check_times(name, changes, given(), tmp_path, monkeypatch)
+
+
+FOUR_CHUNKS = {"schemes.sealed-coded.workers": 5, "schemes.sealed-coded.threshold": 2}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"timing.seed": 8},
+        {"schemes.sealed-coded.masks": False},
+        {"schemes.sealed-coded.neighbours": 2},
+        {"training.first_epoch_offline": False},
+        SHARED,
+    ],
+)
+def test_stages_of_several_chunks_overlap_as_in_virtual_time(
+    changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = problem(SIZES, features=60, outputs=3, ridge=RIDGE)
+    check_times("sealed-coded", FOUR_CHUNKS | changes, wide, tmp_path, monkeypatch, chunks=4)
+
+
+def check_times(
+    name: str, changes: dict[str, Any], given: Problem, path: Path, monkeypatch: pytest.MonkeyPatch, chunks: int = 1
+) -> None:
+    """Hold a run on sites that sleep against virtual time."""
     scenario = unlike(name, **changes)
-    virtual = runs.execute(scenario, tmp_path / "virtual", problem=given)
-    real = emulated(scenario, tmp_path / "emulated", monkeypatch)
-    bound = gamma(roundings(real), np.float64)
+    virtual = runs.execute(scenario, path / "virtual", problem=lambda: given)
+    with monkeypatch.context() as patch:
+        real = emulated(scenario, path / "emulated", patch, given)
+    bound = gamma(roundings(real, chunks), np.float64)
     assert virtual.epochs["time"][-1] > 0
     assert np.all(abs(real.epochs["time"] - virtual.epochs["time"]) <= bound * virtual.epochs["time"])
     assert np.array_equal(*(np.load(run.path / "model.npz")["theta"] for run in (virtual, real)))
@@ -158,7 +190,7 @@ def test_nobody_sleeps_for_a_sender_that_is_gone(channel: str, tmp_path: Path, m
 
 def vanish_before_export(sites: InProcessFleet, site: str) -> None:
     def ask(asked: str, tag: int, payload: bytes) -> bytes:
-        if asked == site and decode(payload).kind == "export":
+        if asked == site and decode(payload).kind == "carry":
             sites.faults.silent.add(site)
         return payload
 

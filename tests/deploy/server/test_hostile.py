@@ -53,11 +53,13 @@ class Pair:
         return decode(self.host.handle_peer("device-2", payload))
 
 
+_STAGE: dict[str, Any] = {"occasion": None, "first": 0, "after": [], "export": [[0, "device-2", 0]], "absorb": []}
 QUESTIONS: dict[str, dict[str, Any]] = {
     "describe": {"scenario": "", "run": "run-1", "sites": ["device-1", "device-2"], "device": 0},
     "reply": {"epoch": 1, "question": 0, "standing": False, "offline": False},
     "export": {"stage": 1, "occasion": None, "parcels": [[0, "device-2", False, None]]},
     "absorb": {"stage": 1, "occasion": None, "parcels": [[0, "device-2"]]},
+    "carry": {"stage": 1, "stages": [_STAGE], "order": [0], "channel_turns": [[0, False, None, None]]},
     "forget": {"stage": 1},
     "prepare": {
         "run": "r",
@@ -79,6 +81,22 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 WRONG: list[Any] = [None, True, -1, 1.5, 10**30, "x", "\ud800", "1e9", [], [[]], [None], [[0, 0, 0]], {}, {"a": [1]}]
 
 
+@pytest.mark.parametrize("name", _STAGE)
+def test_a_stage_of_any_other_kind_is_refused_in_words(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The same for what is said about a stage that may overlap with others."""
+    for value in [*WRONG, [[0, "device-2", 0], [0, "device-2", 0]], [[1, "device-1"]], [0], ...]:
+        asker = Asker(host(key=DeviceKey()), "sealed")
+        told = asker.describe()
+        asker.prepare(told)
+        stage = {each: entry for each, entry in {**_STAGE, name: value}.items() if entry is not ...}
+        own = {"stage": 1, "stages": [stage]}
+        fields = {"session": asker.session, "number": 99, **own}
+        answer = decode(asker.host.handle(encode(Frame("carry", fields, sealed(told, GRANT, own)))))
+        assert answer.kind == "error"
+        assert is_one_sentence(reason(answer))
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR], "no traceback"
+
+
 @pytest.mark.parametrize("kind", QUESTIONS)
 def test_a_field_of_any_other_kind_is_refused_in_words(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     """Each field in turn is left out, or is something else: no traceback, nothing that hangs, and the site lives on."""
@@ -93,8 +111,8 @@ def test_a_field_of_any_other_kind_is_refused_in_words(kind: str, caplog: pytest
             if value is ...:
                 del fields[name]
             arrays: Message = {"model": np.zeros(GIVEN.shape)} if kind == "reply" else {}
-            if kind == "export":  # the grants fit, so that only the field is wrong
-                own = {each: fields.get(each) for each in ("stage", "occasion", "parcels")}
+            if kind in ("export", "carry"):  # the grants fit, so that only the field is wrong
+                own = {each: fields[each] for each in QUESTIONS[kind] if each in fields}
                 arrays = sealed(told, GRANT, own)
             answer = decode(asker.host.handle(encode(Frame(kind, fields, arrays))))
             if answer.kind != "answer":
@@ -227,7 +245,7 @@ def test_what_is_no_proper_parcel_is_refused(frame: Frame) -> None:
 
 
 def test_a_failure_while_a_parcel_is_taken_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: Inbox, sender: str, parcel: Parcel) -> None:
+    def broken(self: Inbox, sender: str, parcel: Parcel, arrived: float) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Inbox, "put", broken)
@@ -287,10 +305,14 @@ def stolen(sites: InProcessFleet, site: str) -> Frame:
     return next(frame for frame in frames if frame.kind == "prepare")
 
 
-def test_a_run_goes_on_undisturbed_while_old_questions_are_brought_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("overlap", "most"), [(True, 80), (False, 100)])
+def test_a_run_goes_on_undisturbed_while_old_questions_are_brought_again(
+    overlap: bool, most: int, tmp_path: Path
+) -> None:
     """In epoch 3 every question of the run so far comes to its site once more, and a prepare under a new number."""
     with fleet(given()) as sites:
-        whole = sites.deploy(chosen("sealed-coded"), tmp_path / "whole")
+        wanted = chosen("sealed-coded", **{"schemes.sealed-coded.overlap": overlap})
+        whole = sites.deploy(wanted, tmp_path / "whole")
         answers: list[str] = []
 
         def again(site: str, tag: int, payload: bytes) -> bytes:
@@ -305,9 +327,9 @@ def test_a_run_goes_on_undisturbed_while_old_questions_are_brought_again(tmp_pat
             return payload
 
         sites.faults.question = again
-        run = sites.deploy(chosen("sealed-coded"), tmp_path / "run")
+        run = sites.deploy(wanted, tmp_path / "run")
     assert set(answers) == {"repeated", "error"}
-    assert len(answers) > 100
+    assert len(answers) > most
     models = [np.load(each.path / "model.npz")["theta"] for each in (run, whole)]
     assert np.array_equal(*models)
     assert run.summary["deployment"]["lost"] == {}

@@ -163,6 +163,13 @@ def test_who_answers_pings_for_ever_and_nothing_else_is_lost(make: Callable[...,
     assert "no answer for 1.5 s" in fleet.channel.lost[1]
 
 
+def test_a_request_of_several_steps_may_take_as_long_as_all_of_them(make: Callable[..., Fleet]) -> None:
+    fleet = make(2, patience=1.0, longest=1.5)
+    fleet.hosts[1].hold(1)
+    assert fleet.channel.ask_all({1: SiteRequest("reply", {"epoch": 1}, steps=4)}) == {}
+    assert "no answer for 6 s" in fleet.channel.lost[1]
+
+
 def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Callable[..., Fleet]) -> None:
     """Nobody waits for it, every round is over in no time, and still its silence adds up."""
     fleet = make(2, patience=0.5)

@@ -1,5 +1,6 @@
 """Sealed and coded: every shape of fleet and data, what a run leaves behind when too many are lost, and its costs."""
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,90 @@ def test_chunks_send_the_same_words_and_no_part_waits_for_a_later_chunk() -> Non
     words = [sum(cost.parcel_bits - 40 for cost in costs) // 64 for costs, _ in stages]
     assert sum(words[0::3]) == 2 * (24 * 25 // 2 + 24 * 2), "each word of the triangle once, but for the own pieces"
     assert sum(words[2::3]) == 2 * 24 * 12, "each entry of three coded blocks once, but for the own parts"
+
+
+class Moved:
+    """Devices whose parcels take any time: each sends when it has all that a stage comes after, its own included."""
+
+    def __init__(self, stages: Sequence[Stage], devices: Sequence[Any]) -> None:
+        self._stages, self._devices = stages, devices
+        everyone = [(number, device) for number in range(len(stages)) for device in range(len(devices))]
+        self._left = {
+            (number, device): [each for each in stages[number].transfers if each.recipient == device]
+            for number, device in everyone
+        }
+        self._unsent = {*everyone}
+        self._arrived: dict[tuple[int, int], list[Any]] = {each: [] for each in everyone}
+        self.absorbed = {each for each in everyone if not self._left[each]}
+        self.works = [[Work() for _ in stage.transfers] for stage in stages]
+
+    def play(self, draws: random.Random) -> None:
+        """Let parcels arrive in a random order until all are absorbed."""
+        way: list[Any] = []
+        while self._unsent or way:
+            for number, device in sorted(self._unsent):
+                before = {(each, device) for each in self._stages[number].after or ()}
+                if before <= self.absorbed and not before & self._unsent:
+                    self._unsent.remove((number, device))
+                    for place, each in enumerate(self._stages[number].transfers):
+                        if each.sender == device:
+                            way.append((number, place, self._devices[device].export(each.grant, Work())))
+            number, place, parcel = way.pop(draws.randrange(len(way)))
+            self._arrive(number, place, parcel)
+
+    def _arrive(self, number: int, place: int, parcel: Any) -> None:
+        transfer = self._stages[number].transfers[place]
+        here = number, transfer.recipient
+        self._arrived[here].append((place, parcel))
+        if len(self._arrived[here]) == len(self._left[here]):
+            for place, parcel in sorted(self._arrived[here], key=lambda each: each[0]):
+                sender = self._stages[number].transfers[place].sender
+                self._devices[transfer.recipient].absorb_from(sender, parcel, self.works[number][place])
+            self.absorbed.add(here)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("count", "features", "masks"), [(5, 48, True), (5, 48, False), (66, 8, True)])
+def test_parcels_may_come_before_those_of_earlier_stages(count: int, features: int, masks: bool, seed: int) -> None:
+    """Blocks and parts of a chunk may be quicker than pieces: the same coded blocks, and the same work is counted."""
+    given = problem([4] * count, features=features, outputs=2)
+    options = {"schemes.sealed-coded": {"workers": 4, "threshold": 2, "masks": masks, "neighbours": 2}}
+    scheme: Any = schemes.create(wanted("sealed-coded", options, rates=(1e6,) * count), given)
+    stages = scheme.server().set_up()
+    groups = [[scheme.device(index, shard) for index, shard in enumerate(given.shards)] for _ in range(2)]
+    for stage in stages:
+        carry(groups[0], stage.transfers)
+    moved = Moved(stages, groups[1])
+    moved.play(random.Random(seed))
+    model = {"model": scheme.formats.field.to_wire(np.arange(2 * features, dtype=np.uint64).reshape(2, -1))}
+    for worker in scheme.workers.chosen:
+        replies = [devices[worker].reply(2, model, Work())["product"] for devices in groups]
+        assert np.array_equal(*replies)
+    for stage, works in zip(stages, moved.works, strict=True):
+        assert [each.absorb_macs for each in stage.counted()] == [work.macs for work in works]
+
+
+def test_a_block_that_comes_early_is_taken_once() -> None:
+    given = problem([4] * 3, features=6, outputs=1)
+    options = {"schemes.sealed-coded": {"workers": 3, "threshold": 2, "masks": False}}
+    scheme: Any = schemes.create(wanted("sealed-coded", options, rates=(1e6,) * 3), given)
+    pieces, blocks, *_ = scheme.server().set_up()
+    block = blocks.transfers[0]
+    devices = [scheme.device(index, shard) for index, shard in enumerate(given.shards)]
+    sent = [(each, devices[each.sender].export(each.grant, Work())) for each in pieces.transfers]
+    late = [(each, parcel) for each, parcel in sent if each.recipient == block.recipient]
+    for each, parcel in sent:
+        if each.recipient != block.recipient:
+            devices[each.recipient].absorb_from(each.sender, parcel, Work())
+    parcel = devices[block.sender].export(block.grant, Work())
+    devices[block.recipient].absorb_from(block.sender, parcel, Work())
+    for again in range(2):
+        with pytest.raises(CipherError, match=f"expects no block of device {block.sender}"):
+            devices[block.recipient].absorb_from(block.sender, parcel, Work())
+        if not again:
+            for each, piece in late:
+                devices[each.recipient].absorb_from(each.sender, piece, Work())
+            devices[block.recipient].reply(1, {}, Work())
 
 
 @pytest.mark.parametrize(("devices", "members"), [(70, 35), (129, 33)])

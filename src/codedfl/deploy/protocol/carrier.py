@@ -6,6 +6,7 @@ transport bytes and are not trusted: both ends detect loss, duplication, delay a
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 
@@ -63,6 +64,10 @@ class Peers(ABC):
     @abstractmethod
     def send(self, site: str, payload: bytes) -> bytes:
         """Pass a parcel to ``Host.handle_peer`` of another site and return the result; raise ``EngineError``."""
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which the site waits for parcels of others; nobody need know by default."""
+        return nullcontext()
 
 
 class Host(ABC):

@@ -27,7 +27,7 @@ from codedfl.schemes.messages import Layout, Message, layout
 Clock = Callable[[], float]
 """Returns seconds since some fixed time."""
 
-_WORKING = ("prepare", "reply", "export", "absorb")
+_WORKING = ("prepare", "reply", "export", "absorb", "carry")
 _MISMATCH = "it answers another request than the open one"
 _UNREACHABLE = "it cannot be reached"
 _RESTARTED = "it was started again, or serves another session"
@@ -44,6 +44,8 @@ class SiteRequest:
     fields: Mapping[str, Any] = field(default_factory=dict)
     arrays: Message = field(default_factory=dict, repr=False)
     expected: Layout | None = field(default=None, repr=False)
+    steps: int = 1
+    """How many steps it has, each of which may take as long as a request."""
 
 
 @final
@@ -245,8 +247,8 @@ class Channel:
             if now - since > self._patience:
                 self.mark_lost(device, f"no sign of life for {self._patience:g} s", silent=True)
         for entry in list(self._open.values()):
-            if now - entry.since > self._longest:
-                self.mark_lost(entry.device, f"no answer for {self._longest:g} s", silent=True)
+            if now - entry.since > (longest := self._longest * entry.request.steps):
+                self.mark_lost(entry.device, f"no answer for {longest:g} s", silent=True)
             elif entry.mismatched_since is not None and now - entry.mismatched_since > self._patience:
                 self.mark_lost(entry.device, _MISMATCH)
         pinged = {entry.device for entry in self._open.values() if entry.request.kind == "ping"}
@@ -317,7 +319,7 @@ def _check(frame: Frame, request: SiteRequest) -> None:
     """Refuse errors and invalid replies."""
     if frame.kind == "superseded":
         raise EngineError("another server has taken it over")
-    if frame.kind == "error" and request.kind == "export" and "unreached" in frame.fields:
+    if frame.kind == "error" and request.kind in ("export", "carry") and "unreached" in frame.fields:
         return  # sender or recipient may be at fault; the stage decides
     if frame.fields.get("no_session") is True:
         raise NoSessionError(_RESTARTED)
@@ -346,8 +348,15 @@ def _has_costs(frame: Frame, request: SiteRequest) -> bool:
         return False
     if request.kind == "reply":
         return is_count(frame.fields.get("macs")) and is_real(frame.fields.get("offline_seconds", 0))
-    for name in {"export": ("macs", "beforehand", "bits"), "absorb": ("macs", "beforehand")}.get(request.kind, ()):
-        values, parcels = frame.fields.get(name), len(request.fields["parcels"])
-        if not isinstance(values, list) or len(values) != parcels or not all(map(is_count, values)):
+    exported, absorbed = ("macs", "beforehand", "bits"), ("macs", "beforehand")
+    if request.kind == "carry":
+        made, taken = (sum(len(each[name]) for each in request.fields["stages"]) for name in ("export", "absorb"))
+        lengths = dict.fromkeys(exported, made) | dict.fromkeys((f"absorb_{name}" for name in absorbed), taken)
+    else:
+        names = {"export": exported, "absorb": absorbed}.get(request.kind, ())
+        lengths = dict.fromkeys(names, len(request.fields["parcels"])) if names else {}
+    for name, length in lengths.items():
+        values = frame.fields.get(name)
+        if not isinstance(values, list) or len(values) != length or not all(map(is_count, values)):
             return False
     return True

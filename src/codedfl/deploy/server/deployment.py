@@ -31,6 +31,7 @@ from codedfl.deploy.server.sessions import Returns, SessionTerms, SiteSession
 from codedfl.deploy.server.sums import RemoteSummer, load_test_set, ranged
 from codedfl.engines.contract import Engine
 from codedfl.errors import LostDevicesError, RunDirectoryError, UsageError
+from codedfl.network import OverlappingStage, sending_order
 from codedfl.progress import Progress, silent
 from codedfl.runs import Run, default_directory, execute
 from codedfl.runs.backend import RunBackend
@@ -38,6 +39,7 @@ from codedfl.runs.directory import CHECKPOINT
 from codedfl.runs.scoring import Scoring, held_out_counts, score_held_out
 from codedfl.runs.selection import choose_ridge
 from codedfl.scenario import Scenario
+from codedfl.schemes.contract import Stage
 from codedfl.storage import write_json
 from codedfl.task import Problem
 from codedfl.task.description import Description, likely_labels
@@ -270,8 +272,21 @@ class DeploymentBackend(RunBackend):
             seal=self._session.seal,
             secret=SessionSecret(self._folder),
             returned=self._returns.seen,
+            order=self._sending_order,
         )
         return self._engine
+
+    def _sending_order(self, stages: Sequence[Stage], first: int) -> Sequence[int] | None:
+        """Return the order in which virtual time sends the parcels of overlapping stages; None on real links."""
+        if not self._session.emulated_links or any(stage.counted is None for stage in stages):
+            return None
+        timing, delays = self.scenario.timing, schemes.known_delays(self.scenario)
+        costs = [
+            OverlappingStage(number, stage.counted(), stage.after or ())
+            for number, stage in enumerate(stages, start=first)
+            if stage.counted is not None
+        ]
+        return sending_order(delays, costs, seed=timing.seed, draw=timing.draw)
 
     def checkpoint_arrays(self) -> dict[str, Shaped[np.ndarray, "..."]]:
         """Return the records of all requests so far, and the identity of the run."""

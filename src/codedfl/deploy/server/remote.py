@@ -10,17 +10,20 @@ from jaxtyping import Shaped
 from codedfl.deploy.protocol.keeping import HOLDS, KEEP, RECALL, SessionSecret
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
-from codedfl.deploy.server.stages import Seal, StageExchange
+from codedfl.deploy.server.stages import OverlappingExchange, Seal, StageExchange
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError, ReturnedDevicesError
 from codedfl.network import RoundCosts
-from codedfl.schemes.contract import Round, Stage
+from codedfl.schemes.contract import SERVER, Round, Stage
 from codedfl.schemes.messages import Message, message_bits
 
 _COLUMNS = ("epoch", "question", "device", "seconds", "working_seconds", "down_bits", "up_bits", "macs")
 RECORDS = {name: np.dtype("float64" if name.endswith("seconds") else "int64") for name in _COLUMNS}
 """Columns, one row per request and device: bits as transmitted, seconds NaN without an accepted reply."""
+
+Order = Callable[[Sequence[Stage], int], Sequence[int] | None]
+"""Takes stages that overlap and the number of the first; returns the order of their parcels, numbered through."""
 
 _BOARD_SECONDS = 1.0
 """Seconds between updates of the board while no reply arrives."""
@@ -32,7 +35,8 @@ class RemoteEngine(Engine):
 
     With ``one_at_a_time`` sites emulate one channel for all direct parcels. ``now`` and ``records`` are those
     of a resumed run. ``seal`` encrypts grants; without it they are sent as they are. ``secret`` opens what sites keep
-    across sessions. ``returned`` tells which lost devices are back, for another session with them.
+    across sessions. ``returned`` tells which lost devices are back, for another session with them. ``order`` is that of
+    parcels on emulated links, if stages overlap.
     """
 
     def __init__(
@@ -47,10 +51,12 @@ class RemoteEngine(Engine):
         seal: Seal = lambda device, fields, grants: grants,
         secret: SessionSecret | None = None,
         returned: Callable[[], Sequence[int]] = lambda: (),
+        order: Order = lambda stages, first: None,
     ) -> None:
         self._channel = channel
         self._secret = secret
         self._returned = returned
+        self._order = order
         self._seal = seal
         self._board = board or Board(channel.sites)
         self._stages = 0
@@ -193,9 +199,25 @@ class RemoteEngine(Engine):
             raise LostDevicesError(f"{names} got lost in a hand-over after epoch {number}; resume when all are back")
         return outcome
 
+    def carry_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> Sequence[StageOutcome]:
+        """Carry out stages that may overlap; if a device gets lost, none counts."""
+        if not _direct(stages):
+            return super().carry_overlapping(stages, first, receive)
+        return self._overlap(stages, first, emulated=True)
+
     def replay(self, stage: Stage, receive: Receive) -> None:
         """Repeat a stage of an interrupted run."""
-        outcome = self._carry(stage, receive, None)
+        self._check_replayed(self._carry(stage, receive, None))
+
+    def replay_overlapping(self, stages: Sequence[Stage], first: int, receive: Receive) -> None:
+        """Repeat stages of an interrupted run that may overlap."""
+        if len(stages) == 1 or not _direct(stages):
+            super().replay_overlapping(stages, first, receive)
+            return
+        for outcome in self._overlap(stages, first, emulated=False):
+            self._check_replayed(outcome)
+
+    def _check_replayed(self, outcome: StageOutcome) -> None:
         if outcome.lost:
             names = ", ".join(self._channel.sites[device] for device in outcome.lost)
             raise LostDevicesError(f"{names} cannot be reached, and a resumed run needs their parcels; start them")
@@ -246,14 +268,41 @@ class RemoteEngine(Engine):
             self._channel, self._stages, stage, event, self._seal, one_at_a_time=self._one_at_a_time
         )
         outcome = exchange.carry(receive)
+        self._show(stage, outcome)
+        return outcome
+
+    def _overlap(self, stages: Sequence[Stage], first: int, *, emulated: bool) -> Sequence[StageOutcome]:
+        """Carry out stages that overlap and show their transfers on the board."""
+        self._stages += 1
+        exchange = OverlappingExchange(
+            self._channel,
+            self._stages,
+            stages,
+            first,
+            self._seal,
+            emulated=emulated,
+            order=self._order(stages, first) if emulated else None,
+            one_at_a_time=self._one_at_a_time,
+        )
+        outcomes = exchange.carry()
+        for stage, outcome in zip(stages, outcomes, strict=False):
+            self._show(stage, outcome)
+        return outcomes
+
+    def _show(self, stage: Stage, outcome: StageOutcome) -> None:
+        """Show a stage on the board."""
         self._board.lost(self._channel.lost)
         note = self._board.handed_over if stage.retires else self._board.sent
         for transfer in () if outcome.lost else stage.transfers:
             note(transfer.sender, transfer.recipient)
-        return outcome
 
     def charge_server(self, macs: int) -> None:
         """Do nothing: the server's computing takes real time."""
+
+
+def _direct(stages: Sequence[Stage]) -> bool:
+    """Return whether all parcels go from device to device."""
+    return not any(each.relayed or each.recipient == SERVER for stage in stages for each in stage.transfers)
 
 
 def _round_costs(question: Round, costs: Mapping[int, Sequence[int]]) -> RoundCosts:

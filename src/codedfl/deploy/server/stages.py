@@ -3,21 +3,24 @@
 Recipients hold parcels until the server knows that all of the stage have arrived, and absorb them in the order of the
 transfers. So a stage with a lost device changes no recipient. On an emulated shared channel, direct parcels go in the
 order of the transfers, too: the server tells each sender whose parcel is next, and senders pass the turn on.
+
+Stages of a set-up that overlap are one request to each site, which goes on by itself
+(``codedfl.deploy.site.exchange.overlap``). If one fails, all are released, and nothing of the set-up is used.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Mapping, Sequence, Set
+from itertools import islice, pairwise
 from typing import Any, final
 
 from codedfl.deploy.protocol.fields import one_line
 from codedfl.deploy.protocol.wire import pack_messages, unpack_messages
-from codedfl.deploy.server.channel import Channel, SiteRequest
+from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import Receive, StageOutcome
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.network import TransferCosts
-from codedfl.schemes.contract import SERVER, Stage
+from codedfl.schemes.contract import SERVER, Stage, Transfer
 from codedfl.schemes.messages import Message, message_bits
 
 Seal = Callable[[int, Mapping[str, Any], Message], Message]
@@ -54,7 +57,10 @@ class StageExchange:
             turn = None if stage.parallel else turns[transfer.recipient]
             self._parcels.append([index, site, transfer.relayed, turn])
             turns[transfer.recipient] += 1
-        self._channel_turns = _channel_turns(stage, channel.sites) if one_at_a_time and event is not None else {}
+        self._channel_turns = {}
+        if one_at_a_time and event is not None:
+            direct = [n for n, each in enumerate(stage.transfers) if each.recipient != SERVER and not each.relayed]
+            self._channel_turns = _channel_turns(stage.transfers, direct, channel.sites)
         self._exported: dict[int, tuple[int, int, int]] = {}
         self._absorbed: dict[int, tuple[int, int]] = {}
         self._uploads: dict[int, dict[str, Any]] = {}
@@ -80,7 +86,7 @@ class StageExchange:
     @property
     def _missing(self) -> tuple[int, ...]:
         """Senders and recipients that are lost."""
-        return tuple(device for device in self._parties if device in self._channel.lost)
+        return _lost_of(self._parties, self._channel)
 
     def _export(self) -> bool:
         """Let all senders export and send; return whether all parcels arrived."""
@@ -111,10 +117,9 @@ class StageExchange:
                 failed[device] = str(error)
             counts = zip(*(reply.frame.fields[name] for name in ("macs", "beforehand", "bits")), strict=True)
             self._exported |= dict(zip(work[device], counts, strict=True))
-        if failed:  # a recipient that is silent is lost, else the sender
+        if failed:
             self._forget()
-            for device, reason in failed.items() if not self._missing else ():
-                self._channel.mark_lost(device, reason, silent=device in unsent)
+            _blame(self._parties, self._channel, failed, unsent)
         return not self._missing
 
     def _absorb(self) -> bool:
@@ -142,29 +147,141 @@ class StageExchange:
         self._channel.ask_all(dict.fromkeys(self._parties, self._forgetting))
 
     def _costs(self, number: int) -> TransferCosts:
-        """Return the costs of a transfer as its parties report them."""
-        transfer, (export_macs, export_beforehand, bits) = self._transfers[number], self._exported[number]
-        absorb_macs, absorb_beforehand = self._absorbed.get(number, (0, 0))
-        return TransferCosts(
-            transfer.sender,
-            transfer.recipient,
-            grant_bits=message_bits(transfer.grant),
-            export_macs=export_macs,
-            parcel_bits=bits,
-            absorb_macs=absorb_macs,
-            relayed=transfer.relayed,
-            export_beforehand=export_beforehand,
-            absorb_beforehand=absorb_beforehand,
-        )
+        return _costs_of(self._transfers[number], self._exported[number], self._absorbed.get(number, (0, 0)))
 
 
-def _channel_turns(stage: Stage, sites: Sequence[str]) -> dict[int, tuple[bool, str | None, int | None]]:
+@final
+class OverlappingExchange:
+    """The transfers of stages that overlap, numbered from ``first`` in the set-up, all from device to device.
+
+    ``number`` counts all of them as one stage at sites, and parcels are numbered through. Without ``emulated`` sites
+    emulate no delays. ``order`` is that in which parcels begin on emulated links, all one after the other if
+    ``one_at_a_time``; without it each sender begins with the first parcel that is ready.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        number: int,
+        stages: Sequence[Stage],
+        first: int,
+        seal: Seal,
+        *,
+        emulated: bool,
+        order: Sequence[int] | None = None,
+        one_at_a_time: bool = False,
+    ) -> None:
+        self._channel = channel
+        self._seal = seal
+        self._number = number
+        self._stages = stages
+        self._transfers = [transfer for stage in stages for transfer in stage.transfers]
+        self._sizes = [len(stage.transfers) for stage in stages]
+        self._parties = sorted({each for one in self._transfers for each in (one.sender, one.recipient)})
+        self._order = order
+        self._turns: dict[int, int] = {}
+        received: Counter[int] = Counter()
+        for parcel in () if order is None else order:
+            recipient = self._transfers[parcel].recipient
+            self._turns[parcel] = received[recipient]
+            received[recipient] += 1
+        shared = one_at_a_time and order is not None
+        self._channel_turns = _channel_turns(self._transfers, order or (), channel.sites) if shared else {}
+        events = [TransferEvent(stage=first + place, parcels=size) for place, size in enumerate(self._sizes)]
+        self._plan: list[dict[str, Any]] = [
+            {
+                "occasion": event.to_table() if emulated else None,
+                "first": sum(self._sizes[:place]),
+                "after": [each - first for each in stage.after or () if each >= first],
+            }
+            for place, (stage, event) in enumerate(zip(stages, events, strict=True))
+        ]
+
+    def carry(self) -> list[StageOutcome]:
+        """Carry out the stages; return their costs, or the lost devices for the first of them."""
+        forgetting = dict.fromkeys(self._parties, SiteRequest("forget", {"stage": self._number}))
+        if missing := _lost_of(self._parties, self._channel):
+            return [StageOutcome([], missing)]
+        requests = {device: self._request(device) for device in self._parties}
+        # sites wait for each other's parcels: if one fails, release the others
+        answers = self._channel.ask_all(requests, if_one_fails=forgetting)
+        failed = {device: reply.frame for device, reply in answers.items() if reply.frame.kind != "answer"}
+        if failed or _lost_of(self._parties, self._channel):
+            self._channel.ask_all(forgetting)
+            causes = {device for device, frame in failed.items() if frame.fields.get("released") is not True}
+            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes or failed}
+            _blame(self._parties, self._channel, reasons, set(reasons))
+            return [StageOutcome([], _lost_of(self._parties, self._channel))]
+        return self._outcomes(requests, answers)
+
+    def _request(self, device: int) -> SiteRequest:
+        """Return all that a site does: parcels by stage, in which order, and when the shared channel is its own."""
+        sites, transfers, stages = self._channel.sites, self._transfers, []
+        own: list[int] = []
+        for plan, size in zip(self._plan, self._sizes, strict=True):
+            numbers = range(plan["first"], plan["first"] + size)
+            sent = [n for n in numbers if transfers[n].sender == device]
+            export = [[n, sites[transfers[n].recipient], self._turns.get(n)] for n in sent]
+            absorb = [[n, sites[transfers[n].sender]] for n in numbers if transfers[n].recipient == device]
+            stages.append({**plan, "export": export, "absorb": absorb})
+            own += sent
+        fields: dict[str, Any] = {"stage": self._number, "stages": stages}
+        if self._order is not None:
+            fields["order"] = [n for n in self._order if transfers[n].sender == device]
+        if self._channel_turns:
+            fields["channel_turns"] = [[n, *self._channel_turns[n]] for n in own]
+        grants = pack_messages({n: transfers[n].grant for n in own})
+        return SiteRequest("carry", fields, self._seal(device, fields, grants), steps=len(self._stages))
+
+    def _outcomes(self, requests: Mapping[int, SiteRequest], answers: Mapping[int, SiteReply]) -> list[StageOutcome]:
+        """Return the costs of all transfers as their parties report them."""
+        exported: dict[int, tuple[int, int, int]] = {}
+        absorbed: dict[int, tuple[int, int]] = {}
+        for device, reply in answers.items():
+            told, stages = reply.frame.fields, requests[device].fields["stages"]
+            sent, taken = ([row[0] for each in stages for row in each[name]] for name in ("export", "absorb"))
+            counts = zip(*(told[name] for name in ("macs", "beforehand", "bits")), strict=True)
+            exported |= dict(zip(sent, counts, strict=True))
+            counts = zip(*(told[name] for name in ("absorb_macs", "absorb_beforehand")), strict=True)
+            absorbed |= dict(zip(taken, counts, strict=True))
+        found = iter([_costs_of(each, exported[n], absorbed[n]) for n, each in enumerate(self._transfers)])
+        return [StageOutcome(list(islice(found, size))) for size in self._sizes]
+
+
+def _lost_of(parties: Sequence[int], channel: Channel) -> tuple[int, ...]:
+    """Return the senders and recipients that are lost."""
+    return tuple(device for device in parties if device in channel.lost)
+
+
+def _blame(parties: Sequence[int], channel: Channel, failed: Mapping[int, str], unsent: Set[int]) -> None:
+    """Mark senders that failed as lost, unless a party is silent: then that one is the reason."""
+    for device, reason in failed.items() if not _lost_of(parties, channel) else ():
+        channel.mark_lost(device, reason, silent=device in unsent)
+
+
+def _costs_of(transfer: Transfer, exported: tuple[int, int, int], absorbed: tuple[int, int]) -> TransferCosts:
+    """Return the costs of a transfer as its parties report them."""
+    (export_macs, export_beforehand, bits), (absorb_macs, absorb_beforehand) = exported, absorbed
+    return TransferCosts(
+        transfer.sender,
+        transfer.recipient,
+        grant_bits=message_bits(transfer.grant),
+        export_macs=export_macs,
+        parcel_bits=bits,
+        absorb_macs=absorb_macs,
+        relayed=transfer.relayed,
+        export_beforehand=export_beforehand,
+        absorb_beforehand=absorb_beforehand,
+    )
+
+
+def _channel_turns(
+    transfers: Sequence[Transfer], direct: Sequence[int], sites: Sequence[str]
+) -> dict[int, tuple[bool, str | None, int | None]]:
     """Return, by direct parcel, whether it waits for another sender, and the site and number of the one after it.
 
     A sender sends its own parcels one after the other anyway.
     """
-    transfers = stage.transfers
-    direct = [n for n, transfer in enumerate(transfers) if transfer.recipient != SERVER and not transfer.relayed]
     waits = dict.fromkeys(direct, False)
     following: dict[int, int] = {}
     for one, other in pairwise(direct):

@@ -59,8 +59,15 @@ class TransferDelays:
 
     def prepare(self, grant_bits: int, macs: int) -> float:
         """Return how long this device takes to receive all grants and to prepare all parcels."""
-        granted = self._emulation.sending(self._own("grant_tries") * grant_bits, self._emulation.rate("down"))
-        return granted + self._emulation.work(macs, self._own("export_setup"))
+        return self.grants(grant_bits) + self.export(macs)
+
+    def grants(self, bits: int) -> float:
+        """Return how long this device takes to receive grants."""
+        return self._emulation.sending(self._own("grant_tries") * bits, self._emulation.rate("down"))
+
+    def export(self, macs: int) -> float:
+        """Return how long this device takes to prepare all parcels."""
+        return self._emulation.work(macs, self._own("export_setup"))
 
     def absorb(self, macs: int) -> float:
         """Return how long this device works on all parcels that it received."""

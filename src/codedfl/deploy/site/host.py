@@ -2,14 +2,16 @@
 
 Requests are frames (``deploy.protocol.wire``) with a session and a number, which replies repeat. A new session replaces
 the previous one. Operations: ``ping``; ``describe`` (facts of the data), ``prepare`` (create the device), ``reply`` (a
-round), ``export`` (make parcels and send them), ``absorb`` (received parcels), ``forget`` (a stage, or the session).
+round), ``export`` (make parcels and send them), ``absorb`` (received parcels), ``carry`` (both, in stages that
+overlap), ``forget`` (a stage, or the session).
 """
 
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from typing import Any, final
 
@@ -20,10 +22,12 @@ from codedfl.deploy.protocol.envelopes import told_digest
 from codedfl.deploy.protocol.keeping import carry_out
 from codedfl.deploy.protocol.sums import SumOrder, read_rows
 from codedfl.deploy.protocol.terms import Terms
-from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
+from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
+from codedfl.deploy.site.exchange.overlap import carry_stages
+from codedfl.deploy.site.exchange.stage import SiteWork, absorb_stage, export_stage, receive
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
-from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver, read_peer_message, receipt
+from codedfl.deploy.site.parcels import ChannelFree, read_peer_message, receipt
 from codedfl.deploy.site.privacy import PrivacyLedger
 from codedfl.deploy.site.record import FINISHED, CountingPeers, RunRecord
 from codedfl.deploy.site.requests import (
@@ -32,9 +36,7 @@ from codedfl.deploy.site.requests import (
     admit_order,
     admit_preparation,
     admit_rows,
-    channel_turns_of,
     echo_of,
-    event_of,
     needs_study,
     part_of,
     run_of,
@@ -74,7 +76,10 @@ class DeviceHost(Host):
             "prepare": self._prepare,
             "reply": self._reply,
         }
-        self._operations |= {"export": self._export, "absorb": self._absorb, "forget": self._forget, "keep": self._keep}
+        site_work = SiteWork(self._peers, self._charge, self._count)
+        moved = {"export": export_stage, "absorb": absorb_stage, "carry": carry_stages}
+        self._operations |= {kind: partial(operation, site_work) for kind, operation in moved.items()}
+        self._operations |= {"forget": self._forget, "keep": self._keep}
 
     def handle(self, payload: bytes) -> bytes:
         """Answer a request of the server."""
@@ -110,7 +115,8 @@ class DeviceHost(Host):
         return Frame("error", {"reason": reason, "no_session": isinstance(error, NoSessionError)})
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
-        """Open another site's parcel and hold it until the server asks to absorb it."""
+        """Open another site's parcel and hold it until it is absorbed, as the server tells."""
+        run: Session | None = None
         try:
             run = self._current()
             run.inbox.check_size(sender, len(payload))
@@ -118,9 +124,9 @@ class DeviceHost(Host):
             if isinstance(parcel, ChannelFree):
                 run.reception.set_free(parcel.stage, parcel.number)
                 return receipt()
-            self._receive(run, parcel)
+            arrived = receive(run, parcel)
             if not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
-                run.inbox.put(sender, parcel)
+                run.inbox.put(sender, parcel, arrived)
         except Cancelled:
             return receipt("the session has ended")
         except CodedflError as error:
@@ -128,6 +134,9 @@ class DeviceHost(Host):
         except Exception as error:
             _log.exception("%s cannot take a parcel from %s", self._site.name, sender)
             return receipt(f"{type(error).__name__} while it was received")
+        finally:
+            if run is not None:
+                run.reception.changed()
         return receipt()
 
     def close(self) -> None:
@@ -283,87 +292,6 @@ class DeviceHost(Host):
         told = {"macs": work.macs, "working_seconds": working, "offline_seconds": beforehand}
         return Frame("answer", {"epoch": epoch, **told}, message)
 
-    def _export(self, run: Session, frame: Frame) -> Frame:
-        """Export all parcels of a stage, then send them one by one; those for the server are in the reply."""
-        stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        # number of the parcel, recipient (None is the server), whether it is relayed, turn among those to the recipient
-        wanted = fields.rows(frame.fields, "parcels", [(int,), (str, type(None)), (bool,), (int, type(None))])
-        event, device, turns = event_of(frame), run.device, channel_turns_of(frame)
-        delays = run.transfer_delays(event)
-        recipients = {site for _, site, _, _ in wanted}
-        run.admit_parties(recipients)
-        if not run.uploads and None in recipients:
-            raise EngineError("devices of this scheme send parcels to each other only; check the server")
-        grants = unpack_messages(run.grants(frame), [parcel for parcel, _, _, _ in wanted])
-        envelopes = run.envelopes if recipients - {None} else None
-        parcels: dict[int, Any] = {}
-        owners: dict[int, tuple[int, ...]] = {}
-        works = [Work() for _ in wanted]
-        with run.queue.slot(number, cancellable=False):
-            began = time.perf_counter()
-            self._charge(run)
-            for (parcel, _, _, _), work in zip(wanted, works, strict=True):
-                owners[parcel] = tuple(sorted(device.owners(grants[parcel])))
-                parcels[parcel] = device.export(grants[parcel], work)
-            if delays is not None:
-                bits = sum(message_bits(grant) for grant in grants.values())
-                seconds = delays.prepare(bits, sum(work.macs for work in works)) - (time.perf_counter() - began)
-                run.queue.sleep(seconds, number, cancellable=False)
-            working = time.perf_counter() - began
-        for parcel, site, relayed, turn in wanted:
-            contents, transit = parcels[parcel], None
-            if delays is not None and (site is None or relayed):
-                run.queue.sleep(delays.upload(message_bits(contents), parcel), number, cancellable=False)
-            if site is not None and envelopes is not None:
-                if delays is not None and event is not None:
-                    transit = Transit(event, turn, relayed, delays.tries(parcel), delays.rate)
-                awaits, next_site, next_parcel = turns.get(parcel, (False, None, None))
-                if awaits:
-                    run.reception.await_free(stage, parcel)
-                messages: list[tuple[str, Any]] = [(site, Parcel(stage, parcel, contents, transit, owners[parcel]))]
-                if next_site is not None and next_parcel is not None:
-                    messages.append((next_site, ChannelFree(stage, next_parcel)))
-                for peer, message in messages:
-                    if (reason := deliver(self._peers, envelopes, peer, message)) is not None:
-                        return Frame("error", {"reason": f"it could not send to {peer}: {reason}", "unreached": peer})
-        self._count(parcels_made=len(wanted), multiplications=sum(work.macs + work.beforehand for work in works))
-        bits_sent = [message_bits(parcels[parcel]) for parcel, _, _, _ in wanted]
-        uploads = {parcel: parcels[parcel] for parcel, site, _, _ in wanted if site is None}
-        told = {**_counted(works), "bits": bits_sent, "working_seconds": working}
-        return Frame("answer", told, pack_messages(uploads))
-
-    def _receive(self, run: Session, parcel: Parcel) -> None:
-        """Wait for the emulated transmission of a parcel."""
-        transit, bits = parcel.transit, message_bits(parcel.contents)
-        if transit is None or run.slow is None:
-            return
-        delays = run.slow.transfers(transit.event)
-        direct = delays.parcel(bits, transit.tries, transit.rate)
-        seconds = delays.download(bits, parcel.number) if transit.relayed else direct
-        if transit.turn is None:
-            run.reception.alone(parcel.stage, seconds)
-        else:
-            run.reception.in_turn(parcel.stage, transit.turn, seconds, wait=not transit.relayed)
-
-    def _absorb(self, run: Session, frame: Frame) -> Frame:
-        """Absorb the parcels of a stage, in the server's order."""
-        stage, number = fields.count(frame.fields, "stage"), fields.count(frame.fields, "number")
-        wanted = fields.rows(frame.fields, "parcels", [(int,), (str,)])
-        run.admit_parties(site for _, site in wanted)
-        delays, works = run.transfer_delays(event_of(frame)), [Work() for _ in wanted]
-        with run.queue.slot(number, cancellable=False):
-            parcels = run.inbox.take(stage, wanted)
-            began = time.perf_counter()
-            for (_, site), parcel, work in zip(wanted, parcels, works, strict=True):
-                run.device.absorb_from(run.number_of(site), parcel.contents, work, frozenset(parcel.owners))
-            if delays is not None:  # absorbing starts with this site's last parcel
-                absorbing = delays.absorb(sum(work.macs for work in works))
-                seconds = run.reception.over(stage) + absorbing - time.monotonic()
-                run.queue.sleep(seconds, number, cancellable=False)
-            working = time.perf_counter() - began
-        self._count(parcels_absorbed=len(wanted), multiplications=sum(work.macs + work.beforehand for work in works))
-        return Frame("answer", {**_counted(works), "working_seconds": working})
-
     def _forget(self, run: Session, frame: Frame) -> Frame:
         """Drop the parcels of an abandoned stage, or end the session."""
         if frame.fields.get("stage", 0) is not None:
@@ -393,8 +321,3 @@ class DeviceHost(Host):
     def _count(self, **done: int) -> None:
         if self._record is not None:
             self._record.computed(**done)
-
-
-def _counted(works: Sequence[Work]) -> dict[str, list[int]]:
-    """Return the multiplications for each parcel, and those done in advance."""
-    return {"macs": [work.macs for work in works], "beforehand": [work.beforehand for work in works]}

@@ -18,9 +18,9 @@ from codedfl.schemes.messages import Layout, Message, layout
 from codedfl.schemes.public import Public
 
 _ATTEMPTS = 2
-_MOST_PARCELS, _MOST_DECLARED = 256, 4
-"""Parcels of one sender that are held: of a scheme that does not declare their layouts, and of one that does. Stages
-follow each other, so there is one at a time, and some may belong to an abandoned stage."""
+_MOST_PARCELS, _ABANDONED = 256, 3
+"""Parcels of one sender that are held: of a scheme that does not declare their layouts; and of one that does, beside
+those of stages that overlap, because some may belong to an abandoned stage."""
 _UNDECLARED = 32
 """Bytes of an undeclared parcel, for each entry of a matrix of all columns and all columns and rows."""
 _OVERHEAD = 1 << 16
@@ -148,16 +148,22 @@ class Inbox:
         self._lock = threading.Lock()
         self._accepted: Sequence[Layout] | None = None
         self._most_parcels, self._most_bytes = _MOST_PARCELS, LARGEST_FRAME
-        self._held: dict[tuple[str, int, int], Parcel] = {}
+        self._held: dict[tuple[str, int, int], tuple[Parcel, float]] = {}
+        """Parcels, and when they arrived, by sender, stage and number."""
+        self._taken: set[tuple[str, int, int]] = set()
+        """Parcels of unfinished stages that were taken."""
         self._finished = 0
 
-    def expect(self, accepted: Sequence[Layout] | None, public: Public) -> None:
-        """Accept parcels of these layouts only; None: of any layout, bounded by the sizes of the data."""
+    def expect(self, accepted: Sequence[Layout] | None, public: Public, at_once: int = 1) -> None:
+        """Accept parcels of these layouts only, so many of a sender ``at_once``.
+
+        None: of any layout, bounded by the sizes of the data.
+        """
         sizes = [sum(dtype.itemsize * math.prod(shape) for dtype, shape in each.values()) for each in accepted or ()]
         width = public.features + public.outputs
         with self._lock:
             self._accepted = accepted
-            self._most_parcels = _MOST_PARCELS if accepted is None else _MOST_DECLARED
+            self._most_parcels = _MOST_PARCELS if accepted is None else _ABANDONED + at_once
             self._most_bytes = (
                 _UNDECLARED * width * (width + max(public.samples)) if accepted is None else max(sizes, default=0)
             )
@@ -169,37 +175,46 @@ class Inbox:
                 f"a parcel of {sender} has {size} bytes, more than the {self._most_bytes} of any in this run"
             )
 
-    def put(self, sender: str, parcel: Parcel) -> None:
-        """Store a parcel; ignore repetitions."""
+    def put(self, sender: str, parcel: Parcel, arrived: float = 0.0) -> None:
+        """Store a parcel that has ``arrived``; ignore repetitions."""
         if self._accepted is not None and layout(parcel.contents) not in self._accepted:
             raise ParcelError(
                 f"a parcel of {sender} has other arrays than this scheme sends; check that versions agree"
             )
         key = sender, parcel.stage, parcel.number
         with self._lock:
-            if parcel.stage <= self._finished or key in self._held:
+            if parcel.stage <= self._finished or key in self._held or key in self._taken:
                 return
-            others = [each for (name, _, _), each in self._held.items() if name == sender]
+            others = [each for (name, _, _), (each, _) in self._held.items() if name == sender]
             held = sum(array.nbytes for each in (*others, parcel) for array in each.contents.values())
             if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
                 raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
-            self._held[key] = parcel
+            self._held[key] = parcel, arrived
 
     def take(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[Parcel]:
-        """Return the parcels of these pairs of number and sender, and finish the stage; raise if one is missing."""
+        """Return the parcels of these pairs of number and sender, once; raise if one is missing."""
+        for number, sender in wanted:
+            if (sender, stage, number) not in self._held:
+                raise EngineError(f"parcel {number} of stage {stage} has not arrived from {sender}; send it again")
+        found = self.take_complete(stage, wanted)
+        if found is None:
+            raise EngineError(f"stage {stage} has been given up meanwhile; begin again")
+        return found[0]
+
+    def take_complete(self, stage: int, wanted: Sequence[Sequence[Any]]) -> tuple[list[Parcel], float] | None:
+        """Return the parcels, once, and when the last of them arrived; None if one is missing."""
+        keys = [(sender, stage, number) for number, sender in wanted]
         with self._lock:
-            for number, sender in wanted:
-                if (sender, stage, number) not in self._held:
-                    raise EngineError(f"parcel {number} of stage {stage} has not arrived from {sender}; send it again")
-            found = [self._held[sender, stage, number] for number, sender in wanted]
-            self._finish(stage)
-            return found
+            if not self._held.keys() >= set(keys):
+                return None
+            found = [self._held[key] for key in keys]
+            self._taken |= set(keys)
+            self._held = {key: held for key, held in self._held.items() if key not in self._taken}
+        return [parcel for parcel, _ in found], max((arrived for _, arrived in found), default=0.0)
 
     def drop(self, stage: int) -> None:
-        """Drop the parcels of an abandoned stage, and ignore later ones."""
+        """Drop the parcels of a stage that is over or abandoned, and ignore later ones."""
         with self._lock:
-            self._finish(stage)
-
-    def _finish(self, stage: int) -> None:
-        self._finished = max(self._finished, stage)
-        self._held = {key: parcel for key, parcel in self._held.items() if key[1] > self._finished}
+            self._finished = max(self._finished, stage)
+            self._held = {key: held for key, held in self._held.items() if key[1] > self._finished}
+            self._taken = {key for key in self._taken if key[1] > self._finished}

@@ -49,6 +49,7 @@ class Reception:
         self._released: set[int] = set()
         self._free: set[tuple[int, int]] = set()
         self._closed = False
+        self._changes = 0
 
     def set_free(self, stage: int, number: int) -> None:
         """Note that the shared channel is free for a parcel of this device."""
@@ -66,16 +67,39 @@ class Reception:
                 self._changed.wait()
             self._free.discard((stage, number))
 
-    def alone(self, stage: int, seconds: float) -> None:
-        """Receive a parcel in parallel with others, and wait until it has arrived."""
+    @property
+    def changes(self) -> int:
+        """How often something has changed that :meth:`wait` waits for."""
+        with self._changed:
+            return self._changes
+
+    def changed(self) -> None:
+        """Tell those who wait that a parcel can be taken."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
+    def wait(self, stage: int, seen: int, until: float | None) -> bool:
+        """Wait for more changes than those ``seen``, or for a time of the clock; return whether the stage goes on."""
+        with self._changed:
+            while (going_on := self._continues(stage)) and self._changes == seen:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(left)
+            return going_on
+
+    def alone(self, stage: int, seconds: float) -> float:
+        """Receive a parcel in parallel with others, and wait until it has arrived; return when."""
         with self._changed:
             link = self._links[stage]
             end = time.monotonic() + seconds
             link.busy = max(link.busy, end)
             self._sleep(stage, end)
+            return end
 
-    def in_turn(self, stage: int, turn: int, seconds: float, *, wait: bool) -> None:
-        """Receive a parcel in its turn, counted from 0, and ``wait`` until it has arrived."""
+    def in_turn(self, stage: int, turn: int, seconds: float, *, wait: bool) -> float:
+        """Receive a parcel in its turn, counted from 0, and ``wait`` until it has arrived; return when, if known."""
         with self._changed:
             link = self._links[stage]
             if turn >= link.next_turn:  # else it is a repetition
@@ -86,6 +110,7 @@ class Reception:
                 self._changed.wait()
             if wait and turn in link.ends:
                 self._sleep(stage, link.ends[turn])
+            return link.ends.get(turn, time.monotonic())
 
     def over(self, stage: int) -> float:
         """Return when the last parcel of a stage has arrived, and drop the stage."""

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -221,6 +222,10 @@ class CountingPeers(Peers):
         if record is not None:
             record.left(site, "parcel, encrypted for the site", len(payload))
         return self._peers.send(site, payload)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return the context of the others."""
+        return self._peers.waiting()
 
 
 @final

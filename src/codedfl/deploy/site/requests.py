@@ -34,7 +34,7 @@ _LONGEST = 64
 _RUN = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}"
 """What a run may be called; it names a folder of records."""
 
-_ACKNOWLEDGED = ("ping", "prepare", "absorb", "forget", "keep")
+_ACKNOWLEDGED = ("ping", "prepare", "absorb", "carry", "forget", "keep")
 LEAVING = {"describe": "description of the data", "reply": "reply", "export": "parcels for the server, or none"}
 LEAVING |= {"error": "refusal or error"} | dict.fromkeys(_ACKNOWLEDGED, "acknowledgement")
 """What leaves the site in answer to a request."""
@@ -137,9 +137,9 @@ def admit_facts(site: str, scenario: Scenario, shard: Shard, public: Public) -> 
         )
 
 
-def event_of(frame: Frame) -> TransferEvent | None:
+def event_of(told: fields.Fields) -> TransferEvent | None:
     """Return the event whose delays are emulated, if any."""
-    table = frame.fields.get("occasion")
+    table = told.get("occasion")
     return None if table is None else TransferEvent.from_table(table)
 
 

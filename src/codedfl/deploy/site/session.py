@@ -259,7 +259,7 @@ class Session:
         returns = public.devices if scheme.repeats_epochs else 0
         self.rounds = RoundOrder(site.name, self.scenario.training.epochs, returns)
         self._model = (public.features, public.outputs), public.dtype
-        self.inbox.expect(scheme.parcels(index), public)
+        self.inbox.expect(scheme.parcels(index), public, scheme.parcels_at_once)
 
         def make_device() -> None:
             shard = self.local_data.shard

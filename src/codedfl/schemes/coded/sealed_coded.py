@@ -74,8 +74,8 @@ class SealedCodedOptions(SchemeOptions):
     )
     overlap: bool = setting(
         default=True,
-        help="Whether devices send on what is complete while the rest of the set-up arrives; not on real sites, which "
-        "carry out one stage after the other.",
+        help="Whether devices send on what is complete while the rest of the set-up arrives; else one stage follows "
+        "the other, in fewer and larger parcels.",
     )
     masks: bool = setting(
         default=True,
@@ -213,6 +213,11 @@ class SealedCoded(Scheme[SealedCodedOptions]):
     def parcels(self, index: int) -> Sequence[Layout]:
         """Return the layouts of all kinds of parcels."""
         return self.layout.parcels(index)
+
+    @property
+    def parcels_at_once(self) -> int:
+        """A key, and for each chunk a piece, a sum, a block and a part, if stages overlap."""
+        return 1 + 4 * self.layout.bands.chunks if self.layout.overlaps else 1
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it seals its data when it receives a seed."""

@@ -50,11 +50,15 @@ class SealedCodedDevice(Device):
         """Devices of which nothing is in the sum of a band."""
         self._sums: dict[int, UInt[np.ndarray, "size"]] = {}
         self._blocks: dict[int, dict[int, UInt[np.ndarray, "rows columns"]]] = {}
+        self._early_blocks: dict[int, dict[int, UInt[np.ndarray, "rows columns"]]] = {}
+        """Blocks that came before the sum of the own band was complete."""
         self._moments: dict[int, UInt[np.ndarray, "rows c"]] = {}
         self._spread: dict[int, list[UInt[np.ndarray, "..."]]] = {}
         self._coded: UInt[np.ndarray, "d width"] | None = None
         self._places: set[int] = set()
         """Bands whose part is in its coded block."""
+        self._charged: set[int] = set()
+        """Own bands whose part was counted as work before it could be placed."""
         self._helpers: set[int] = set()
         """Workers whose multiples are in the coded block of a replacement."""
 
@@ -138,7 +142,8 @@ class SealedCodedDevice(Device):
         own = self._band_beside(number)
         if own is None or number not in self._layout.owned_by(sender) or own not in bands.held_by(number):
             raise self._refusal(f"expects no block of device {sender}")
-        blocks, _ = self._opened(own)
+        early = self._early_blocks.setdefault(own, {})
+        blocks = self._blocks.get(own, early)
         if number in blocks:
             raise self._refusal(f"expects no block of device {sender}")
         shape = bands.height(number), bands.height(own)
@@ -153,8 +158,12 @@ class SealedCodedDevice(Device):
         if self._coded is None:
             self._coded = np.zeros((bands.rows, layout.width), self._field.dtype)
         own = self._band_beside(number)
-        if own is not None and own not in self._places and self._joinable(own):
-            self._place_own(own, work)
+        if own is not None and own not in self._places | self._charged:
+            if self._joinable(own):
+                self._place_own(own, work)
+            else:  # its own blocks are still on their way: placed later, but the work of this stage in any case
+                work.add(layout.part_operations(own))
+                self._charged.add(own)
         layout.place(self._coded, number, part)
         self._places.add(number)
 
@@ -251,6 +260,7 @@ class SealedCodedDevice(Device):
             raise self._refusal(f"has not the sum of band {number} over all devices")
         if number in self._sums:
             self._blocks[number], self._moments[number] = self._layout.bands.unpack(number, self._sums.pop(number))
+            self._blocks[number] |= self._early_blocks.pop(number, {})
         return self._blocks[number], self._moments[number]
 
     def _block(self, target: int, number: int, grant: Message, work: Work) -> Residues:

@@ -1,6 +1,7 @@
 """The server of the sealed and coded scheme: the stages of its set-up, decoding, and replacement of lost workers."""
 
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -8,7 +9,7 @@ from jaxtyping import Float, UInt
 
 from codedfl.codes.correction import ReedSolomon
 from codedfl.schemes.coded.placing.block_layout import PIECE, REPAIR, BlockLayout
-from codedfl.schemes.coded.placing.transfers import PlannedTransfers, planned_stages, planned_transfer
+from codedfl.schemes.coded.placing.transfers import PlannedTransfers, counted_stage, planned_stages, planned_transfer
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers
 from codedfl.schemes.contract import Restored, Round, Stage
@@ -37,8 +38,13 @@ class SealedCodedServer(PaddedServer):
         self.add_pads(grants)
         stages, seeds = [], grants
         for planned in planned_stages(self._layout, self._first_workers.chosen):
-            stages.append(Stage(PlannedTransfers(planned, seeds if planned.kind == PIECE else ()), after=planned.after))
-            seeds = [] if planned.kind == PIECE else seeds
+            own = seeds if planned.kind == PIECE else []
+            first_offline = self._public.first_offline
+            counted = partial(
+                counted_stage, planned, self._layout, own[0] if own else None, first_offline=first_offline
+            )
+            stages.append(Stage(PlannedTransfers(planned, own), after=planned.after, counted=counted))
+            seeds = [] if own else seeds
         return stages
 
     def add_pads(self, grants: Sequence[Message]) -> None:

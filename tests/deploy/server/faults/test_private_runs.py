@@ -73,7 +73,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[bytes, list[NoisyShard]]:
 
 @pytest.mark.parametrize(
     ("scheme", "kind", "count"),
-    [("one-shot", "reply", 15), ("sealed-coded", "export", 4), ("sealed-coded", "reply", 9), ("secagg", "reply", 30)],
+    [("one-shot", "reply", 15), ("sealed-coded", "carry", 4), ("sealed-coded", "reply", 9), ("secagg", "reply", 30)],
 )
 def test_a_server_and_sites_that_are_killed_release_the_same_sums_once(
     scheme: str, kind: str, count: int, tmp_path: Path, made: dict[bytes, list[NoisyShard]]

@@ -39,8 +39,7 @@ class BlockLayout:
         self._graph = graph
         adders = min(d, n if n < 2 * GROUP else GROUP)
         width = -(-d // threshold)
-        # sites of a session (who have nonces) carry out one stage after the other, where chunks would only add stages
-        self.overlaps = overlap and public.delays is not None and not public.nonces
+        self.overlaps = overlap and public.delays is not None
         fitting = width // adders if self.overlaps and n <= MOST_CHUNKED else 1
         self.bands = Bands(d, adders, public.outputs, threshold, max(1, min(CHUNKS, fitting)))
         self.groups = Groups(n, adders)
