@@ -39,7 +39,7 @@ def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
         def wrap(found: Any) -> Any:
             if isinstance(found, type):
                 if is_dataclass(found) and "__init__" in vars(found):
-                    found.__init__ = wrap(found.__init__)
+                    found.__init__ = _first_calls(found.__init__, decorate, nullcontext)
                 return found
             hints = [part for hint in getattr(found, "__annotations__", {}).values() for part in _parts(hint)]
             # jaxtyping looks up the names it can, and checks arguments of generators when they are called
