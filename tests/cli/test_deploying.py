@@ -77,6 +77,14 @@ def test_a_run_that_was_killed_before_it_began_is_known_by_its_fleet(codedfl: Co
         assert [Path(one["kit"]).name for one in found] == ["server", "device-1", "device-2"]
 
 
+def test_a_kit_that_was_moved_to_its_host_is_not_said_to_be_down(codedfl: Command, folder: Path) -> None:
+    kits = make_fleet(folder / "kits", load(str(folder / "small.toml")).with_devices(2))
+    kits.device("device-2").rename(folder / "elsewhere")
+    rows = [line for line in codedfl("deploy", "status", "kits").out.splitlines() if "device-" in line]
+    assert ["does not run" in row for row in rows] == [True, False]
+    assert ["not on this machine" in row for row in rows] == [False, True]
+
+
 def test_kits_are_made_started_used_and_stopped(codedfl: Command, folder: Path) -> None:
     """A page follows the training where its server is installed."""
     live = ["--live"] if importlib.util.find_spec("uvicorn") else []

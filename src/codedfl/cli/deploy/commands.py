@@ -309,6 +309,7 @@ def _processes(found: Sequence[Status]) -> Table:
     columns = ("kit", "state", "process", "working on a job")
     table = Table(*columns, title="processes on this machine", title_justify="left")
     for one in found:
-        state = "runs" if one.pid else ("died" if one.died else "does not run")
+        stopped = "does not run" if one.kit.is_dir() else "not on this machine"  # kits move to their hosts
+        state = "runs" if one.pid else ("died" if one.died else stopped)
         table.add_row(one.kit.name, state, str(one.pid or ""), ", ".join(map(str, one.jobs)))
     return table
