@@ -63,5 +63,5 @@ def test_the_log_of_the_owner_says_what_was_asked_agreed_computed_and_sent(
     text = " ".join(line for line in own if line.startswith("device-2"))
     assert "asks for scheme sealed-coded" in text
     assert "the server sees sums over all devices" in text
-    # two keys, two pieces, one block and two parts of three devices
-    assert re.search(r"ended \(finished\): [1-4] replies, 7 parcels, \d+ bytes sent, 0 requests refused", text)
+    # of three devices: two keys, and two pieces, one block and two parts of each of two chunks
+    assert re.search(r"ended \(finished\): [1-4] replies, 12 parcels, \d+ bytes sent, 0 requests refused", text)
