@@ -1,4 +1,4 @@
-"""Atomic writes of result files, and large arrays that may lie in files."""
+"""Atomic writes of result files, the version that they name, and large arrays that may lie in files."""
 
 import json
 import math
@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +26,12 @@ DAMAGED = (
     *(NotImplementedError, struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """What NumPy and zipfile raise for damaged or hostile files."""
+
+
+@cache
+def package_version() -> str:
+    """Return the version of codedfl, which models, records and sites name; to look it up takes a millisecond."""
+    return version("codedfl")
 
 
 def write_whole(

@@ -1,5 +1,8 @@
 """Scenarios by name or from files: the presets of the package, and files that extend one another."""
 
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from os import PathLike, fspath
@@ -16,7 +19,8 @@ def preset_names() -> list[str]:
     return sorted(preset_files())
 
 
-def preset_files() -> dict[str, Traversable]:
+@cache
+def preset_files() -> Mapping[str, Traversable]:
     """Return the files of the presets by name."""
     presets = resources.files("codedfl.scenario") / "presets"
     entries = (*presets.iterdir(), *(presets / "tables").iterdir())
@@ -56,10 +60,8 @@ def load(name_or_path: str | PathLike[str]) -> Scenario:
 def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
     if name_or_path in above:
         raise ScenarioError(f"'{name_or_path}' extends itself ({' -> '.join((*above, name_or_path))}); end the circle")
-    preset = preset_files().get(name_or_path)
-    if preset is not None:
-        table = parsed(preset.read_text(encoding="utf-8"), f"preset '{name_or_path}'")
-        folder = None
+    if name_or_path in preset_files():
+        table, folder = deepcopy(_preset(name_or_path)), None
     else:
         table = parsed(_text(name_or_path), f"'{name_or_path}'")
         folder = Path(name_or_path).parent
@@ -72,6 +74,11 @@ def _table(name_or_path: str, above: tuple[str, ...]) -> dict[str, Any]:
     if folder is not None and base not in preset_names():
         base = str((folder / base).resolve())
     return _merged(_table(base, (*above, name_or_path)), table)
+
+
+@cache
+def _preset(name: str) -> dict[str, Any]:
+    return parsed(preset_files()[name].read_text(encoding="utf-8"), f"preset '{name}'")
 
 
 def _text(path: str) -> str:

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any, final
 
@@ -35,6 +34,7 @@ from codedfl.errors import (
 )
 from codedfl.scenario import Scenario
 from codedfl.schemes import Facts, Message
+from codedfl.storage import package_version
 from codedfl.task.folds import RowChoice
 from codedfl.task.preparing import Prepared
 
@@ -214,7 +214,7 @@ class SiteDescription:
     @classmethod
     def read(cls, site: str, fields: Mapping[str, Any]) -> "SiteDescription":
         """Validate the fields of a reply."""
-        own = version("codedfl")
+        own = package_version()
         if fields.get("version") != own:
             other = one_line(fields.get("version"))
             raise EngineError(f"{site} has version {other} of codedfl and the server {own}; install one everywhere")

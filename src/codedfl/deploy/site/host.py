@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from typing import Any, final
 
 from codedfl import schemes
@@ -47,6 +46,7 @@ from codedfl.errors import HEAVY, CodedflError, DataError, EngineError, NoSessio
 from codedfl.runs.sums import sum_scenario
 from codedfl.scenario import Scenario
 from codedfl.schemes import Work, message_bits
+from codedfl.storage import package_version
 
 _MOST_SESSIONS = 1024
 """Number of earlier sessions that are remembered, so that none can be replayed."""
@@ -211,7 +211,7 @@ class DeviceHost(Host):
         shown: dict[str, Any] = {"member": member, "nonce": run.nonce.hex(), "mark": run.mark}
         told = {**vars(facts), "dtype": facts.dtype.name}
         told |= local_data.task(scenario, share_names=self._site.share_names).to_fields()
-        return Frame("answer", {**told, "version": version("codedfl"), **shown})
+        return Frame("answer", {**told, "version": package_version(), **shown})
 
     def _begin_record(self, session: str, frame: Frame, scenario: Scenario, terms: Terms) -> RunRecord:
         """Note the session in the record of its run; only admitted runs have one."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -25,7 +24,7 @@ from codedfl.deploy.site.privacy import LedgerEntry, PrivacyLedger, RunNoise
 from codedfl.errors import RefusalError
 from codedfl.scenario import Scenario
 from codedfl.schemes.private import stated_secrecy, with_release
-from codedfl.storage import write_json
+from codedfl.storage import package_version, write_json
 
 if TYPE_CHECKING:
     from codedfl.deploy.site.session import Site
@@ -83,7 +82,7 @@ class RunRecord:
             others[site.name] = key.fingerprint
         rows = [row.to_table() for row in stated_secrecy(with_release(scenario, schemes.nominal(scenario)))]
         self._table |= {
-            "version": version("codedfl"),
+            "version": package_version(),
             "key": None if key is None else key.fingerprint,
             "public": None if key is None else key.public.hex(),
             "server": site.server,

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -23,6 +22,7 @@ from codedfl.data.features import FeatureMap
 from codedfl.data.preparation import Column, Preparation
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario
+from codedfl.storage import package_version
 from codedfl.task.description import Description, Label
 from codedfl.task.losses import SOFTMAX, SQUARED, softmax
 from codedfl.task.model.inputs import inputs_of
@@ -74,7 +74,7 @@ class Model:
     loss: str = SQUARED
     """What the training minimised: ``squared`` or ``softmax``."""
     scenario_id: str = ""
-    version: str = dataclasses.field(default_factory=lambda: installed_version("codedfl"))
+    version: str = dataclasses.field(default_factory=package_version)
     """The version of codedfl that trained it."""
 
     @classmethod
