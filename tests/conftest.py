@@ -80,8 +80,8 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_runtest_setup() -> None:
-    shape_checker.begin()
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    shape_checker.begin(item.path)
 
 
 @pytest.fixture
