@@ -34,8 +34,11 @@ KERNELS = (
     *("data/test_features.py", "network/test_pipeline.py", "privacy/test_sampling.py"),
 )
 """Tests that together call every compiled kernel: run first, they spare every other process the compiling."""
-REAL = ("browser", "cli/test_deploying.py", "deploy/flare")
-"""Tests that need fleets of processes on NVIDIA FLARE, or a browser."""
+REAL = (
+    *("browser", "cli/test_deploying.py", "cli/test_plugins.py", "deploy/flare", "deploy/site/test_small_site.py"),
+    *("studies/test_cluster.py", "studies/test_processes.py"),
+)
+"""Files whose tests need processes beside their own, most of them fleets on NVIDIA FLARE, or a browser."""
 SOURCE = Path(__file__).parent.parent / "src" / "codedfl"
 
 

@@ -156,6 +156,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.real
 @pytest.mark.filterwarnings("ignore")
 def test_a_real_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat

@@ -130,6 +130,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, in
     return folder, json.loads(done.stdout)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("scheme", ["conventional", "drop-slowest"])
 def test_killed_at_each_write(killed: tuple[Path, dict[str, int]], scheme: str, moment: str) -> None:
@@ -138,6 +139,7 @@ def test_killed_at_each_write(killed: tuple[Path, dict[str, int]], scheme: str, 
     assert results(folder / scheme / moment) == results(folder / scheme / "whole")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("scheme", ["conventional", "drop-slowest"])
 def test_killed_at_each_write_nothing_half_written_stays(
@@ -166,6 +168,7 @@ def finish(process: "subprocess.Popen[str]") -> None:
     assert process.returncode == 0, err
 
 
+@pytest.mark.real
 def test_a_killed_process_and_control_c(
     processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +201,7 @@ def test_a_killed_process_and_control_c(
     assert results(path) == results(tmp_path / "whole")
 
 
+@pytest.mark.real
 def test_a_killed_process_of_repeated_trainings(processes: Processes, tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(DROPPING)
     whole = processes.start("run", "long.toml", "--out", "whole")

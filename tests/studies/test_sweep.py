@@ -28,6 +28,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "ProcessPoolExecutor", InlinePool)
 
 
+@pytest.mark.real
 def test_two_by_two_in_processes(tmp_path: Path) -> None:
     grid = {"scheme": ["minibatch", "conventional"], "links.loss": [0, 0.3]}
     seen = []
@@ -61,6 +62,7 @@ def test_two_by_two_in_processes(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"sweep.json", "sweep.csv", "runs"}
 
 
+@pytest.mark.real
 def test_cells_that_are_one_experiment_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     """Equal values, and values that do not matter to the scheme, lead to one run directory."""
     grid = {"links.loss": [0.1, 0.1], "schemes.drop-slowest.wait_for": [3, 4]}
@@ -88,6 +90,7 @@ def workers(process: Any, folder: Path) -> list[int]:
     return [number for number, name in names.items() if b"spawn_main" in name]
 
 
+@pytest.mark.real
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks the system for the processes of a process")
 @pytest.mark.parametrize("end", ["Control-C", "a worker is killed"])
 def test_a_sweep_that_ends_early_says_so_and_leaves_no_process(tmp_path: Path, end: str) -> None:

@@ -202,6 +202,7 @@ def fetch_in_a_process(address, results):
     results.put(get(small(Mirror(address))) == CONTENTS)
 
 
+@pytest.mark.real
 def test_processes_that_fetch_at_once_do_not_disturb_each_other(server, cache):
     context = multiprocessing.get_context("spawn")
     results = context.Queue()

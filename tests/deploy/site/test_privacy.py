@@ -317,6 +317,7 @@ def test_what_would_be_released_beside_the_noise_is_refused(changes: dict[str, A
     assert "privacy.epsilon does not go with" in reason(PrivateAsker(host(), **changes).describe())
 
 
+@pytest.mark.real
 def test_processes_do_not_spend_the_same_budget_twice(tmp_path: Path) -> None:
     """Epsilon 1 allows a mu of 0.268; eight of 0.09 amount to 0.2546, nine to 0.27."""
     with multiprocessing.get_context("spawn").Pool(3) as pool:
