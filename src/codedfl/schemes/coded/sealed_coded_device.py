@@ -46,6 +46,7 @@ class SealedCodedDevice(Device):
         self._pieces: dict[int, UInt[np.ndarray, "size"]] = {}
         groups = layout.groups
         parts = {*groups.members(index % groups.count), *groups.children(index)}
+        self._owned, self._bands = layout.owned_by(index), layout.bands.count
         self._missing = {number: set(parts) for number in layout.added_by(index)}
         """Devices of which nothing is in the sum of a band."""
         self._sums: dict[int, UInt[np.ndarray, "size"]] = {}
@@ -65,8 +66,7 @@ class SealedCodedDevice(Device):
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply its bands of the summed right-hand side in the first epoch, the coded product in every other."""
         if epoch == 1:
-            owned = self._layout.owned_by(self._index)
-            moments = [self._opened(number)[1] for number in owned]
+            moments = [self._opened(number)[1] for number in self._owned]
             return {"moments": self._field.to_wire(np.concatenate(moments))} if moments else {}
         coded = self._complete()
         model = taken(self._field, request, "model", self._model_shape, f"The model for device {self._index}")
@@ -116,7 +116,7 @@ class SealedCodedDevice(Device):
             raise self._refusal("takes no kept block after it has sealed its data or received others'")
         shape = self._layout.bands.rows, self._layout.width
         self._coded = taken(self._field, kept, "coded", shape, f"What device {self._index} has kept")
-        self._shard, self._masks, self._places = None, None, set(range(self._layout.bands.count))
+        self._shard, self._masks, self._places = None, None, set(range(self._bands))
 
     def _add_piece(self, sender: int, number: int, parcel: Message, work: Work) -> None:
         groups = self._layout.groups
@@ -256,7 +256,7 @@ class SealedCodedDevice(Device):
     def _opened(self, number: int) -> tuple[dict[int, Residues], Residues]:
         """Split the sum of a band into blocks and right-hand side; refuse if it is about fewer devices than all."""
         self._check_sum(number)
-        if number not in self._layout.owned_by(self._index):
+        if number not in self._owned:
             raise self._refusal(f"has not the sum of band {number} over all devices")
         if number in self._sums:
             self._blocks[number], self._moments[number] = self._layout.bands.unpack(number, self._sums.pop(number))
@@ -290,10 +290,10 @@ class SealedCodedDevice(Device):
     @property
     def _whole(self) -> bool:
         """Whether its coded block has all parts; own ones that came after those of others are added now."""
-        for own in self._layout.owned_by(self._index) if self._places else ():
+        for own in self._owned if self._places else ():
             if own not in self._places and self._joinable(own):
                 self._place_own(own, Work())
-        return len(self._places) == self._layout.bands.count or len(self._helpers) == self._layout.code.K
+        return len(self._places) == self._bands or len(self._helpers) == self._layout.code.K
 
     def _complete(self) -> UInt[np.ndarray, "d width"]:
         """Return the coded block of a worker; refuse before all its parts are there."""
