@@ -325,7 +325,9 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
             first, later = (message_bits(fresh_grant(0)), 2 * size), (0, 0)  # its own data are padded and added once
             parcel, relayed = 32 + size * bits, self.options.relayed
             transfers = (
-                TransferCosts(sender, (sender - distance) % n, *(later if distance > 1 else first), parcel, size, relayed)
+                TransferCosts(
+                    sender, (sender - distance) % n, *(later if distance > 1 else first), parcel, size, relayed
+                )
                 for distance in range(1, alpha)
                 for sender in range(n)
             )
