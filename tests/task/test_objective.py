@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from codedfl.task.objective import PublicObjective, TestSet
+from codedfl.task.objective import PublicObjective, TestSet, accuracies, accuracy
 
 MODELS = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])
 """The first model tells by the larger feature, the second by the smaller one, the third says 0 always."""
@@ -36,3 +36,14 @@ def test_scores_are_those_of_the_test_set_alone() -> None:
             assert len(scores.accuracy) == len(scores.loss) == 3
             assert scores.gradient.shape == (gradients, 2, 2)
             assert np.isnan(scores.gradient).all()
+
+
+def test_accuracies_of_many_models_are_those_of_each_alone() -> None:
+    """Of equal outputs the first counts, and an output that is no number counts as the largest."""
+    rng = np.random.default_rng(0)
+    outputs, labels = rng.integers(0, 3, (50, 4, 3)).astype(np.float32), rng.integers(0, 3, 50)
+    outputs[::7, 1, 2] = np.nan
+    alone = [sum(np.argmax(outputs[i, m]) == labels[i] for i in range(50)) / 50 for m in range(4)]
+    assert accuracies(outputs, labels).tolist() == alone
+    assert [accuracy(outputs[:, m], labels) for m in range(4)] == alone
+    assert len(set(alone)) > 1

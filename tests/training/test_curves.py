@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codedfl.network import DelayModel
-from codedfl.training.curves import SharingCurves, bands, curves_of, sharing_curves
+from codedfl.training.curves import SharingCurves, bands, curves_of, curves_side_by_side, sharing_curves
 from tiny import trained
 from training.test_sharing_draws import EPOCHS, FLEET, LINKS, by_hand, given, sharing, variant, wanted
 
@@ -19,6 +19,19 @@ def test_curves_by_hand() -> None:
     assert sharing_curves(by_hand(4), delays, **asked).active.tolist() == [[4, 4, 2, 2]] * 2
     assert sharing_curves(by_hand(4), delays, **asked).supports.tolist() == [[4, 4, 2, 2]] * 2
     assert sharing_curves(by_hand(0), delays, **asked).active.tolist() == [[4] * 4] * 2
+
+
+def test_curves_side_by_side_are_those_of_each_alone() -> None:
+    chosen = wanted()
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    asked: dict[str, Any] = {"epochs": EPOCHS, "seed": 3, "draws": 4}
+    variants = [variant(wanted(supply=supply, delta=delta)) for supply in ("once", "reissued") for delta in (0.0, 0.5)]
+    together = curves_side_by_side(variants, delays, **asked)
+    for each, found in zip(variants, together, strict=True):
+        alone = sharing_curves(each, delays, **asked)
+        assert np.array_equal(found.active, alone.active)
+        assert np.array_equal(found.supports, alone.supports)
+    assert len({found.active.tobytes() for found in together}) > 1, "they are not all alike"
 
 
 OPTIONS: list[dict[str, Any]] = [

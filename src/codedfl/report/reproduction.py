@@ -1,7 +1,7 @@
 """The paper's experiment as figures, a table of claims and a page."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ def write_reproduction(found: Reproduction, out: Path, progress: Progress = sile
 
 
 def reproduction_drawings(found: Reproduction) -> dict[str, tuple[str, Callable[[], "Figure"]]]:
-    """Return the heading of each figure and how it is drawn, by file name."""
+    """Return the heading of each figure and how it is drawn, once for all who ask, by file name."""
     drawings: dict[str, tuple[str, Callable[[], Figure]]] = {
         "figure1": ("Figure 1: accuracy against training time", partial(figure1, found)),
         "delta": ("Which Delta is best", partial(delta_figure, found)),
@@ -55,7 +55,8 @@ def reproduction_drawings(found: Reproduction) -> dict[str, tuple[str, Callable[
         drawings[f"timeline-{level}"] = f"Until the last hand-over: {label}", draw
         draw = partial(handover_figure, columns, devices, title)
         drawings[f"handovers-{level}"] = f"Who hands over to whom: {label}", draw
-    return drawings
+    # files and page show the same figures
+    return {name: (heading, cache(draw)) for name, (heading, draw) in drawings.items()}
 
 
 def _level(label: str) -> str:

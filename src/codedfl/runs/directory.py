@@ -53,7 +53,7 @@ from codedfl.training.costs import LINKS, spent_in
 from codedfl.training.timing import time_to
 
 CHECKPOINT = "checkpoint.npz"
-_CHECKPOINT_SECONDS = 0.25
+_CHECKPOINT_SECONDS = 1.0
 _MARK = "# scenario id "
 _ON_SITES = "# on sites\n"
 _BACKEND = "kept_"
@@ -335,8 +335,8 @@ def _resume(scenario: Scenario, path: Path, problem: Objective) -> tuple[State, 
 def _train(backend: RunBackend, path: Path, progress: Progress, observer: Observer | None) -> tuple[State, float]:
     """Train or resume; return the state, and when the training would have begun without interruptions.
 
-    The state is saved so often that an interruption loses a fraction of a second, or one epoch, and epochs that late
-    replies may still show to be wrong.
+    The state is saved so often that an interruption loses about a second, or one epoch, and epochs that late replies
+    may still show to be wrong.
     """
     scenario, saved_at = backend.scenario, time.perf_counter()
     state, spent, restored = _resume(scenario, path, backend.objective)

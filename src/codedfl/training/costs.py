@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -83,6 +83,8 @@ class SharedCosts:
     by_active: Callable[[int], Sequence[RoundCosts]] | None = None
     doubled: TransferCosts | None = None
     opening: Sequence[tuple[RoundCosts, RoundCosts | None]] = ()
+    _known: dict[tuple[int, int, int], TransferCosts] = field(default_factory=dict, init=False, repr=False)
+    """Hand-overs by number of supports, sender and recipient: replays of many draws need the same ones often."""
 
     @property
     def first_questions(self) -> Sequence[tuple[RoundCosts, RoundCosts | None]]:
@@ -95,10 +97,13 @@ class SharedCosts:
 
     def of(self, handover: Handover) -> TransferCosts:
         """Return the costs of a hand-over."""
-        kind = (self.forwarded, self.granted, self.doubled)[len(handover.supports)]
-        if kind is None:
-            raise ValueError(f"device {handover.sender} has two supports, and their costs were not measured")
-        return dataclasses.replace(kind, sender=handover.sender, recipient=handover.recipient)
+        key = len(handover.supports), handover.sender, handover.recipient
+        if key not in self._known:
+            kind = (self.forwarded, self.granted, self.doubled)[key[0]]
+            if kind is None:
+                raise ValueError(f"device {handover.sender} has two supports, and their costs were not measured")
+            self._known[key] = dataclasses.replace(kind, sender=handover.sender, recipient=handover.recipient)
+        return self._known[key]
 
 
 def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> SharedCosts:

@@ -32,10 +32,20 @@ def sharing_curves(
     variant: Variant, delays: DelayModel, *, epochs: int, seed: int, draws: int, first: int = 0
 ) -> SharingCurves:
     """Replay the policy in the timing draws from number ``first`` on; a run is one of them."""
+    (found,) = curves_side_by_side([variant], delays, epochs=epochs, seed=seed, draws=draws, first=first)
+    return found
+
+
+def curves_side_by_side(
+    variants: Sequence[Variant], delays: DelayModel, *, epochs: int, seed: int, draws: int, first: int = 0
+) -> list[SharingCurves]:
+    """Replay several policies, which meet the same random delays."""
     drawn = Draws(delays, seed=seed, first=first, count=draws)
-    blocks = [block for (block,) in sharing_blocks([variant], drawn, epochs)]
-    active, supports = (np.concatenate([getattr(each, name) for each in blocks]) for name in ("active", "supports"))
-    return SharingCurves(np.ascontiguousarray(active.T), np.ascontiguousarray(supports.T))
+    found = []
+    for blocks in zip(*sharing_blocks(variants, drawn, epochs), strict=True):
+        both = (np.concatenate([getattr(each, name) for each in blocks]).T for name in ("active", "supports"))
+        found.append(SharingCurves(*map(np.ascontiguousarray, both)))
+    return found
 
 
 def curves_of(state: State, policy: SharingPolicy) -> SharingCurves:

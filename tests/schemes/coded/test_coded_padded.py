@@ -293,3 +293,17 @@ def test_data_that_the_server_cannot_tell_apart() -> None:
     code: Any = schemes.create(padded(4), shared()).code  # type: ignore[attr-defined]
     for row in code.matrix:
         assert sum(row[j] * change for j, change in zip((0, 1, 2, 3), (1, -3, 3, -1), strict=True)) % code.prime == 0
+
+
+@pytest.mark.parametrize("alpha", [1, 2, 4, DEVICES])
+@pytest.mark.parametrize("offline", [True, False])
+@pytest.mark.parametrize("options", [{}, {"sharing": "direct"}, {"ring": "GF(2^61-1)"}])
+def test_costs_counted_from_sizes_are_those_of_a_run(alpha: int, offline: bool, options: dict[str, str]) -> None:
+    chosen = padded(alpha, {"training.first_epoch_offline": offline}, **options)
+    history = trained(shared(), chosen).history
+    counted: Any = schemes.create(chosen, shared()).counted(shared().shards, EPOCHS)
+    assert [(stage.costs, stage.after) for stage in history.stages] == [(costs, None) for costs in counted.stages]
+    rounds = [[history.rounds[number] for number in numbers] for numbers in history.questions()]
+    for epoch, (ran, told) in enumerate(zip(rounds, counted.epochs, strict=True), start=1):
+        expected = [costs.uploads if offline and epoch == 1 else costs for costs in told]
+        assert [costs.key() for costs in ran] == [costs.key() for costs in expected]

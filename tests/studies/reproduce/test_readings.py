@@ -13,7 +13,19 @@ from codedfl.progress import silent
 from codedfl.runs import execute
 from codedfl.scenario import load
 from codedfl.studies.reproduce.experiment import READINGS, Experiment, Reading, Setting, experiment
-from codedfl.studies.reproduce.readings import Timed, curves, hollow_problem, reading_times, readings_table, variant_of
+from codedfl.studies.reproduce.readings import (
+    CurveCase,
+    Timed,
+    alone_shares,
+    claimed_cases,
+    curve_table,
+    curves_of_cases,
+    end_cases,
+    hollow_problem,
+    reading_times,
+    readings_table,
+    variant_of,
+)
 from codedfl.training.costs import SharedCosts, measure
 from codedfl.training.timing import Band
 
@@ -117,9 +129,26 @@ def test_the_nearest_reading_comes_first() -> None:
 
 def test_curves_begin_with_everyone_and_never_rise() -> None:
     plan = small()
-    found = curves(plan, plan.settings[0], 0.0, hollow_problem(plan), {}, supply="once")
+    case = CurveCase(plan.settings[0], "once", 0.0)
+    (found,) = curves_of_cases(plan, [case], hollow_problem(plan), {})
     assert (found.active[:, 0] == plan.minibatch.fleet.size).all()
     assert (found.supports[:, 0] == plan.settings[0].options["M"]).all()
     assert (np.diff(found.active, axis=1) <= 0).all()
     assert (np.diff(found.supports, axis=1) <= 0).all()
     assert found.active[0, -1] < plan.minibatch.fleet.size
+
+
+def test_tables_of_curves_name_their_cases() -> None:
+    plan, known = small(), dict[int, SharedCosts]()
+    claimed, at_end = claimed_cases(plan), end_cases(plan)
+    found = curves_of_cases(plan, [*claimed, *at_end], hollow_problem(plan), known)
+    rows = [curve_table(*each) for each in zip(claimed, found, strict=False)]
+    named = [(row["level"], row["supply"], row["delta"]) for row in rows]
+    assert named == [
+        (each.level, supply, each.options["delta"]) for each in plan.settings for supply in ("once", "reissued")
+    ]
+    assert all(row["active"][0] == plan.minibatch.fleet.size for row in rows)
+    shares = alone_shares(dict(zip(at_end, found[len(claimed) :], strict=True)))
+    (alone,) = curves_of_cases(plan, at_end[-1:], hollow_problem(plan), known)
+    assert list(shares) == ["once", "reissued"]
+    assert shares["reissued"][at_end[-1].delta] == alone.alone

@@ -25,11 +25,12 @@ from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, Ring, 
 from codedfl.codes.correction import ReedSolomon
 from codedfl.codes.gradient_code import GradientCode
 from codedfl.errors import CipherError, ScenarioError
+from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
-from codedfl.schemes.contract import Device, Round, Scheme, Stage, Transfer, check_at_most
-from codedfl.schemes.messages import Layout, Message, Work, layout
+from codedfl.schemes.contract import CountedCosts, Device, Round, Scheme, Stage, Transfer, check_at_most
+from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting, taken
@@ -314,6 +315,29 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         """Prepare a device; it pads its data when it receives a seed."""
         check_bounds(self.public, shard)
         return CodedPaddedDevice(index, shard, self.formats, self.code, self.public.nonce(index))
+
+    def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
+        """Count transfers and rounds from the public sizes: they are the same for any data."""
+        d, c, n, bits = self.public.features, self.public.outputs, self.public.devices, self.formats.ring.wire_bits
+        size, K, alpha = packed_size(d) + d * c, self.code.threshold, self.code.alpha
+        stages, own = [], size  # with alpha = 1 a device adds up its data when it is first asked
+        if alpha > 1:
+            first, later = (message_bits(fresh_grant(0)), 2 * size), (0, 0)  # its own data are padded and added once
+            parcel, relayed = 32 + size * bits, self.options.relayed
+            transfers = (
+                TransferCosts(
+                    sender, (sender - distance) % n, *(later if distance > 1 else first), parcel, size, relayed
+                )
+                for distance in range(1, alpha)
+                for sender in range(n)
+            )
+            stages, own = [TransferTable.of(transfers)], 0
+        everyone, each = np.arange(n), np.ones(n, np.int64)
+        opening = RoundCosts(everyone, 0 * each, own * each, d * c * bits * each, K, K * d * c, least=K)
+        macs, pads = d * d * c, d * d * c if alpha > 1 else 0
+        words = d * c * bits * each
+        other = RoundCosts(everyone, words, macs * each, words, K, K * d * c + pads, least=K)
+        return CountedCosts([[opening], *[[other]] * (epochs - 1)], stages)
 
     def server(self) -> CodedPaddedServer:
         """Prepare the server."""

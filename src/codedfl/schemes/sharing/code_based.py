@@ -23,6 +23,7 @@ from codedfl.cipher.mceliece.public_key import PublicKey
 from codedfl.cipher.mceliece.supports import Support
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.mdpc import CONSTRUCTIONS, WEIGHTS, MdpcCode
+from codedfl.codes.thin_products import thin_product
 from codedfl.errors import CipherError, CodedflError, ScenarioError
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import Device, Round
@@ -164,7 +165,7 @@ class CodeBasedDevice(Device):
             return {"gradient": -self._moments}
         model, words = request["model"], self.held.words
         work.macs += model.size * words.shape[1]
-        return {"words": np.ascontiguousarray(model.T) @ words}
+        return {"words": thin_product(model.T, words)}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Hand over D_v, with an error matrix on each granted support."""

@@ -22,7 +22,7 @@ from codedfl.studies.reproduce.experiment import READINGS, Experiment, Reading, 
 from codedfl.studies.reproduce.sealed import speedup
 from codedfl.task import Problem
 from codedfl.training.costs import SharedCosts, measure
-from codedfl.training.curves import SharingCurves, bands, sharing_curves
+from codedfl.training.curves import SharingCurves, bands, curves_side_by_side
 from codedfl.training.timing import Band, Variant, epoch_ends
 
 SUPPLIES = ("once", "reissued")
@@ -135,11 +135,29 @@ def readings_table(timed: Mapping[tuple[int, Reading], Timed]) -> list[dict[str,
     return sorted(rows, key=lambda row: math.inf if row["distance"] is None else row["distance"])
 
 
-def curve_table(
-    plan: Experiment, setting: Setting, supply: str, problem: Problem, known: dict[int, SharedCosts]
-) -> dict[str, Any]:
-    """Return active devices and supports left by epoch at the claimed Delta, with bands, until nothing changes."""
-    found = curves(plan, setting, setting.options["delta"], problem, known, supply=supply)
+@dataclass(frozen=True, eq=False)
+class CurveCase:
+    """A setting in its reading with a supply, at a Delta: who is active when is looked at."""
+
+    setting: Setting
+    supply: str
+    delta: float
+
+
+def claimed_cases(plan: Experiment) -> list[CurveCase]:
+    """Return both settings with both supplies, at the claimed Deltas."""
+    return [CurveCase(each, supply, each.options["delta"]) for each in plan.settings for supply in SUPPLIES]
+
+
+def end_cases(plan: Experiment) -> list[CurveCase]:
+    """Return the first setting with both supplies, at the Deltas at which the end of the training is looked at."""
+    setting = plan.settings[0]
+    deltas = [small * setting.options["delta"] / setting.delta for small in _SMALL_DELTAS]
+    return [CurveCase(setting, supply, delta) for supply in SUPPLIES for delta in deltas]
+
+
+def curve_table(case: CurveCase, found: SharingCurves) -> dict[str, Any]:
+    """Return active devices and supports left by epoch, with bands, until nothing changes."""
     columns = {"active": bands(found.active), "supports": bands(found.supports)}
     changes = np.flatnonzero(np.any(np.diff(found.active, axis=1) != 0, axis=0))
     last = min(found.active.shape[1], int(changes[-1]) + 3 if len(changes) else 2)
@@ -148,28 +166,30 @@ def curve_table(
         for name, values in columns.items()
         for part, kind in (("", "mean"), ("_low", "low"), ("_high", "high"))
     }
-    return {"level": setting.level, "supply": supply, "delta": setting.options["delta"], **table}
+    return {"level": case.setting.level, "supply": case.supply, "delta": case.delta, **table}
 
 
-def alone_shares(plan: Experiment, problem: Problem, known: dict[int, SharedCosts]) -> dict[str, dict[float, float]]:
-    """Return the share of draws of the first setting that end with a single active device, by supply and Delta."""
-    setting = plan.settings[0]
-    deltas = [small * setting.options["delta"] / setting.delta for small in _SMALL_DELTAS]
-    return {
-        supply: {delta: curves(plan, setting, delta, problem, known, supply=supply).alone for delta in deltas}
-        for supply in SUPPLIES
-    }
+def alone_shares(found: Mapping[CurveCase, SharingCurves]) -> dict[str, dict[float, float]]:
+    """Return the share of draws that end with a single active device, by supply and Delta."""
+    shares: dict[str, dict[float, float]] = {}
+    for case, curves in found.items():
+        shares.setdefault(case.supply, {})[case.delta] = curves.alone
+    return shares
 
 
-def curves(
-    plan: Experiment, setting: Setting, delta: float, problem: Problem, known: dict[int, SharedCosts], *, supply: str
-) -> SharingCurves:
-    """Return active devices and supports left of a setting, epoch by epoch, in its reading with another supply."""
-    reading, scenario = dataclasses.replace(setting.reading, supply=supply), plan.minibatch
-    delays = DelayModel.create(scenario.fleet, scenario.links)
-    return sharing_curves(
-        variant_of(setting, reading, delta, problem, known),
-        delays,
+def curves_of_cases(
+    plan: Experiment, cases: Sequence[CurveCase], problem: Problem, known: dict[int, SharedCosts]
+) -> list[SharingCurves]:
+    """Return active devices and supports left of each case, epoch by epoch."""
+    scenario = plan.minibatch
+    return curves_side_by_side(
+        [
+            variant_of(
+                case.setting, dataclasses.replace(case.setting.reading, supply=case.supply), case.delta, problem, known
+            )
+            for case in cases
+        ],
+        DelayModel.create(scenario.fleet, scenario.links),
         epochs=scenario.training.epochs,
         seed=scenario.timing.seed,
         draws=plan.draws,

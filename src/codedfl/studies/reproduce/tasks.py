@@ -118,9 +118,10 @@ def time_readings(quick: bool, channel: str, progress: Progress = silent) -> Rea
     ends = readings.reading_times(plan, channel, problem, known, progress).astype(np.float32)
     if channel != CHANNELS[0]:
         return ReadingTimes(ends, [], {})
-    cases = [(setting, supply) for setting in plan.settings for supply in readings.SUPPLIES]
-    curves = [readings.curve_table(plan, *case, problem, known) for case in cases]
-    return ReadingTimes(ends, curves, readings.alone_shares(plan, problem, known))
+    claimed, at_end = readings.claimed_cases(plan), readings.end_cases(plan)
+    found = readings.curves_of_cases(plan, [*claimed, *at_end], problem, known)
+    tables = [readings.curve_table(*each) for each in zip(claimed, found, strict=False)]
+    return ReadingTimes(ends, tables, readings.alone_shares(dict(zip(at_end, found[len(claimed) :], strict=True))))
 
 
 def time_others(quick: bool, progress: Progress = silent) -> OtherTimes:
