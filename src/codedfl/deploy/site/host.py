@@ -89,9 +89,11 @@ class DeviceHost(Host):
             frame = decode(payload)
             echo, kind = echo_of(frame), frame.kind
             answer = self._answer(frame)
+            kind = kind if answer.kind == "answer" else answer.kind
             reply = encode(Frame(answer.kind, {**answer.fields, **echo}, answer.arrays))
         except (Cancelled, DuplicateRequest, Exception) as error:
-            answer, kind = self._failed(error), "error"
+            answer = self._failed(error)
+            kind = answer.kind
             reply = encode(Frame(answer.kind, {**answer.fields, **echo}))
         if self._record is not None:
             self._record.left("server", LEAVING.get(kind, kind), len(reply))
