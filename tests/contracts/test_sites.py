@@ -11,8 +11,11 @@ import pytest
 
 from codedfl.deploy.protocol.wire import decode
 from codedfl.deploy.site import locks
-from contracts.test_engines import NAMES, chosen, given
+from contracts.test_engines import NAMES, chosen, everyone_replies, given
+from deploy.site.test_host import Asker, host
 from fleets import fleet
+
+__all__ = ["everyone_replies"]
 
 EPOCHS, NUMBERS = 60, 12
 """Epochs of a training, and how many numbers of requests a site remembers in it."""
@@ -36,6 +39,7 @@ def held(roots: Iterable[Any]) -> tuple[int, int]:
     return references, size
 
 
+@pytest.mark.usefixtures("everyone_replies")  # nothing else reaches the site while it is looked at
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_site_holds_does_not_grow_with_the_epochs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,3 +65,20 @@ def test_what_a_site_holds_does_not_grow_with_the_epochs(
     epochs, names = EPOCHS - sorted(seen)[len(seen) // 2], len("training/60 0,1,2,3,4,5")
     assert late[0] - early[0] <= 2 * epochs
     assert late[1] - early[1] <= names * epochs
+
+
+def test_what_a_site_holds_does_not_grow_with_rounds_that_nobody_awaits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a slow device most rounds are cancelled; its owner's record does not call that an error."""
+    monkeypatch.setattr(locks, "_MOST_NUMBERS", NUMBERS)
+    asker = Asker(host(folder=tmp_path))
+    asker.begin()
+    parts = [vars(asker.host)["_run"], vars(asker.host)["_record"]]
+    parts[0].queue.cancel_below(1 << 40)
+    before, seen = {row["kind"] for row in parts[1]._table["left"]}, []
+    for epoch in range(1, EPOCHS):
+        assert decode(asker.host.handle(asker.round(epoch))).kind == "superseded"
+        seen.append(held(parts))
+    assert seen[EPOCHS // 2] == seen[-1]
+    assert {row["kind"] for row in parts[1]._table["left"]} == before

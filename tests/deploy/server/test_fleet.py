@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("nvflare", reason="kits are made by NVIDIA FLARE, of the extra 'flare'")
 
+from codedfl.cli import main
 from codedfl.deploy.flare.jobs import Job
 from codedfl.deploy.flare.kits import load_kits
-from codedfl.deploy.flare.names import SERVER
+from codedfl.deploy.flare.names import HOST_NAME, SERVER
 from codedfl.deploy.flare.namespaces import Link, Network
 from codedfl.deploy.flare.processes import kits_of
 from codedfl.deploy.flare.sites import read_site
@@ -44,6 +45,40 @@ def test_every_kit_names_its_part_and_pins_all_other_keys(tmp_path: Path) -> Non
         assert settings.emulation is not None
         assert settings.emulation.time_scale == 0.5
         assert stat.S_IMODE((kits.device(name) / KEY).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["--site", "anna"], "needs at least 2 devices"),
+        (["--devices", "4", "--host", ""], "'' cannot be the server's host"),
+        (["--devices", "4", "--host", "two words"], "'two words' cannot be the server's host"),
+        (["--devices", "4", "--host", "-fl.example.org"], "'-fl.example.org' cannot be the server's host"),
+    ],
+)
+def test_kits_that_could_not_be_used_are_not_made(
+    changes: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["deploy", "kit", str(tmp_path / "kits"), *changes])
+    assert ended.value.code == 2
+    assert sentence in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_fleet_that_is_too_small_for_its_scheme_starts_no_process(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["deploy", "local", "--devices", "1", "--out", str(tmp_path / "runs" / "one")])
+    assert ended.value.code == 2
+    assert "needs at least 2 devices" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("host", ["localhost", "fl.example.org", "10.0.0.7", "FL-1.example.org"])
+def test_names_and_addresses_are_hosts(host: str) -> None:
+    assert HOST_NAME.fullmatch(host)
 
 
 def test_owners_may_make_their_own_keys(tmp_path: Path) -> None:

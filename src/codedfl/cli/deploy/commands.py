@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from codedfl import data
+from codedfl import data, schemes
 from codedfl.cli import common
 from codedfl.cli.deploy import members
 from codedfl.cli.deploy.board import board, read_board
@@ -78,6 +78,7 @@ def local_command(
     """
     choice = checked_live(live, live_port, live_host)
     chosen = common.chosen_scenario(common.chosen_name(scenario, named, "sealed-coded"), changes, devices)
+    schemes.check(chosen)  # before processes are started
     if time_scale is not None and not time_scale > 0:
         raise UsageError(f"--emulate {time_scale:g} must be above 0, for example 0.1: ten times faster than told")
     if kernel_links and time_scale is None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-from codedfl.deploy.flare.names import AUTHORITY, SERVER, check_site, need_flare
+from codedfl.deploy.flare.names import AUTHORITY, HOST_NAME, SERVER, check_site, need_flare
 from codedfl.deploy.flare.resources import write_policy
 from codedfl.deploy.flare.sites import FILE
 from codedfl.errors import EngineError, UsageError
@@ -180,6 +180,8 @@ def _check(folder: Path, sites: Sequence[str], host: str, port: int | None) -> N
         raise UsageError("kits need at least one site, and every site a name of its own")
     for site in sites:
         check_site(site)
+    if not HOST_NAME.fullmatch(host):
+        raise UsageError(f"'{host}' cannot be the server's host; give a host name or an IPv4 address")
     if host in sites:
         raise UsageError(f"'{host}' is both the server's host and a site; give the site another name")
     if port is not None and not 0 < port < 65536:

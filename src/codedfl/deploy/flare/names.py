@@ -26,6 +26,8 @@ OUTCOME = "outcome.json"
 """In the server's folder of a job: the result of the entry point, or its error."""
 
 SITE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+HOST_NAME = re.compile(r"(?i:[a-z0-9]([a-z0-9-]*[a-z0-9])?)(?i:\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+"""What FLARE takes as the server's host."""
 
 
 def site_names(devices: int) -> tuple[str, ...]:

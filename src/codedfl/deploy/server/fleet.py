@@ -30,6 +30,7 @@ from codedfl.errors import UsageError
 from codedfl.network import DelayModel
 from codedfl.runs import Run, load
 from codedfl.scenario import Scenario
+from codedfl.schemes import check
 
 WAIT, WAIT_EACH = 60.0, 6.0
 """Seconds to wait for sites to connect, and additional ones per site: they may all share one machine."""
@@ -63,6 +64,7 @@ def make_fleet(
     Without ``slow_links`` they emulate computing only. Sites agree to the terms of the scenario, with at least
     ``least`` devices, and to any run under ``schemes``.
     """
+    check(scenario)  # what no site could be prepared for needs no kits
     names = site_names(scenario.fleet.size) if sites is None else tuple(sites)
     if len(names) != scenario.fleet.size:
         raise UsageError(f"{len(names)} sites were named for the {scenario.fleet.size} devices; name one for each")
