@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from codedfl import schemes
+from codedfl.cipher.masks.simulated import SimulatedAgreement
 from codedfl.data import Preparation
 from codedfl.engines import Engine, VirtualEngine
 from codedfl.errors import ScenarioError
@@ -111,7 +112,8 @@ class SimulationBackend(RunBackend):
         else:
             problem = data
         self.objective = self.problem = problem
-        self.scheme = schemes.create(self.scenario, problem)
+        # with ``summed``, no reply is held against that of a deployment; nor is a key
+        self.scheme = schemes.create(self.scenario, problem, agreement=SimulatedAgreement() if summed else None)
         self.scenario = with_noise_ridge(self.scenario, self.scheme.public)
 
     def _prepared(self, raw: RawData, progress: Progress) -> Problem:

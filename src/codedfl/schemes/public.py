@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from codedfl.cipher.masks.pairwise import AgreementKey, KeyAgreement
 from codedfl.network import DelayModel
 from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.release import Release
@@ -62,6 +63,12 @@ class Public:
     """What devices compute gradients of: ``squared`` or ``softmax``."""
     announced: Message | None = field(default=None, repr=False, compare=False)
     """At a real site: the server's :meth:`Scheme.announcement`. None at the server and in virtual time."""
+    agreement: KeyAgreement = field(default=AgreementKey, repr=False, compare=False)
+    """How devices agree on secrets: by X25519, unless all of them are simulated in one process."""
+
+    def __post_init__(self) -> None:
+        if self.agreement is not AgreementKey and (self.signed or self.nonces or self.announced is not None):
+            raise TypeError("the facts are those of real sites, whose keys are those of X25519")
 
     @property
     def devices(self) -> int:

@@ -5,6 +5,7 @@ A scheme is imported when it is first used. A package registers schemes in the e
 ``plugin_files`` names the files that were run, for ``load_plugins`` in the processes that this one starts.
 """
 
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from codedfl.scenario import Scenario, SchemeOptions, use_options
 from codedfl.settings import did_you_mean
 
 if TYPE_CHECKING:
+    from codedfl.cipher.masks.pairwise import KeyAgreement
     from codedfl.schemes.contract import Scheme
     from codedfl.schemes.messages import Layout, Message
     from codedfl.schemes.public import Public
@@ -273,8 +275,11 @@ def _lacking(scenario: Scenario, scheme: "Scheme[Any]", solver: str) -> str | No
     return None
 
 
-def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
-    """Make and check the scheme of a scenario for the shards of a problem."""
+def create(scenario: Scenario, problem: "Problem", *, agreement: "KeyAgreement | None" = None) -> "Scheme[Any]":
+    """Make and check the scheme of a scenario for the shards of a problem.
+
+    ``agreement`` is that of devices which are all simulated in this process; X25519 if it is not given.
+    """
     from codedfl.schemes.facts import agree, describe
 
     # shards of one object are described once: planning has many devices with the same hollow data
@@ -284,7 +289,8 @@ def create(scenario: Scenario, problem: "Problem") -> "Scheme[Any]":
     facts = [known[id(shard)] for shard in problem.shards]
     # with a first model, targets are what it does not explain, and the sums of columns say nothing about that
     owners = () if problem.raw is None else problem.raw.owners
-    return build(scenario, agree(scenario, facts, problem.prepared if problem.start is None else None, owners))
+    public = agree(scenario, facts, problem.prepared if problem.start is None else None, owners)
+    return build(scenario, public if agreement is None else dataclasses.replace(public, agreement=agreement))
 
 
 def build(scenario: Scenario, public: "Public") -> "Scheme[Any]":

@@ -52,6 +52,8 @@ class Problem(Objective):
     described: Description | None = field(init=False)
     _batches: dict[tuple[int, int], Sums] = field(init=False, default_factory=dict, repr=False)
     """Sums over batches, by the number of parts and that of the batch."""
+    _parts: dict[tuple[int, ...], Sums] = field(init=False, default_factory=dict, repr=False)
+    """Sums over some devices."""
 
     @classmethod
     def build(
@@ -130,6 +132,18 @@ class Problem(Objective):
             rows = [batch_rows(shard.samples, parts, epoch) for shard in self.shards]
             self._batches[key] = row_sums(self.shards, rows)
         return self._batches[key]
+
+    def part_sums(self, devices: tuple[int, ...]) -> Sums:
+        """Return the sums over all data of some devices, made once."""
+        if devices not in self._parts:
+            shards = tuple(self.shards[device] for device in devices)
+            total = np.zeros((self.shape[0], self.shape[0]))
+            for block in _blocks(shards):
+                total += block
+            moments = np.sum([shard.moments for shard in shards], axis=0, dtype=np.float64)
+            samples = sum(shard.samples for shard in shards)
+            self._parts[devices] = Sums(total.astype(self.dtype), np.asarray(moments), samples)
+        return self._parts[devices]
 
     @cached_property
     def target_energy(self) -> float:

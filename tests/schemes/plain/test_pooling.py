@@ -1,5 +1,6 @@
 """Replies of a simulation that are summed together: the sum, the costs and the single replies are those of devices."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -139,6 +140,40 @@ def test_many_replies_are_summed_in_one_product_and_few_are_read_singly(name: st
     rows = batch_rows(SIZES[0], PARTS, 2) if name == "minibatch" else slice(0, SIZES[0])
     alone = replies[0]["gradient"].astype(float) / (rows.stop - rows.start)
     assert np.array_equal(scheme.server().combine(2, {0: replies[0]}, Work()), alone)
+
+
+@pytest.mark.parametrize("name", ["deadline", "drop-slowest"])
+def test_replies_of_the_fast_devices_are_summed_in_one_product(name: str) -> None:
+    """A reply more is added, and one less subtracted; whoever replied before changes no bit."""
+    given_data = problem([10] * 25, features=12, outputs=3, dtype="float32")
+    scheme = schemes.create(wanted(name), given_data)
+    model = np.random.default_rng(5).standard_normal((12, 3)).astype(np.float32)
+    fast, slower, *_ = pooling.speed_groups(scheme.public.delays, [1] * 25)
+    assert fast == tuple(range(len(fast))) and slower[0] == len(fast) > 5
+    sums = given_data.part_sums(fast)
+    for others in ((), fast, (0, 1, 2)):
+        replies, _ = replied(scheme, scheme.simulated(given_data, 10), 2, model.astype(float))
+        if others:
+            scheme.server().combine(2, {device: replies[device] for device in others}, Work())
+        for chosen in (set(fast), {*fast, slower[0]}, {*fast} - {0}):
+            changed = chosen ^ set(fast)
+            expected = sums.gradient(model)
+            for device in changed:
+                own = scheme.device(device, given_data.shards[device])
+                gradient = own.reply(2, {"model": model}, Work())["gradient"]
+                expected += gradient if device in chosen else -gradient
+            found = scheme.server().combine(2, {device: replies[device] for device in chosen}, Work())
+            assert np.array_equal(found, expected / (10 * len(chosen)))
+
+
+@given(rates=st.lists(st.sampled_from([1e6, 2e6, 5e6, 7e6]) | st.floats(1e5, 1e8), min_size=1, max_size=30))
+def test_groups_by_speed_hold_every_device_once_and_are_few(rates: list[float]) -> None:
+    chosen = scenario({"fleet.devices": [{"count": 1, "mac_rate": rate} for rate in rates]})
+    groups = pooling.speed_groups(DelayModel.create(chosen.fleet, chosen.links), [10] * len(rates))
+    assert sorted(device for group in groups for device in group) == list(range(len(rates)))
+    assert 1 <= len(groups) <= 8
+    for fast, slow in itertools.pairwise(groups):
+        assert min(rates[device] for device in fast) > max(rates[device] for device in slow)
 
 
 def test_replies_to_different_requests_and_replies_of_others_are_not_summed_together() -> None:

@@ -9,6 +9,8 @@ A key serves one sum, because who learns a device's mask key can compute all its
 """
 
 import secrets as system
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -33,11 +35,32 @@ AGREEMENT_OPERATIONS = _FIELD_PRODUCTS * (256 // 32) ** 2
 """Multiplications of 32-bit words that one X25519 is charged with as work."""
 
 
-@final
-class AgreementKey:
-    """A private key of X25519; its repr hides it."""
+class PrivateKey(ABC):
+    """A private key, whose owner agrees on secrets with the owners of other keys; its repr hides it."""
 
-    __slots__ = ("_key", "public")
+    __slots__ = ("public",)
+    public: bytes
+    """The public half, to be sent."""
+
+    @property
+    @abstractmethod
+    def secret(self) -> bytes:
+        """The private key itself, to be cut into shares."""
+
+    @abstractmethod
+    def agree(self, public: bytes, purpose: str) -> bytes:
+        """Return 256 bits that both key owners alone know. Law: a.agree(b.public, p) = b.agree(a.public, p)."""
+
+
+KeyAgreement = Callable[..., PrivateKey]
+"""Makes a private key, from 32 bytes if they are given: X25519, or that of ``codedfl.cipher.masks.simulated``."""
+
+
+@final
+class AgreementKey(PrivateKey):
+    """A private key of X25519."""
+
+    __slots__ = ("_key",)
 
     def __init__(self, secret: bytes | None = None) -> None:
         """Draw from the operating system, unless the bytes are given by a test or by joined shares."""
@@ -53,7 +76,7 @@ class AgreementKey:
         return self._key.private_bytes_raw()
 
     def agree(self, public: bytes, purpose: str) -> bytes:
-        """Return 256 bits that both key owners alone know. Law: a.agree(b.public, p) = b.agree(a.public, p)."""
+        """Return HKDF-SHA256 of the point that both keys give."""
         try:
             point = self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:

@@ -8,13 +8,14 @@ of survivors of one session are accepted in another.
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
 from codedfl.cipher.masks.graph import MaskGraph
+from codedfl.cipher.masks.pairwise import AgreementKey, KeyAgreement
 from codedfl.errors import CipherError
 from codedfl.schemes.aggregated.server import Threshold
 from codedfl.schemes.messages import Message
@@ -46,6 +47,8 @@ class Cohort:
     """Identifies session and devices."""
     degree: int = 0
     """Neighbours of a device in the graph of masks; 0: all other devices."""
+    agreement: KeyAgreement = field(default=AgreementKey, compare=False)
+    """What makes the keys of its sums."""
 
     @classmethod
     def of(
@@ -56,8 +59,16 @@ class Cohort:
         sizes += (degree,) if degree else ()
         digest = hashlib.sha256(_joined(*(_LENGTH.pack(size) for size in sizes), *public.nonces)).digest()
         least = public.devices - survives
-        signed = public.signed
-        return cls(public.devices, threshold, least, hands_over=hands_over, signed=signed, digest=digest, degree=degree)
+        return cls(
+            public.devices,
+            threshold,
+            least,
+            hands_over=hands_over,
+            signed=public.signed,
+            digest=digest,
+            degree=degree,
+            agreement=public.agreement,
+        )
 
     @property
     def everyone(self) -> Set[int]:

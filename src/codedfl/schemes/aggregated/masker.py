@@ -18,7 +18,6 @@ from codedfl.cipher.masks.pairwise import (
     AGREEMENT_OPERATIONS,
     ENVELOPE_BYTES,
     KEY_BYTES,
-    AgreementKey,
     close_envelope,
     open_envelope,
 )
@@ -144,7 +143,7 @@ class _Sum:
         self._t = 0
         self._request = b""
         """Digest of the inner scheme's request, as announced with the keys; where devices sign."""
-        self._envelope_key, self._mask_key, self._seed = AgreementKey(), AgreementKey(), fresh_seed()
+        self._envelope_key, self._mask_key, self._seed = cohort.agreement(), cohort.agreement(), fresh_seed()
         self._keys: dict[int, Keys] = {}
         self._agreed: dict[int, bytes] = {}
         self._held: dict[int, UInt32[np.ndarray, "2 limbs"]] = {}

@@ -124,6 +124,7 @@ class OneShotServer(Server):
             signed=signed,
             spares=self._spares,
             graph=self._graph,
+            agreement=self._public.agreement,
         )
         return self._sum.begin()
 

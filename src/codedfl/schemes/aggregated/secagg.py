@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from codedfl.cipher.masks.graph import MaskGraph
+from codedfl.cipher.masks.pairwise import AgreementKey, KeyAgreement
 from codedfl.cipher.seals import FixedPoint, Ring
 from codedfl.network import RoundCosts
 from codedfl.privacy.release import Release
@@ -91,6 +92,7 @@ class SecAggServer(Server):
         holdings: int = 0,
         kept: int | None = None,
         graph: MaskGraph | None = None,
+        agreement: KeyAgreement = AgreementKey,
     ) -> None:
         """With ``averages``, any set of replies suffices for the inner server; the rest as in a sum.
 
@@ -98,6 +100,7 @@ class SecAggServer(Server):
         """
         self._kept = kept
         self._graph = graph
+        self._agreement = agreement
         self._signed = signed
         self._holdings = holdings
         self._reply_sum = reply_sum
@@ -133,6 +136,7 @@ class SecAggServer(Server):
             signed=self._signed,
             holdings=self._holdings,
             graph=self._graph,
+            agreement=self._agreement,
         )
         return replace(self._sum.begin(), point=point)
 
@@ -350,6 +354,7 @@ class SecAgg(Scheme[SecAggOptions]):
             holdings=0 if self.inner.sharing is None else self.public.devices,
             kept=None if self._kept is None else self._kept[0],
             graph=self.graph,
+            agreement=self.public.agreement,
         )
 
     @property

@@ -35,7 +35,14 @@ import numpy as np
 from jaxtyping import Int32, Shaped, UInt, UInt8, UInt32
 
 from codedfl.cipher.masks.graph import MaskGraph
-from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, ENVELOPE_BYTES, KEY_BYTES, AgreementKey, add_mask
+from codedfl.cipher.masks.pairwise import (
+    AGREEMENT_OPERATIONS,
+    ENVELOPE_BYTES,
+    KEY_BYTES,
+    AgreementKey,
+    KeyAgreement,
+    add_mask,
+)
 from codedfl.cipher.masks.shamir import LIMBS, SecretSharing
 from codedfl.cipher.randomness import SEED_BYTES
 from codedfl.cipher.seals import FIELD_31, Domain, Ring
@@ -129,8 +136,10 @@ class MaskedSum:
         holdings: int = 0,
         spares: bool = False,
         graph: MaskGraph | None = None,
+        agreement: KeyAgreement = AgreementKey,
     ) -> None:
         self._epoch = epoch
+        self._agreement = agreement
         self._graph = None if graph is None or graph.complete else graph
         self._spares = spares
         self._signed = signed
@@ -355,7 +364,7 @@ class MaskedSum:
 
     def _remove_pairs(self, totals: Mapping[str, Residues], dropped: int, secret: bytes, work: Work) -> None:
         """Remove a dropped device's pairwise masks; of a pair, the higher number had subtracted the mask."""
-        key = AgreementKey(secret)
+        key = self._agreement(secret)
         if key.public != self._keys[dropped][1].tobytes():
             raise CipherError(f"The shares of device {dropped} do not give the key that it sent: begin the sum again.")
         for device in self._near(dropped, self.survivors):

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt, UInt8
 
-from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, KEY_BYTES, AgreementKey, add_mask
+from codedfl.cipher.masks.pairwise import AGREEMENT_OPERATIONS, KEY_BYTES, add_mask
 from codedfl.cipher.seals import Domain, Ring, Seed
 from codedfl.errors import CipherError
 from codedfl.schemes.messages import Message, Work
@@ -33,7 +33,7 @@ class PairwiseMasks:
         self._index = index
         self._public = public
         self._others = others
-        self._key = AgreementKey()
+        self._key = public.agreement()
         self._counted = False
         """Whether the work of making the key is counted."""
         self._keys: dict[int, bytes] = {}

@@ -38,6 +38,7 @@ from jaxtyping import Float, Int
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
 from codedfl.scenario import InexactOptions
+from codedfl.schemes.coded.parity_data import ParityData, ParityPool, PooledParityDevice
 from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.plain.pooling import ReplyPool, batch_memory, pooled_total, worth_summing
@@ -185,9 +186,8 @@ class ParityServer(Server):
         self._gone: set[int] = set()
         self._model = np.zeros((public.features, public.outputs), public.dtype)
         rows = [max(batch.parity.stop for batch in each) for each in batches]
-        sizes = (public.features, public.outputs)
-        self._parity = [tuple(np.zeros((count, size), public.dtype) for size in sizes) for count in rows]
-        """Features and targets of the parity data of each batch."""
+        places = [[batch.parity for batch in each] for each in batches]
+        self._parity = ParityData(rows, (public.features, public.outputs), public.dtype, places)
 
     def set_up(self) -> Sequence[Stage]:
         """Let every device upload parity data of every batch in which a point has a positive weight."""
@@ -201,10 +201,7 @@ class ParityServer(Server):
 
     def receive(self, sender: int, parcel: Message) -> None:
         """Add a device's parity data to those of the batch."""
-        number = int(parcel["batch"])
-        rows = self._batches[number][sender].parity
-        for total, more in zip(self._parity[number], (parcel["features"], parcel["targets"]), strict=True):
-            total[rows] += more
+        self._parity.receive(sender, parcel)
 
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Request gradients from all devices that have a load and are not lost, with this batch's deadline."""
@@ -218,7 +215,7 @@ class ParityServer(Server):
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies and the gradient of the parity data, and divide by the size of the batch."""
         number = (epoch - 1) % len(self._allocations)
-        features, targets = self._parity[number]
+        features, targets = self._parity.of(number)
         total = work.product(features.T, work.product(features, self._model) - targets).astype(np.float64)
         together = pooled_total(replies)
         for gradient in [replies[device]["gradient"] for device in sorted(replies)] if together is None else [together]:
@@ -343,22 +340,36 @@ class Parity(Scheme[ParityOptions]):
 
     def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
         """Prepare devices whose replies are summed in one product, if the Gram matrices of all batches are worth it."""
-        devices, parts, known = super().simulated(problem, epochs), self.options.parts, dict[int, Sums]()
+        options, parts = self.options, self.options.parts
+        pool = ParityPool.of(problem, (options.redundancy, options.rows, options.seed, self.chosen_by_delays))
+        devices = [self._pooled(index, shard, pool) for index, shard in enumerate(problem.shards)]
         if not worth_summing(problem, parts, epochs):
             return devices
 
         def sums(epoch: int) -> Sums:
             number = (epoch - 1) % parts
-            if number not in known:
-                secrets = (Secrets(self.options.seed, i, number, each) for i, each in enumerate(self.batches[number]))
-                known[number] = row_sums(problem.shards, [each.worked for each in secrets])
-            return known[number]
+            if number not in pool.sums:
+                secrets = (Secrets(options.seed, i, number, each) for i, each in enumerate(self.batches[number]))
+                pool.sums[number] = row_sums(problem.shards, [each.worked for each in secrets])
+            return pool.sums[number]
 
         def macs(device: int, epoch: int) -> int:
             d, c = problem.shape
             return 2 * self.batches[(epoch - 1) % parts][device].load * d * c
 
         return ReplyPool(devices, macs, sums).pooled()
+
+    def _pooled(self, index: int, shard: Shard, pool: ParityPool) -> Device:
+        """Prepare a device whose parity data are made when they are read."""
+        d, c, own = shard.x.shape[1], shard.y.shape[1], [each[index] for each in self.batches]
+        kinds = [{"features": (batch.parity_rows, d), "targets": (batch.parity_rows, c)} for batch in own]
+        promised = [
+            {"batch": (np.dtype(np.int32), ()), **{name: (shard.x.dtype, shape) for name, shape in each.items()}}
+            for each in kinds
+        ]
+        each_point = 1 + d + c if self.options.charge_encoding else 0
+        macs = [batch.parity_rows * batch.weighted * each_point for batch in own]
+        return PooledParityDevice(self.device(index, shard), pool, promised, macs)
 
     @property
     def memory(self) -> int:

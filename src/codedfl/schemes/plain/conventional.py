@@ -1,6 +1,7 @@
 """Conventional federated learning: full batch, the server awaits all devices."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +14,7 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.contract import CountedCosts, Device, Options, ReplySum, Round, Scheme, Server
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.plain.counting import counted_rounds
-from codedfl.schemes.plain.pooling import ReplyPool, gradient_macs, pooled_total
+from codedfl.schemes.plain.pooling import ReplyPool, gradient_macs, pooled_total, speed_groups, worth_summing
 from codedfl.schemes.plain.row_gradients import NoisyGradientDevice, NoisyGradients, RowDevice
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import NOTHING, Rounding
@@ -105,14 +106,23 @@ class AveragingServer(Server):
         return np.asarray(total / sum(counts[device] for device in replies))
 
 
-def pooled_devices(scheme: Scheme[Any], problem: Problem, *, summed: bool = True) -> Sequence[Device]:
-    """Return devices that reply the gradient of all their data, to be read singly or summed."""
+def pooled_devices(
+    scheme: Scheme[Any], problem: Problem, *, summed: bool = True, some_for: int = 0
+) -> Sequence[Device]:
+    """Return devices that reply the gradient of all their data, to be read singly or summed.
+
+    ``some_for`` is for how many epochs, if some of them reply in an epoch and not all.
+    """
     devices = [scheme.device(index, shard) for index, shard in enumerate(problem.shards)]
     if problem.loss != SQUARED or scheme.public.release is not None:
         return devices
     macs = [gradient_macs(shard) for shard in problem.shards]
     sums = (lambda epoch: problem.sums) if summed else None
-    return ReplyPool(devices, lambda device, epoch: macs[device], sums).pooled()
+    groups = speed_groups(scheme.public.delays, macs) if some_for else []
+    if not worth_summing(problem, len(groups), some_for):
+        groups = []
+    made = [(group, partial(problem.part_sums, group)) for group in groups]
+    return ReplyPool(devices, lambda device, epoch: macs[device], sums, made).pooled()
 
 
 def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:

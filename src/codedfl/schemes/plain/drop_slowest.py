@@ -43,7 +43,7 @@ class DropSlowest(PlainScheme[DropSlowestOptions]):
 
     def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
         """Prepare devices whose replies are summed in one product."""
-        return pooled_devices(self, problem)
+        return pooled_devices(self, problem, some_for=epochs)
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count one device for each shard."""

@@ -1,15 +1,19 @@
 """Replies of a simulation that nobody reads one by one: computed when they are read, or summed in one product.
 
 Devices in clear reply gradients, of which the server uses the sum. With the Gram matrices of all devices added up, one
-product gives that sum; the replies that are missing in it are subtracted. Costs are those of the single replies.
+product gives that sum; the replies that are missing in it are subtracted. Where slow devices rarely reply in time, the
+sum over the fast ones is nearer, and the few that differ from it are added or subtracted. Costs are those of the single
+replies.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import final
 
 import numpy as np
 from jaxtyping import Float
 
+from codedfl.network import DelayModel
 from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Deferred, Layout, Message, Work
 from codedfl.schemes.public import Public
@@ -17,6 +21,8 @@ from codedfl.task import Problem, Shard
 from codedfl.task.losses import SQUARED
 from codedfl.task.shard import Sums
 
+_MOST_SPEEDS = 8
+"""Sets of devices up to a speed whose sums are kept at most."""
 LEAST_MACS = 10**8
 """Multiplications of an epoch below which replies are read singly, so that a small run has the bits of a deployment."""
 
@@ -41,6 +47,25 @@ def batch_memory(public: Public, parts: int) -> int:
     return public.dtype.itemsize * public.features * min(parts * public.features, sum(public.samples))
 
 
+def speed_groups(delays: DelayModel | None, macs: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return groups of devices that take as long for their work on average, the fastest first; at most eight.
+
+    >>> from codedfl.scenario import load
+    >>> fleet = load("paper")
+    >>> [len(group) for group in speed_groups(DelayModel.create(fleet.fleet, fleet.links), [10**7] * 25)]
+    [10, 5, 5, 5]
+    """
+    if delays is None:
+        return [tuple(range(len(macs)))]
+    seconds = delays.work_seconds(np.array(macs), np.ones(len(macs)))
+    levels = np.unique(seconds)
+    if len(levels) > _MOST_SPEEDS:
+        shares = np.arange(1, _MOST_SPEEDS + 1) / _MOST_SPEEDS
+        levels = np.unique(np.quantile(seconds, shares, method="inverted_cdf"))
+    level = np.searchsorted(levels, seconds)
+    return [tuple(np.flatnonzero(level == each).tolist()) for each in range(len(levels))]
+
+
 @final
 class ReplyPool:
     """The devices of a simulation, and the sum of what they reply to the same request.
@@ -53,6 +78,9 @@ class ReplyPool:
         Maps a device and an epoch to the multiplications of its reply.
     sums : callable, optional
         Maps an epoch to the sums over the data behind the replies of all devices; by default replies are not summed.
+    groups : sequence, optional
+        Groups of devices, with what returns the sums over their data. Who replies is often near the union of the first
+        few.
     """
 
     def __init__(
@@ -60,9 +88,13 @@ class ReplyPool:
         devices: Sequence[Device],
         macs: Callable[[int, int], int],
         sums: Callable[[int], Sums] | None = None,
+        groups: Sequence[tuple[Sequence[int], Callable[[], Sums]]] = (),
     ) -> None:
         self._devices = devices
         self._sums = sums
+        self._groups = groups
+        self._unions = [set(union) for union in accumulate((tuple(group) for group, _ in groups[:-1]))]
+        self._known: dict[int, Sums] = {}
         self.macs = macs
 
     def pooled(self) -> Sequence[Device]:
@@ -74,14 +106,36 @@ class ReplyPool:
         if self._sums is None:
             return None
         model, given = request["model"], set(present)
-        missing = [each for each in range(len(self._devices)) if each not in given and self.macs(each, epoch)]
-        single, other = (sum(self.macs(device, epoch) for device in each) for each in (present, missing))
-        if single < LEAST_MACS or model.size * len(model) + other >= single:
+        single, product = sum(self.macs(device, epoch) for device in present), model.size * len(model)
+        if single < LEAST_MACS:
             return None
-        found = self._sums(epoch).gradient(model)
-        for device in missing:
-            found -= self._devices[device].reply(epoch, request, Work())["gradient"]
+        # who replied decides alone, so that a resumed run has the same bits
+        other = [sum(self.macs(each, epoch) for each in given ^ union) for union in (self._everyone, *self._unions)]
+        nearest = int(np.argmin(other))
+        if product + other[nearest] >= single:
+            return None
+        union = self._unions[nearest - 1] if nearest else self._everyone
+        found = (self._union_sums(nearest) if nearest else self._sums(epoch)).gradient(model)
+        for device in sorted(given ^ union):
+            if self.macs(device, epoch):
+                reply = self._devices[device].reply(epoch, request, Work())["gradient"]
+                found += reply if device in given else -reply
         return found
+
+    @property
+    def _everyone(self) -> set[int]:
+        return set(range(len(self._devices)))
+
+    def _union_sums(self, count: int) -> Sums:
+        """Return the sums over the first so many groups, made once."""
+        if count not in self._known:
+            parts = [sums() for _, sums in self._groups[:count]]
+            total = np.sum([part.moments for part in parts], axis=0)
+            gram = parts[0].gram.astype(np.float64)
+            for part in parts[1:]:
+                gram += part.gram
+            self._known[count] = Sums(gram.astype(parts[0].gram.dtype), total, sum(part.samples for part in parts))
+        return self._known[count]
 
 
 @final

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from codedfl import errors
+from codedfl import errors, schemes
 from codedfl.progress import silent
 from codedfl.scenario import Scenario
 from codedfl.studies.compare.measuring import GIVEN, SORTED, Measurements, Part
@@ -31,7 +31,8 @@ def compute_ahead(
 ) -> Refusals:
     """Let ``run`` carry out all parts that take long; return the errors of refused ones.
 
-    First what is trained, then what is predicted from it. What is sorted by label and predictable takes no time.
+    First what is trained, then what is predicted from it. What is sorted by label and predictable takes no time. Of
+    what shares its data, what is trained most often comes first, so that no process has a long part at the end.
     """
     measurements = Measurements(fleets, names, out, silent, sort=sort, attacked_epochs=attacked_epochs)
     first, later = list[Part](), list[Part]()
@@ -44,6 +45,7 @@ def compute_ahead(
                     first.append((partition, fleet, name))
                 elif partition != SORTED:
                     later.append((partition, fleet, name))
+    first = _longest_first(first, measurements)
     tables = {name: scenario.to_toml() for name, scenario in fleets.items()}
     refused: Refusals = {}
     for parts in (first, later):
@@ -58,6 +60,24 @@ def compute_ahead(
             if error is not None:
                 refused[part] = _error(*error)
     return refused
+
+
+def _longest_first(parts: Sequence[Part], measurements: Measurements) -> list[Part]:
+    """Order parts: those of one partition and number of devices, which share their data, stay together."""
+    scenarios = {part: measurements.scenario(*part) for part in parts}
+    data = list(dict.fromkeys((part[0], scenarios[part].fleet.size) for part in parts))
+
+    def place(part: Part) -> tuple[int, int]:
+        return data.index((part[0], scenarios[part].fleet.size)), -_trainings(scenarios[part])
+
+    return sorted(parts, key=place)
+
+
+def _trainings(scenario: Scenario) -> int:
+    """Return how many trainings a part takes; one that follows the timing more, as it is repeated or ends late."""
+    with suppress(errors.ScenarioError):
+        return 1 + scenario.timing.repeats if schemes.nominal(scenario).follows_timing else 1
+    return 0
 
 
 _shared = SharedProblem()
