@@ -27,7 +27,6 @@ from codedfl.codes.gradient_code import GradientCode
 from codedfl.errors import CipherError, ScenarioError
 from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.scenario import SchemeOptions
-from codedfl.schemes.coded.coded_pooling import CodedHolder, CodedPool, pooled_product
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
 from codedfl.schemes.contract import CountedCosts, Device, Round, Scheme, Stage, Transfer, check_at_most
@@ -50,7 +49,7 @@ from codedfl.schemes.secrecy import (
 )
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, fresh_grant, pad_of
 from codedfl.settings import setting
-from codedfl.task import Problem, Shard
+from codedfl.task import Shard
 
 DATA_BITS: dict[Ring, int] = {FIELD_48: 24}
 """Bits after the binary point, of 48, as published; otherwise as many as fit."""
@@ -101,7 +100,7 @@ def split(
 
 
 @final
-class CodedPaddedDevice(CodedHolder):
+class CodedPaddedDevice(Device):
     """Owns one shard, and holds one linear combination of the padded data of its window."""
 
     def __init__(self, index: int, shard: Shard, formats: Formats, code: GradientCode, nonce: bytes) -> None:
@@ -122,17 +121,6 @@ class CodedPaddedDevice(CodedHolder):
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Reply the coded right-hand side in the first epoch, the coded product in every other."""
-        triangle = self.coded_triangle(work)
-        if "model" not in request:
-            return {"moments": self._field.to_wire(split(self._coded, *self._shape)[1])}
-        if self._held is None:
-            self._held = unpack_upper(triangle)
-        model = taken(self._field, request, "model", self._shape[::-1], f"The model for device {self._index}")
-        work.macs += model.size * self._held.shape[1]
-        return {"product": self._field.to_wire(self._field.product(model, self._held))}
-
-    def coded_triangle(self, work: Work) -> UInt[np.ndarray, "triangle"]:
-        """Return the triangle of the coded sum; refuse if data of its window are missing."""
         if self._shard is not None and self._code.alpha == 1:  # data that are not sent need no pad
             self._add(self._index, self._encoded(self._shard), work)
             self._shard = None
@@ -141,7 +129,14 @@ class CodedPaddedDevice(CodedHolder):
                 f"Device {self._index} lacks the padded data of device {min(self._missing)}, without which its reply "
                 "would be about fewer devices than agreed: finish the set-up first."
             )
-        return split(self._coded, *self._shape)[0]
+        triangle, moments = split(self._coded, *self._shape)
+        if "model" not in request:
+            return {"moments": self._field.to_wire(moments)}
+        if self._held is None:
+            self._held = unpack_upper(triangle)
+        model = taken(self._field, request, "model", self._shape[::-1], f"The model for device {self._index}")
+        work.macs += model.size * self._held.shape[1]
+        return {"product": self._field.to_wire(self._field.product(model, self._held))}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return the padded data, the same for every recipient; the first grant contains the seed of the pad."""
@@ -240,9 +235,6 @@ class CodedPaddedServer(PaddedServer):
     def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
         """Decode any N - alpha + 1 replies."""
         which = sorted(replies)[: self._code.threshold]
-        if (together := pooled_product({device: replies[device] for device in which})) is not None:
-            work.add(len(which) * together.size)
-            return together
         parts = [self.part(name, device, replies) for device in which]
         total = np.zeros(parts[0].shape, self._field.dtype)
         for part, factor in zip(parts, self._code.decoder(which), strict=True):
@@ -321,9 +313,6 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
 
     def device(self, index: int, shard: Shard) -> Device:
         """Prepare a device; it pads its data when it receives a seed."""
-        return self._coded_device(index, shard)
-
-    def _coded_device(self, index: int, shard: Shard) -> CodedPaddedDevice:
         check_bounds(self.public, shard)
         return CodedPaddedDevice(index, shard, self.formats, self.code, self.public.nonce(index))
 
@@ -349,13 +338,6 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         words = d * c * bits * each
         other = RoundCosts(everyone, words, macs * each, words, K, K * d * c + pads, least=K)
         return CountedCosts([[opening], *[[other]] * (epochs - 1)], stages)
-
-    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
-        """Prepare devices whose replies are decoded in one product."""
-        devices = [self._coded_device(index, shard) for index, shard in enumerate(problem.shards)]
-        field, shape = self.formats.field, (self.public.outputs, self.public.features)
-        reply = layout({"product": field.to_wire(np.zeros(shape, field.dtype))})
-        return CodedPool(devices, self.code, field, reply).pooled()
 
     def server(self) -> CodedPaddedServer:
         """Prepare the server."""

@@ -17,7 +17,7 @@ from jaxtyping import Float, UInt
 from codedfl.codes.correction import ReedSolomon
 from codedfl.errors import CipherError
 from codedfl.schemes.contract import Restored, Round, Server, Stage
-from codedfl.schemes.messages import Deferred, Layout, Message, Work
+from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats, PointedProducts
 
@@ -87,9 +87,7 @@ class PaddedServer(Server):
     def check(self, question: Round, replies: Mapping[int, Message]) -> tuple[int, ...] | None:
         """Hold the replies against each other in every column; words that are no residues are wrong in any case."""
         name = "moments" if question.epoch == 1 else "product"
-        # what this process computes when it is read is right
-        sent = {device: reply for device, reply in sorted(replies.items()) if not isinstance(reply, Deferred)}
-        read = {device: self._words(reply[name]) for device, reply in sent.items()}
+        read = {device: self._words(reply[name]) for device, reply in sorted(replies.items())}
         known = {device: words for device, words in read.items() if words is not None}
         found = tuple(device for device in read if device not in known)
         if len(known) <= self.redundancy.K:
