@@ -9,9 +9,10 @@ import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import numpy as np
@@ -58,14 +59,14 @@ def test_no_function_of_the_tests_draws_from_a_generator_of_its_module() -> None
 
 
 def test_shapes_of_signatures_are_checked_in_the_first_calls_of_every_test() -> None:
-    scores, right, wrong = np.eye(4), np.arange(4), np.arange(4)[:, None]
+    right, wrong = np.eye(4), np.arange(4.0)[:, None]
     for _ in range(2):
-        with pytest.raises(BeartypeCallHintViolation, match="accuracy"):
-            task.accuracy(scores, wrong)
+        with pytest.raises(BeartypeCallHintViolation, match="r_squared"):
+            task.r_squared(right, wrong)
         for _ in range(shape_checker.CALLS):
-            assert task.accuracy(scores, right) == 1
-        assert task.accuracy(scores, wrong) != 1, "a later call is as it would be without tests"
-        shape_checker.begin()
+            assert task.r_squared(right, right) == 1
+        assert task.r_squared(right, wrong) != 1, "a later call is as it would be without tests"
+        shape_checker.begin(Path(__file__))
 
 
 def test_results_generators_and_types_are_checked_too() -> None:
@@ -95,6 +96,23 @@ def test_results_generators_and_types_are_checked_too() -> None:
             doubled("a")
 
 
+def test_functions_inside_others_are_checked_the_first_times_they_are_made_in_a_file() -> None:
+    def made() -> Callable[[Any], int]:
+        @jaxtyping.jaxtyped(typechecker=shape_checker.check)
+        def doubled(number: int) -> int:
+            return 2 * number
+
+        return doubled
+
+    for file in ("first", "second"):
+        shape_checker.begin(Path(file))
+        for _ in range(shape_checker.CALLS):
+            with pytest.raises(BeartypeCallHintViolation, match="doubled"):
+                made()("a")
+        shape_checker.begin(Path(file))
+        assert made()("a") == "aa", "it is as it would be without tests"
+
+
 def test_fields_of_dataclasses_are_checked_in_the_first_objects_of_every_test() -> None:
     @jaxtyping.jaxtyped(typechecker=shape_checker.check)
     @dataclass
@@ -108,7 +126,7 @@ def test_fields_of_dataclasses_are_checked_in_the_first_objects_of_every_test() 
         for _ in range(shape_checker.CALLS):
             assert Pair(np.eye(2)).names == []
         assert Pair(np.ones(3)).x.ndim == 1, "a later object is as it would be without tests"
-        shape_checker.begin()
+        shape_checker.begin(Path(__file__))
 
 
 @pytest.mark.parametrize("name", MODULES)

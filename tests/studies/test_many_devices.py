@@ -114,7 +114,7 @@ def test_large_fleets_have_circles_unless_told_otherwise() -> None:
 def test_what_would_not_fit_is_refused_before_work_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_costs, "_LARGEST_RUN", 1000)
     with pytest.raises(ScenarioError, match="planned by running its set-up on all 25 devices"):
-        probed("coded-padded", 25)
-    found = plan(many("coded-padded", 25), shapes(25), names=["coded-padded"], draws=2).to_table()
+        probed("parity", 25)
+    found = plan(many("parity", 25), shapes(25), names=["parity"], draws=2).to_table()
     assert found["schemes"][0]["refused"] is not None
     assert found["schemes"][0]["secrecy"], "what a scheme reveals does not depend on what can be counted"
