@@ -124,9 +124,10 @@ MESSAGES = 30
 FREED = Path(__file__).parents[2] / "sent_messages.py"
 
 
-def test_sent_messages_are_freed_without_garbage_collection() -> None:
+@pytest.mark.parametrize("process", ["job", "server"])
+def test_sent_messages_are_freed_without_garbage_collection(process: str) -> None:
     """However many were sent: FLARE's own thread refers to the last ones only."""
-    command = [sys.executable, str(FREED), str(MESSAGES)]
+    command = [sys.executable, str(FREED), str(MESSAGES), process]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout.split()
     assert int(found[0]) == MESSAGES, "all were answered"
     assert int(found[1]) <= 3, "of two per round trip"
