@@ -1,12 +1,14 @@
 """Chaos on real processes: trainings on a fleet on NVIDIA FLARE, struck at random, and a soak of many epochs.
 
-    python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--soak EPOCHS] [--rejoin]
+    python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--set-up]
+                               [--soak EPOCHS] [--rejoin]
 
 A server and five devices run as processes of this machine, with mutual TLS. Training number t of seed s draws its
 scheme and one to three faults, each with a party, a moment (half of them in an epoch) and a duration, from the
 generator of (s, t): ``--seed s --first t --trainings 1`` repeats it. What dies is started again, as a service manager
 would, and a lost job is submitted again. A training that stops with a sentence is put right and must go on to the end.
-Each ends in one of:
+With ``--set-up`` the schemes are those that have one, its parcels take a tenth of a second each, and the first fault of
+every training happens meanwhile. Each ends in one of:
 
     exact      with the model of virtual time, to the last bit
     partial    without devices that were lost, which the scheme allows (its epochs say how many replied)
@@ -38,7 +40,7 @@ from typing import Any
 import numpy as np
 
 import codedfl
-from benchmarks.chaos_faults import CLOCK, FAULTS, START, SUBMISSION, Fault, drawn
+from benchmarks.chaos_faults import CLOCK, FAULTS, SETTING_UP, START, SUBMISSION, Fault, drawn
 from benchmarks.lab import Lab, Training
 from benchmarks.measure import possible
 from benchmarks.networks import Forwarder
@@ -50,8 +52,9 @@ from codedfl.runs import load
 from codedfl.scenario import Scenario
 
 SCHEMES = ("sealed-coded", "sealed-coded", "sealed-coded", "conventional", "secagg", "sealed", "minibatch")
-EPOCHS, SLOW = 16, 0.25
-"""Epochs of a training, and seconds that every reply takes."""
+WITH_SET_UP = ("sealed-coded", "sealed-coded", "sealed-coded", "coded-padded", "sealed")
+EPOCHS, SLOW, SLOW_PARCEL = 16, 0.25, 0.1
+"""Epochs of a training, and seconds that every reply takes, and every parcel of a set-up that faults are to hit."""
 LIMIT = 400.0
 """Seconds after which a training that has not ended is wrong."""
 REST = 20.0
@@ -111,7 +114,9 @@ def struck(lab: Lab, training: Training, faults: Sequence[Fault], over: threadin
         waiting = list(faults)
         while (waiting or ends) and not over.is_set():
             now, epoch = time.monotonic(), training.epoch() if training.begun() else SUBMISSION
-            for moment in {each.moment for each in waiting if START <= each.moment <= epoch}:
+            reached = {SETTING_UP} if training.set_up_begun() else set()
+            reached |= {each.moment for each in waiting if START <= each.moment <= epoch}
+            for moment in reached:
                 since.setdefault(moment, now)
             for fault in [each for each in waiting if since.get(each.moment, now) + each.at < now]:
                 waiting.remove(fault)
@@ -126,13 +131,15 @@ def struck(lab: Lab, training: Training, faults: Sequence[Fault], over: threadin
     return told + [fault.words("not any more") for fault in waiting]
 
 
-def one(lab: Lab, seed: int, number: int) -> Outcome:
+def one(lab: Lab, seed: int, number: int, *, set_up: bool = False) -> Outcome:
     """Do one training."""
-    rng = np.random.default_rng([seed, number])
-    scheme, faults = SCHEMES[rng.integers(len(SCHEMES))], drawn(rng, lab.kits.sites, lab.inside, EPOCHS)
+    rng, schemes = np.random.default_rng([seed, number]), WITH_SET_UP if set_up else SCHEMES
+    scheme = schemes[rng.integers(len(schemes))]
+    faults = drawn(rng, lab.kits.sites, lab.inside, EPOCHS, set_up=set_up)
     scenario, run, began = chosen(scheme, _table(lab)), lab.new_run(), time.monotonic()
     lab.put_right()
-    lab.tell({site: {"kind": "slow", "seconds": SLOW} for site in lab.kits.sites})
+    slow = {"kind": "slow", "seconds": SLOW} | ({"parcel_seconds": SLOW_PARCEL} if set_up else {})
+    lab.tell(dict.fromkeys(lab.kits.sites, slow))
     training = lab.train(scenario, run, revive=True, tries=4, return_seconds=30.0)
     over, told = threading.Event(), []
     thread = threading.Thread(target=lambda: told.extend(struck(lab, training, faults, over)))
@@ -184,7 +191,7 @@ def campaign(lab: Lab, given: argparse.Namespace) -> dict[str, Any]:
     for number in range(given.first, given.first + given.trainings):
         if time.monotonic() > until:
             break
-        found = one(lab, given.seed, number)
+        found = one(lab, given.seed, number, set_up=given.set_up)
         outcomes.append(found)
         shown = f"{found.verdict:<8} {found.jobs} jobs, {found.left} processes left, {found.seconds:4.0f} s"
         print(f"  {given.seed}/{number:<4} {found.scheme:<13} {shown}", flush=True)
@@ -295,6 +302,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     ask.add_argument("--seed", type=int, default=0)
     ask.add_argument("--first", type=int, default=0)
     ask.add_argument("--minutes", type=float, default=60.0)
+    ask.add_argument("--set-up", action="store_true")
     ask.add_argument("--soak", type=int, default=0)
     ask.add_argument("--rejoin", action="store_true")
     given = ask.parse_args(list(arguments))

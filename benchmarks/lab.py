@@ -23,6 +23,7 @@ from codedfl.deploy.flare.processes import kits_of, reviver, running, start, sta
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
+from codedfl.deploy.server.remote import SET_UP
 from codedfl.deploy.site.privacy import LEDGER
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
@@ -215,6 +216,11 @@ class Training:
     def begun(self) -> bool:
         """Whether the server's process works on it."""
         return self._status.exists()
+
+    def set_up_begun(self) -> bool:
+        """Whether parcels of its set-up are on their way, as the board shows it now, or were."""
+        board = self._board()
+        return board.get("stage") == SET_UP or int(board.get("epoch", 0)) > 0
 
     def done(self) -> bool:
         """Whether it has ended."""
