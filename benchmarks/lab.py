@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -59,6 +60,7 @@ class Lab:
             del table["folder"]
         self._references: dict[str, Any] = {}
         self._runs = 0
+        self._starting, self._over = threading.Lock(), False
 
     def tell(self, misbehaviour: Mapping[str, Mapping[str, Any]]) -> None:
         """Let these sites misbehave so from the next job on, and all others not."""
@@ -122,11 +124,24 @@ class Lab:
                         self._start(kit)
                     yield
                 finally:
+                    with self._starting:  # a training that was given up starts nothing any more
+                        self._over = True
                     self._network.mend()
                     stop(inside)
         finally:
             self._network.close()
             gc.collect()  # FLARE's sessions leave sockets to the garbage collector
+
+    def revived(self) -> Callable[[], None]:
+        """Return a function that starts dead processes again until the fleet is ended."""
+        revive = reviver(kits_of(self.kits))
+
+        def again() -> None:
+            with self._starting:
+                if not self._over:
+                    revive()
+
+        return again
 
     def second_answers(self, sites: Sequence[str]) -> int:
         """How many second answers of these sites were refused so far; none may have been taken."""
@@ -177,7 +192,7 @@ class Training:
     ) -> None:
         self._status = owner.kits.server / STATUS
         self.jobs = 0
-        again = reviver(kits_of(owner.kits)) if revive else lambda: None
+        again = owner.revived() if revive else lambda: None
         self._pool = ThreadPoolExecutor(1)
         self._future: Future[dict[str, Any]] = self._pool.submit(
             submit,
