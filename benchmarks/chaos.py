@@ -1,6 +1,6 @@
 """Chaos on real processes: trainings on a fleet on NVIDIA FLARE, struck at random, and a soak of many epochs.
 
-    python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--set-up]
+    python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--set-up] [--small]
                                [--soak EPOCHS] [--rejoin]
 
 A server and five devices run as processes of this machine, with mutual TLS. Training number t of seed s draws its
@@ -20,7 +20,8 @@ grows per 1,000 epochs after the first quarter of them; memory is flat where thi
 
 With ``--rejoin`` a device is killed, its job's process alone, and the server, and what is measured is how long it takes
 until the training goes on with it. Processes that outlive a training are counted. Clocks are set by a module that every
-process imports first; full disks are a limit on the size of files (``RLIMIT_FSIZE``), so that every write fails.
+process imports first, which with ``--small`` also hides the libraries of studies from sites, so that they start in less
+time; full disks are a limit on the size of files (``RLIMIT_FSIZE``), so that every write fails.
 Without FLARE nothing is done.
 """
 
@@ -30,6 +31,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -44,6 +46,7 @@ from benchmarks.chaos_faults import CLOCK, FAULTS, SETTING_UP, START, SUBMISSION
 from benchmarks.lab import Lab, Training
 from benchmarks.measure import possible
 from benchmarks.networks import Forwarder
+from benchmarks.small_sites import BLOCKER
 from codedfl.codes.modular import COMPILED
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.processes import kits_of, status
@@ -52,13 +55,16 @@ from codedfl.runs import load
 from codedfl.scenario import Scenario
 
 SCHEMES = ("sealed-coded", "sealed-coded", "sealed-coded", "conventional", "secagg", "sealed", "minibatch")
-WITH_SET_UP = ("sealed-coded", "sealed-coded", "sealed-coded", "coded-padded", "sealed")
+WITH_SET_UP = ("sealed-coded", "sealed-coded", "sealed-coded", "sealed-coded", "coded-padded")
 EPOCHS, SLOW, SLOW_PARCEL = 16, 0.25, 0.1
 """Epochs of a training, and seconds that every reply takes, and every parcel of a set-up that faults are to hit."""
 LIMIT = 400.0
 """Seconds after which a training that has not ended is wrong."""
 REST = 20.0
 """Seconds in which the processes of a job must have ended."""
+
+SMALL = f"import sys\nif any('.app.client.' in word for word in sys.orig_argv):\n{textwrap.indent(BLOCKER, '    ')}"
+"""Makes processes of devices those of small sites."""
 
 TABLE, ROWS, COLUMNS = "table.csv", 300, 24
 """The table that the devices share: small, so that the steps of the protocol take most of a training."""
@@ -303,6 +309,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     ask.add_argument("--first", type=int, default=0)
     ask.add_argument("--minutes", type=float, default=60.0)
     ask.add_argument("--set-up", action="store_true")
+    ask.add_argument("--small", action="store_true")
     ask.add_argument("--soak", type=int, default=0)
     ask.add_argument("--rejoin", action="store_true")
     given = ask.parse_args(list(arguments))
@@ -311,7 +318,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="codedfl-chaos-") as folder:
         module = Path(folder) / "first"
         module.mkdir()
-        (module / "sitecustomize.py").write_text(CLOCK)
+        (module / "sitecustomize.py").write_text(CLOCK + (SMALL if given.small else ""))
         source = str(Path(codedfl.__file__).parents[1])
         os.environ["PYTHONPATH"] = os.pathsep.join([str(module), source, os.environ.get("PYTHONPATH", "")])
         os.environ["CHAOS_CLOCK"] = str(module / "seconds")
