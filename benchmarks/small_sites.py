@@ -27,6 +27,7 @@ from codedfl.deploy.flare.names import need_flare, site_names
 from codedfl.deploy.flare.processes import start, status, stop
 from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
+from codedfl.errors import EngineError
 from codedfl.scenario import Scenario
 
 SITES = int(os.environ.get("CODEDFL_SITES", "4"))
@@ -34,6 +35,8 @@ SCHEME = os.environ.get("CODEDFL_SCHEME", "sealed-coded")
 ROWS, COLUMNS, FEATURES, EPOCHS = 200, 20, 300, 30
 LIMIT = 12.0 * SITES / 50
 """Gigabytes: fifty sites take at most 12."""
+CONNECTING = 900.0
+"""Seconds in which all sites must be connected."""
 BLOCKER = """
 import sys
 class Blocker:
@@ -66,9 +69,7 @@ def measured(*, small: bool) -> dict[str, Any]:
             with _path(folder / "blocked" if small else None):
                 for kit in devices:
                     start(kit, 1)
-            with Admin(kits, patience=900.0) as admin:  # all start at once on one machine
-                while not admin.sites() >= set(sites):
-                    time.sleep(0.2)
+            _await_all(kits)
             steps.note("all sites are connected")
             idle = _memory(devices)
             with _watched(kits, steps) as seen:
@@ -90,6 +91,16 @@ def measured(*, small: bool) -> dict[str, Any]:
     total = sum(most.values()) / 1e9
     show(f"{about}: all processes", total, LIMIT if small else None, unit="GB")
     return found | {"gigabytes": total}
+
+
+def _await_all(kits: Kits) -> None:
+    """Wait until all sites are connected."""
+    until = time.monotonic() + CONNECTING
+    with Admin(kits, patience=CONNECTING) as admin:  # all start at once on one machine
+        while missing := set(kits.sites) - admin.sites():
+            if time.monotonic() > until:
+                raise EngineError(f"{', '.join(sorted(missing))} did not connect in {CONNECTING:g} s; see their logs")
+            time.sleep(0.2)
 
 
 @final
