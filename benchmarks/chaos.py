@@ -1,12 +1,14 @@
 """Chaos on real processes: trainings on a fleet on NVIDIA FLARE, struck at random, and a soak of many epochs.
 
-    python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--soak EPOCHS] [--rejoin]
+    python -m benchmarks chaos [--trainings 20] [--seed 0] [--first 0] [--minutes 60] [--set-up] [--small]
+                               [--soak EPOCHS] [--rejoin]
 
 A server and five devices run as processes of this machine, with mutual TLS. Training number t of seed s draws its
 scheme and one to three faults, each with a party, a moment (half of them in an epoch) and a duration, from the
 generator of (s, t): ``--seed s --first t --trainings 1`` repeats it. What dies is started again, as a service manager
 would, and a lost job is submitted again. A training that stops with a sentence is put right and must go on to the end.
-Each ends in one of:
+With ``--set-up`` the schemes are those that have one, its parcels take a tenth of a second each, and the first fault of
+every training happens meanwhile. Each ends in one of:
 
     exact      with the model of virtual time, to the last bit
     partial    without devices that were lost, which the scheme allows (its epochs say how many replied)
@@ -18,7 +20,8 @@ grows per 1,000 epochs after the first quarter of them; memory is flat where thi
 
 With ``--rejoin`` a device is killed, its job's process alone, and the server, and what is measured is how long it takes
 until the training goes on with it. Processes that outlive a training are counted. Clocks are set by a module that every
-process imports first; full disks are a limit on the size of files (``RLIMIT_FSIZE``), so that every write fails.
+process imports first, which with ``--small`` also hides the libraries of studies from sites, so that they start in less
+time; full disks are a limit on the size of files (``RLIMIT_FSIZE``), so that every write fails.
 Without FLARE nothing is done.
 """
 
@@ -28,6 +31,7 @@ import contextlib
 import os
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -38,10 +42,11 @@ from typing import Any
 import numpy as np
 
 import codedfl
-from benchmarks.chaos_faults import CLOCK, FAULTS, START, SUBMISSION, Fault, drawn
+from benchmarks.chaos_faults import CLOCK, FAULTS, SETTING_UP, START, SUBMISSION, Fault, drawn
 from benchmarks.lab import Lab, Training
 from benchmarks.measure import possible
 from benchmarks.networks import Forwarder
+from benchmarks.small_sites import BLOCKER
 from codedfl.codes.modular import COMPILED
 from codedfl.deploy.flare.names import need_flare
 from codedfl.deploy.flare.processes import kits_of, status
@@ -50,12 +55,16 @@ from codedfl.runs import load
 from codedfl.scenario import Scenario
 
 SCHEMES = ("sealed-coded", "sealed-coded", "sealed-coded", "conventional", "secagg", "sealed", "minibatch")
-EPOCHS, SLOW = 16, 0.25
-"""Epochs of a training, and seconds that every reply takes."""
+WITH_SET_UP = ("sealed-coded", "sealed-coded", "sealed-coded", "sealed-coded", "coded-padded")
+EPOCHS, SLOW, SLOW_PARCEL = 16, 0.25, 0.1
+"""Epochs of a training, and seconds that every reply takes, and every parcel of a set-up that faults are to hit."""
 LIMIT = 400.0
 """Seconds after which a training that has not ended is wrong."""
 REST = 20.0
 """Seconds in which the processes of a job must have ended."""
+
+SMALL = f"import sys\nif any('.app.client.' in word for word in sys.orig_argv):\n{textwrap.indent(BLOCKER, '    ')}"
+"""Makes processes of devices those of small sites."""
 
 TABLE, ROWS, COLUMNS = "table.csv", 300, 24
 """The table that the devices share: small, so that the steps of the protocol take most of a training."""
@@ -111,7 +120,9 @@ def struck(lab: Lab, training: Training, faults: Sequence[Fault], over: threadin
         waiting = list(faults)
         while (waiting or ends) and not over.is_set():
             now, epoch = time.monotonic(), training.epoch() if training.begun() else SUBMISSION
-            for moment in {each.moment for each in waiting if START <= each.moment <= epoch}:
+            reached = {SETTING_UP} if training.set_up_begun() else set()
+            reached |= {each.moment for each in waiting if START <= each.moment <= epoch}
+            for moment in reached:
                 since.setdefault(moment, now)
             for fault in [each for each in waiting if since.get(each.moment, now) + each.at < now]:
                 waiting.remove(fault)
@@ -126,13 +137,15 @@ def struck(lab: Lab, training: Training, faults: Sequence[Fault], over: threadin
     return told + [fault.words("not any more") for fault in waiting]
 
 
-def one(lab: Lab, seed: int, number: int) -> Outcome:
+def one(lab: Lab, seed: int, number: int, *, set_up: bool = False) -> Outcome:
     """Do one training."""
-    rng = np.random.default_rng([seed, number])
-    scheme, faults = SCHEMES[rng.integers(len(SCHEMES))], drawn(rng, lab.kits.sites, lab.inside, EPOCHS)
+    rng, schemes = np.random.default_rng([seed, number]), WITH_SET_UP if set_up else SCHEMES
+    scheme = schemes[rng.integers(len(schemes))]
+    faults = drawn(rng, lab.kits.sites, lab.inside, EPOCHS, set_up=set_up)
     scenario, run, began = chosen(scheme, _table(lab)), lab.new_run(), time.monotonic()
     lab.put_right()
-    lab.tell({site: {"kind": "slow", "seconds": SLOW} for site in lab.kits.sites})
+    slow = {"kind": "slow", "seconds": SLOW} | ({"parcel_seconds": SLOW_PARCEL} if set_up else {})
+    lab.tell(dict.fromkeys(lab.kits.sites, slow))
     training = lab.train(scenario, run, revive=True, tries=4, return_seconds=30.0)
     over, told = threading.Event(), []
     thread = threading.Thread(target=lambda: told.extend(struck(lab, training, faults, over)))
@@ -184,7 +197,7 @@ def campaign(lab: Lab, given: argparse.Namespace) -> dict[str, Any]:
     for number in range(given.first, given.first + given.trainings):
         if time.monotonic() > until:
             break
-        found = one(lab, given.seed, number)
+        found = one(lab, given.seed, number, set_up=given.set_up)
         outcomes.append(found)
         shown = f"{found.verdict:<8} {found.jobs} jobs, {found.left} processes left, {found.seconds:4.0f} s"
         print(f"  {given.seed}/{number:<4} {found.scheme:<13} {shown}", flush=True)
@@ -295,6 +308,8 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     ask.add_argument("--seed", type=int, default=0)
     ask.add_argument("--first", type=int, default=0)
     ask.add_argument("--minutes", type=float, default=60.0)
+    ask.add_argument("--set-up", action="store_true")
+    ask.add_argument("--small", action="store_true")
     ask.add_argument("--soak", type=int, default=0)
     ask.add_argument("--rejoin", action="store_true")
     given = ask.parse_args(list(arguments))
@@ -303,7 +318,7 @@ def main(arguments: Sequence[str] = ()) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="codedfl-chaos-") as folder:
         module = Path(folder) / "first"
         module.mkdir()
-        (module / "sitecustomize.py").write_text(CLOCK)
+        (module / "sitecustomize.py").write_text(CLOCK + (SMALL if given.small else ""))
         source = str(Path(codedfl.__file__).parents[1])
         os.environ["PYTHONPATH"] = os.pathsep.join([str(module), source, os.environ.get("PYTHONPATH", "")])
         os.environ["CHAOS_CLOCK"] = str(module / "seconds")

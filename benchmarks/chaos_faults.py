@@ -12,13 +12,16 @@ import numpy as np
 
 from benchmarks.lab import Lab
 
-__all__ = ["CLOCK", "FAULTS", "START", "SUBMISSION", "Fault", "drawn"]
+__all__ = ["CLOCK", "FAULTS", "SETTING_UP", "START", "SUBMISSION", "Fault", "drawn"]
 
-SUBMISSION, START = -1, 0
-"""Moments of a training: when it is submitted, and when the server's process begins to work; epochs count from 1."""
+SUBMISSION, START, SETTING_UP = -1, 0, -2
+"""Moments of a training: when it is submitted, when the server's process begins to work, and when the first parcels of
+the set-up are sent; epochs count from 1."""
 LATEST, SOON, LONGEST = 10.0, 1.0, 12.0
 """Seconds after such a moment, and after an epoch began, in which faults begin, and how long they last; a site is lost
 after 8 s of silence."""
+SET_UP_SECONDS = 3.0
+"""Seconds in which faults of a set-up begin; that of `sealed-coded` takes 4."""
 
 CLOCK = '''"""Sets the clock of a process by the seconds in a file, for trials."""
 import os, time
@@ -43,13 +46,14 @@ class Fault:
     kind: str
     parties: tuple[str, ...]
     moment: int
-    """From which moment its time counts: ``SUBMISSION``, ``START``, or the epoch that is being computed."""
+    """From which moment its time counts: one of the three above, or the epoch that is being computed."""
     at: float
     seconds: float
 
     def words(self, stage: str) -> str:
         """Return it as text, with what the training was doing."""
-        after = {SUBMISSION: "submission", START: "the start"}.get(self.moment, f"epoch {self.moment} began")
+        named = {SUBMISSION: "submission", START: "the start", SETTING_UP: "the set-up began"}
+        after = named.get(self.moment, f"epoch {self.moment} began")
         times = f"{self.at:.1f} s after {after}, for {self.seconds:.1f} s"
         return f"{self.kind} ({', '.join(self.parties)}) {times}, in '{stage}'"
 
@@ -120,8 +124,10 @@ FAULTS: dict[str, Strike] = {
 }
 
 
-def drawn(rng: np.random.Generator, sites: Sequence[str], inside: Sequence[str], last: int) -> list[Fault]:
-    """Draw one to three faults of a training of ``last`` epochs."""
+def drawn(
+    rng: np.random.Generator, sites: Sequence[str], inside: Sequence[str], last: int, *, set_up: bool = False
+) -> list[Fault]:
+    """Draw one to three faults of a training of ``last`` epochs; with ``set_up`` the first is within the set-up."""
     faults = []
     for _ in range(rng.integers(1, 4)):
         kind = list(FAULTS)[rng.integers(len(FAULTS))]
@@ -132,6 +138,9 @@ def drawn(rng: np.random.Generator, sites: Sequence[str], inside: Sequence[str],
         parties = list(inside) if kind in ("cut off", "slow link") else parties
         where, epoch = rng.random(), int(rng.integers(1, last))
         moment = SUBMISSION if where < 0.2 else START if where < 0.5 else epoch
-        at, seconds = rng.uniform(0, LATEST if moment < 1 else SOON), rng.uniform(0.5, LONGEST)
+        within = LATEST if moment < 1 else SOON
+        if set_up and (not faults or moment == START):
+            moment, within = SETTING_UP, SET_UP_SECONDS
+        at, seconds = rng.uniform(0, within), rng.uniform(0.5, LONGEST)
         faults.append(Fault(kind, tuple(parties), moment, round(at, 1), round(seconds, 1)))
     return faults

@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from codedfl.deploy.flare.processes import kits_of, reviver, running, start, sta
 from codedfl.deploy.flare.sites import read_site
 from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
+from codedfl.deploy.server.remote import SET_UP
 from codedfl.deploy.site.privacy import LEDGER
 from codedfl.runs import execute
 from codedfl.scenario import Scenario
@@ -58,6 +60,7 @@ class Lab:
             del table["folder"]
         self._references: dict[str, Any] = {}
         self._runs = 0
+        self._starting, self._over = threading.Lock(), False
 
     def tell(self, misbehaviour: Mapping[str, Mapping[str, Any]]) -> None:
         """Let these sites misbehave so from the next job on, and all others not."""
@@ -121,11 +124,24 @@ class Lab:
                         self._start(kit)
                     yield
                 finally:
+                    with self._starting:  # a training that was given up starts nothing any more
+                        self._over = True
                     self._network.mend()
                     stop(inside)
         finally:
             self._network.close()
             gc.collect()  # FLARE's sessions leave sockets to the garbage collector
+
+    def revived(self) -> Callable[[], None]:
+        """Return a function that starts dead processes again until the fleet is ended."""
+        revive = reviver(kits_of(self.kits))
+
+        def again() -> None:
+            with self._starting:
+                if not self._over:
+                    revive()
+
+        return again
 
     def second_answers(self, sites: Sequence[str]) -> int:
         """How many second answers of these sites were refused so far; none may have been taken."""
@@ -176,7 +192,7 @@ class Training:
     ) -> None:
         self._status = owner.kits.server / STATUS
         self.jobs = 0
-        again = reviver(kits_of(owner.kits)) if revive else lambda: None
+        again = owner.revived() if revive else lambda: None
         self._pool = ThreadPoolExecutor(1)
         self._future: Future[dict[str, Any]] = self._pool.submit(
             submit,
@@ -215,6 +231,11 @@ class Training:
     def begun(self) -> bool:
         """Whether the server's process works on it."""
         return self._status.exists()
+
+    def set_up_begun(self) -> bool:
+        """Whether parcels of its set-up are on their way, as the board shows it now, or were."""
+        board = self._board()
+        return board.get("stage") == SET_UP or int(board.get("epoch", 0)) > 0
 
     def done(self) -> bool:
         """Whether it has ended."""

@@ -4,17 +4,19 @@
 
 The server and all sites run as processes of this machine, with mutual TLS, and train on a table of each site's own.
 Memory is the proportional set size (PSS), so that pages that processes share count once. Small sites find no numba,
-scipy, pyarrow or scikit-learn, as if they were not installed. Without FLARE nothing is measured.
+scipy, pyarrow or scikit-learn, as if they were not installed. What takes how long is printed as well: on one machine
+all sites start, and exchange their parcels, on the same processors. Without FLARE nothing is measured.
 """
 
 import contextlib
+import json
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -23,7 +25,9 @@ from codedfl.deploy.flare.jobs import Admin
 from codedfl.deploy.flare.kits import Kits
 from codedfl.deploy.flare.names import need_flare, site_names
 from codedfl.deploy.flare.processes import start, status, stop
+from codedfl.deploy.server.deployment import STATUS
 from codedfl.deploy.server.fleet import make_fleet, submit
+from codedfl.errors import EngineError
 from codedfl.scenario import Scenario
 
 SITES = int(os.environ.get("CODEDFL_SITES", "4"))
@@ -31,6 +35,8 @@ SCHEME = os.environ.get("CODEDFL_SCHEME", "sealed-coded")
 ROWS, COLUMNS, FEATURES, EPOCHS = 200, 20, 300, 30
 LIMIT = 12.0 * SITES / 50
 """Gigabytes: fifty sites take at most 12."""
+CONNECTING = 900.0
+"""Seconds in which all sites must be connected."""
 BLOCKER = """
 import sys
 class Blocker:
@@ -57,28 +63,66 @@ def measured(*, small: bool) -> dict[str, Any]:
         scenario, kits = _prepared(folder, sites)
         (folder / "blocked").mkdir()
         (folder / "blocked/sitecustomize.py").write_text(BLOCKER)
-        devices = [kits.device(site) for site in sites]
+        devices, steps = [kits.device(site) for site in sites], _Steps(kits.server / STATUS)
         try:
             start(kits.server, 1)
             with _path(folder / "blocked" if small else None):
                 for kit in devices:
                     start(kit, 1)
-            with Admin(kits, patience=900.0) as admin:  # all start at once on one machine
-                while not admin.sites() >= set(sites):
-                    time.sleep(0.2)
+            _await_all(kits)
+            steps.note("all sites are connected")
             idle = _memory(devices)
-            with _watched(devices) as seen:
-                outcome = submit(kits, scenario, patience=300.0, tries=1)
+            with _watched(kits, steps) as seen:
+                outcome = submit(kits, scenario, patience=300.0, tries=1, report=steps.note)
         finally:
             stop([*devices, kits.server])
-    most = max(seen, key=lambda each: each["parents"] + each["jobs"])
-    found = {"idle": idle, "most": most, "seconds": outcome["summary"]["real_seconds"]}
+    most = max(seen, key=lambda each: sum(each.values()))
+    found = {
+        "idle": idle,
+        "most": most,
+        "seconds": outcome["summary"]["real_seconds"],
+        "steps": steps.seen,
+        "looks": len(seen),
+    }
     about = f"{SITES} {'small sites' if small else 'sites with all libraries'}, {SCHEME}"
     for kind in ("parents", "jobs"):
         show(f"{about}: {kind} of a site, MB", most[kind] / SITES / 1e6, unit="MB")
-    total = (most["parents"] + most["jobs"]) / 1e9
-    show(f"{about}: all their processes", total, LIMIT if small else None, unit="GB")
+    show(f"{about}: both processes of the server, MB", most["server"] / 1e6, unit="MB")
+    total = sum(most.values()) / 1e9
+    show(f"{about}: all processes", total, LIMIT if small else None, unit="GB")
     return found | {"gigabytes": total}
+
+
+def _await_all(kits: Kits) -> None:
+    """Wait until all sites are connected."""
+    until = time.monotonic() + CONNECTING
+    with Admin(kits, patience=CONNECTING) as admin:  # all start at once on one machine
+        while missing := set(kits.sites) - admin.sites():
+            if time.monotonic() > until:
+                raise EngineError(f"{', '.join(sorted(missing))} did not connect in {CONNECTING:g} s; see their logs")
+            time.sleep(0.2)
+
+
+@final
+class _Steps:
+    """Prints when each step of a deployment began: those of the command, and those on the server's board."""
+
+    def __init__(self, board: Path) -> None:
+        self.seen: dict[str, float] = {}
+        self._board = board
+        self._began = time.monotonic()
+
+    def note(self, step: str) -> None:
+        """Note a step when it is first seen."""
+        if step not in self.seen:
+            self.seen[step] = time.monotonic() - self._began
+            print(f"  {self.seen[step]:5.0f} s: {step}", flush=True)
+
+    def look(self) -> None:
+        """Note what the board shows."""
+        with contextlib.suppress(OSError, ValueError):
+            board = json.loads(self._board.read_text(encoding="utf-8"))
+            self.note(f"{board['stage']}{'' if board.get('epoch', 0) < 1 else ', in epochs'}")
 
 
 def _prepared(folder: Path, sites: tuple[str, ...]) -> tuple[Scenario, Kits]:
@@ -128,13 +172,15 @@ def _memory(devices: list[Path]) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def _watched(devices: list[Path]) -> Iterator[list[dict[str, float]]]:
-    """Look at the memory twice a second."""
-    seen, over = [_memory(devices)], threading.Event()
+def _watched(kits: Kits, steps: _Steps) -> Iterator[list[dict[str, float]]]:
+    """Look at the memory of sites and server twice a second, and at the board."""
+    devices, over = [kits.device(site) for site in kits.sites], threading.Event()
+    seen: list[dict[str, float]] = []
 
     def watch() -> None:
         while not over.wait(0.5):
-            seen.append(_memory(devices))
+            steps.look()
+            seen.append(_memory(devices) | {"server": sum(_memory([kits.server]).values())})
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -1,5 +1,7 @@
 """Exchanges messages between two of FLARE's cells, and writes how many were answered and how many still exist.
 
+The process is set up as that of a job, or as the server's own, which answers the organiser's requests.
+
 Without garbage collection, so that what still exists refers to itself. FLARE's cells leave threads behind, so they
 have a process of their own.
 """
@@ -18,7 +20,7 @@ from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.byte_streamer import ByteStreamer, TxTask
 
-from codedfl.deploy.flare.cells import CHANNEL, CellRoute
+from codedfl.deploy.flare.cells import CHANNEL, CellRoute, restart_with
 
 SECONDS = 300.0
 """How long a message may take on a busy machine."""
@@ -53,10 +55,14 @@ def left() -> int:
     return sum(isinstance(one, TxTask) for one in gc.get_objects())
 
 
-def main(messages: int) -> None:
+def main(messages: int, process: str) -> None:
     """Write both counts."""
     cell = connected()
-    CellRoute(SimpleNamespace(get_cell=lambda: cell), "job")
+    engine = SimpleNamespace(get_cell=lambda: cell)
+    if process == "job":
+        CellRoute(engine, "job")
+    else:
+        restart_with(engine, lambda *_: "")
     while not answered(cell):
         time.sleep(0.1)
     gc.collect()
@@ -67,5 +73,5 @@ def main(messages: int) -> None:
 
 if __name__ == "__main__":
     threading.excepthook = lambda _: None
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), sys.argv[2])
     os._exit(0)

@@ -96,6 +96,11 @@ def test_a_slow_answer_is_the_right_one(tmp_path: Path) -> None:
     assert host("slow", tmp_path, seconds=0.01).handle(question(3)) == Proper().handle(question(3))
 
 
+def test_a_parcel_that_is_answered_late_is_answered_properly(tmp_path: Path) -> None:
+    site = host("slow", tmp_path, parcel_seconds=0.01)
+    assert site.handle_peer("device-2", b"parcel") == b"device-2parcel"
+
+
 @pytest.mark.parametrize("kind", ["slow", "held"])
 def test_who_waits_returns_when_the_site_is_closed(kind: str, tmp_path: Path) -> None:
     site = host(kind, tmp_path, seconds=1e6)

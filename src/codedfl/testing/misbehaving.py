@@ -50,12 +50,13 @@ _log = logging.getLogger(__name__)
 
 
 class Misbehaviour(Settings, table="misbehaviour"):
-    """The kind of misbehaviour, and its first epoch."""
+    """The kind of misbehaviour, its first epoch, and how much later than it could it answers parcels."""
 
     kind: str = setting(choices=KINDS)
     epoch: int = setting(default=1, low=1)
     seconds: float = setting(default=1.0, low=0)
     every: int = setting(default=1, low=1)
+    parcel_seconds: float = setting(default=0.0, low=0)
 
 
 @final
@@ -91,7 +92,9 @@ class MisbehavingHost(Host):
         return self._change(epoch, answer)
 
     def handle_peer(self, sender: str, payload: bytes) -> bytes:
-        """Answer another site correctly."""
+        """Answer another site correctly, if late."""
+        if self._wanted.parcel_seconds:
+            self._closed.wait(self._wanted.parcel_seconds)
         return self._inner.handle_peer(sender, payload)
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """Who may ask what: the origin decides, which FLARE's server has checked."""
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,10 +12,14 @@ import pytest
 
 pytest.importorskip("nvflare", reason="messages are those of NVIDIA FLARE, of the extra 'flare'")
 
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
 from nvflare.fuel.f3.cellnet.utils import make_reply
 from nvflare.fuel.f3.message import Message
 
+from codedfl.deploy.flare import cells
 from codedfl.deploy.flare.carrier import PING, REQUEST, RouteReply, Stop
 from codedfl.deploy.flare.cells import CellRoute, answer_with
 
@@ -120,13 +125,43 @@ def test_a_host_that_is_not_there_says_why() -> None:
     assert ask(Cell(lambda: reply)) == RouteReply(problem="no data")
 
 
+@pytest.mark.parametrize(("looks", "ends"), [(0, False), (200, False), (3001, False), (3002, True)])
+def test_a_device_waits_for_its_cell_and_ends_without_one(
+    looks: int, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FLARE waits 15 s, and its process stays when they are over."""
+    client = SimpleNamespace(communicator=SimpleNamespace(cell="made" if not looks else None))
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == looks:
+            client.communicator.cell = "made"
+
+    def end(code: int) -> None:
+        raise SystemExit(code)
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=lambda: round(sum(slept), 6))
+    monkeypatch.setattr(cells, "time", clock)
+    monkeypatch.setattr(cells, "os", SimpleNamespace(_exit=end))
+    context = FLContext()
+    context.set_prop(FLContextKey.SITE_OBJ, client, private=True)
+    start = cells.PatientStart()
+    start.handle_event(EventType.SYSTEM_BOOTSTRAP, context)
+    assert not slept
+    with pytest.raises(SystemExit) if ends else contextlib.nullcontext():
+        start.handle_event(EventType.BEFORE_CLIENT_REGISTER, context)
+    assert len(slept) == min(looks, 3001)
+
+
 MESSAGES = 30
 FREED = Path(__file__).parents[2] / "sent_messages.py"
 
 
-def test_sent_messages_are_freed_without_garbage_collection() -> None:
+@pytest.mark.parametrize("process", ["job", "server"])
+def test_sent_messages_are_freed_without_garbage_collection(process: str) -> None:
     """However many were sent: FLARE's own thread refers to the last ones only."""
-    command = [sys.executable, str(FREED), str(MESSAGES)]
+    command = [sys.executable, str(FREED), str(MESSAGES), process]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout.split()
     assert int(found[0]) == MESSAGES, "all were answered"
     assert int(found[1]) <= 3, "of two per round trip"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from codedfl.deploy.flare import jobs
+from codedfl.deploy.flare.cells import LONGEST_START
 from codedfl.deploy.flare.jobs import Admin, Job, run_job, write_job
 from codedfl.deploy.flare.kits import Kits
 from codedfl.errors import EngineError, LostDevicesError, TrainingError, UsageError
@@ -35,6 +36,13 @@ def test_a_job_is_configuration_only(tmp_path: Path) -> None:
     assert workflow["args"] == {"entry": JOB.entry}
     (executor,) = read["for_devices/config/config_fed_client.json"]["executors"]
     assert executor["executor"] == {"path": "codedfl.deploy.flare.executor.HostExecutor", "args": {}}
+
+
+def test_devices_wait_for_the_server_of_a_job_as_long_as_for_their_cells(tmp_path: Path) -> None:
+    """Under the name by which FLARE reads it: one that gave up after its 60 s would end the job at all sites."""
+    constants = pytest.importorskip("nvflare.apis.fl_constant")
+    settings = json.loads((write_job(tmp_path, JOB) / "for_devices/config/config_fed_client.json").read_text())
+    assert settings[constants.ConfigVarName.MAX_RUNNER_SYNC_TIMEOUT] == LONGEST_START
 
 
 @pytest.mark.parametrize("entry", ["os:system", "codedfl.security.audit", ""])

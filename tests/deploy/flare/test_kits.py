@@ -14,6 +14,9 @@ from cryptography.x509.oid import NameOID
 
 pytest.importorskip("nvflare", reason="start-up kits are made by NVIDIA FLARE, of the extra 'flare'")
 
+from nvflare.private.fed.client.fed_client import FederatedClient
+
+from codedfl.deploy.flare.cells import LONGEST_START, PatientStart
 from codedfl.deploy.flare.kits import Kits, load_kits, make_kits, write_private
 from codedfl.deploy.flare.names import site_names
 from codedfl.deploy.flare.processes import kits_of, start
@@ -100,6 +103,18 @@ def test_sites_take_our_classes_and_no_code(kits: Kits) -> None:
         permissions = json.loads((kit / "local" / "authorization.json").read_text())["permissions"]
         assert list(permissions) == ["project_admin"]
         assert permissions["project_admin"]["byoc"] == permissions["project_admin"]["shell_commands"] == "none"
+
+
+def test_devices_are_patient_when_they_start(kits: Kits) -> None:
+    """Also between their cell and their registration; FLARE's clients take what they are told."""
+    for site in SITES:
+        resources = json.loads((kits.device(site) / "local" / "resources.json").read_text())
+        paths = [component["path"] for component in resources["components"]]
+        assert f"{PatientStart.__module__}.{PatientStart.__qualname__}" in paths
+        client = FederatedClient(
+            "a", server_args={}, client_args=resources["client"], secure_train=False, components={}
+        )
+        assert client.engine_create_timeout == LONGEST_START
 
 
 def test_settings_are_those_of_the_site(kits: Kits) -> None:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server import sessions
+from codedfl.deploy.server.deployment import DeploymentOptions, deploy
+from codedfl.deploy.server.remote import SET_UP
 from codedfl.deploy.site.parcels import receipt
 from codedfl.errors import LostDevicesError
 from codedfl.runs import Run
@@ -106,6 +109,25 @@ def test_parcels_that_come_before_the_request_of_the_server_wait_for_it(tmp_path
     with fleet(given()) as sites:
         sites.faults.parcel, sites.faults.question = parcel, question
         check(sites.deploy(chosen(), tmp_path / "run"), virtual)
+
+
+def test_the_board_shows_the_set_up_while_parcels_are_on_their_way(tmp_path: Path) -> None:
+    """Whether stages overlap or follow each other."""
+    shown: list[str] = []
+    apart = chosen(**{"schemes.sealed-coded.overlap": False})
+    with fleet(given()) as sites:
+        for scenario, place in ((chosen(), "run"), (apart, "apart")):
+            shown.clear()
+            deploy(
+                scenario,
+                sites.carrier,
+                sites.sites,
+                tmp_path / place,
+                options=DeploymentOptions(test=False, clock=sites.clock),
+                show=lambda board: shown.append(board["stage"]),
+            )
+            stages = [stage for stage, _ in groupby(shown)]
+            assert stages[stages.index("preparing sites") + 1 :][:2] == [SET_UP, "training sealed-coded"]
 
 
 def test_without_masks_a_site_may_have_to_hold_the_pieces_of_all_chunks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Messages between the processes of a job, on a channel of our own in FLARE's cell network.
+"""FLARE's cells: messages between the processes of a job on a channel of our own, and the wait for a device's cell.
 
 FLARE's auxiliary messages take the same way, but wrap the bytes once more, cannot be cancelled one by one, and name
 the sender by its own word only. Here the receiver sees the origin, which the server, through which all messages go,
@@ -8,7 +8,9 @@ has checked against the sender's certificate.
 import contextlib
 import functools
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
@@ -16,12 +18,20 @@ from codedfl.deploy.flare.carrier import Route, RouteReply, Stop
 from codedfl.deploy.flare.names import SERVER
 from codedfl.deploy.protocol.fields import one_line
 
+try:
+    from nvflare.apis.fl_component import FLComponent
+except ModuleNotFoundError:  # only FLARE creates objects of these classes
+    FLComponent = object
+
 CHANNEL = "codedfl"
 RESTART, RESTART_SECONDS = "start again", 15.0
 """Topic of a job's request to the server that has started it, and how long it may take."""
 
 _SHORT = 60.0
 """Seconds up to which a request is cancelled by a timer of our own; longer ones are watched by pings."""
+
+LONGEST_START, LOOK = 300.0, 0.1
+"""Seconds in which a device's process must have its cell, and between looks at it."""
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +104,8 @@ def free_sent_messages() -> None:
     buffer of a megabyte (``streaming_chunk_size``). Python frees such cycles when it collects garbage; one that is
     still under way then is passed on to the oldest generation, which is collected only when it has grown by a quarter.
     A site's process creates so few lasting objects that this takes tens of thousands of epochs, and until then it
-    grows by 9 kB with each of them.
+    grows by 9 kB with each of them. The server's own process, which only relays the messages of epochs, grows by its
+    answers to who waits for the end of a job and asks twice a second.
     """
     from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
@@ -124,6 +135,31 @@ def _bounded(seconds: float, stop: Stop) -> Iterator[None]:
         timer.cancel()
 
 
+@final
+class PatientStart(FLComponent):  # type: ignore[misc]
+    """Lets a device's process wait for its cell, and ends it if there is none.
+
+    FLARE 2.9.0 allows 15 seconds, of which a machine that starts many processes at once needs more. Then it gives up,
+    but the thread that is still making the cell keeps the process alive: it does nothing any more, and who restarts
+    dead processes finds it running.
+    """
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """Wait before FLARE does."""
+        from nvflare.apis.event_type import EventType
+        from nvflare.apis.fl_constant import FLContextKey
+
+        if event_type != EventType.BEFORE_CLIENT_REGISTER:
+            return
+        communicator = fl_ctx.get_prop(FLContextKey.SITE_OBJ).communicator
+        until = time.monotonic() + LONGEST_START
+        while communicator.cell is None:
+            if time.monotonic() > until:
+                logger.error("no connection could be begun in %g s; the process ends, so start it again", LONGEST_START)
+                os._exit(1)
+            time.sleep(LOOK)
+
+
 def restart_with(engine: Any, start: Callable[[str, str], str]) -> None:
     """Let ``start(job, site)`` answer requests of the server's own jobs to start their processes at sites again."""
     from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
@@ -142,6 +178,7 @@ def restart_with(engine: Any, start: Callable[[str, str], str]) -> None:
         logger.info("a process of job %s was to be started again: %s", job, one_line(outcome))
         return make_reply(ReturnCode.OK, body=outcome.encode())
 
+    free_sent_messages()  # the only code of ours in this process before a job begins
     engine.get_cell().register_request_cb(channel=CHANNEL, topic=RESTART, cb=on_message)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, final
 
 from codedfl import errors
+from codedfl.deploy.flare.cells import LONGEST_START
 from codedfl.deploy.flare.kits import ADMIN, Kits
 from codedfl.deploy.flare.names import ARGUMENTS, OUTCOME, REFERENCE, need_flare
 from codedfl.deploy.flare.resources import CONTROLLER, EXECUTOR
@@ -30,6 +31,10 @@ CLOSING = 5.0
 """Seconds that FLARE may take to close a session."""
 DETAILS = 5.0
 """Seconds that FLARE may take to give the reason why a job did not run."""
+
+PATIENCE = {"max_runner_sync_timeout": LONGEST_START}
+"""How long a device's process of a job waits for the server's: where all start at once on one machine, FLARE's 60 s may
+be over before it runs, and FLARE ends a job if one of its processes has given up."""
 
 FINISHED, ABORTED, NOT_RUN = "FINISHED:", "FINISHED:ABORTED", "FINISHED:FAILED_TO_RUN"
 LOST, NO_REPLY = "LOST", "no_reply"
@@ -61,7 +66,7 @@ def write_job(folder: Path, job: Job) -> Path:
         "meta.json": meta | {"deploy_map": {"for_server": ["server"], "for_devices": list(job.sites)}},
         "for_server/config/config_fed_server.json": common | {"workflows": [workflow]},
         f"for_server/config/{ARGUMENTS}": dict(job.arguments) | {"sites": list(job.sites)},
-        "for_devices/config/config_fed_client.json": common | {"executors": [executor]},
+        "for_devices/config/config_fed_client.json": common | {"executors": [executor], **PATIENCE},
     }
     root = folder / "job"
     for name, content in files.items():

@@ -7,12 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from codedfl.deploy.flare.cells import LONGEST_START
 from codedfl.deploy.flare.names import SITE
 from codedfl.deploy.flare.sites import read_site
 
 CONTROLLER = "codedfl.deploy.flare.controller.CarrierController"
 ADMISSION = "codedfl.deploy.flare.controller.Admission"
 EXECUTOR = "codedfl.deploy.flare.executor.HostExecutor"
+PATIENT_START = "codedfl.deploy.flare.cells.PatientStart"
 FLARE = "nvflare.app_common"
 
 RETRY_SECONDS = {True: 4.0, False: 30.0}
@@ -92,11 +94,13 @@ def _device_resources() -> dict[str, Any]:
     return {
         **_allowing(EXECUTOR),
         "allow_log_streaming": False,
-        "client": {"retry_timeout": 30, "compression": "Gzip"},
+        # from the cell to the registration; after FLARE's 30 s a device would be registered, but answer nothing
+        "client": {"retry_timeout": 30, "compression": "Gzip", "engine_create_timeout": LONGEST_START},
         "components": [
             _component("resource_manager", manager, num_of_gpus=0, mem_per_gpu_in_GiB=0),
             _component("resource_consumer", f"{FLARE}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"),
             _component("process_launcher", f"{FLARE}.job_launcher.client_process_launcher.ClientProcessJobLauncher"),
+            _component("patient_start", PATIENT_START),
         ],
     }
 

@@ -1,6 +1,7 @@
 """The engine of deployments: real sites behind a carrier, real time."""
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import final
 
@@ -24,6 +25,9 @@ RECORDS = {name: np.dtype("float64" if name.endswith("seconds") else "int64") fo
 
 Order = Callable[[Sequence[Stage], int], Sequence[int] | None]
 """Takes stages that overlap and the number of the first; returns the order of their parcels, numbered through."""
+
+SET_UP = "setting up"
+"""What the board shows while the parcels before the first round are on their way."""
 
 _BOARD_SECONDS = 1.0
 """Seconds between updates of the board while no reply arrives."""
@@ -69,9 +73,8 @@ class RemoteEngine(Engine):
         self._checkable: dict[int, Round] = {}
         """By request: rounds whose late replies check others."""
         self._waiting: list[tuple[Round, Reply]] = []
-        self._records: dict[str, list[float]] = {
-            name: np.asarray(records[name]).tolist() if records else [] for name in RECORDS
-        }
+        self._records = {name: array("d", np.asarray(records[name]).tolist() if records else ()) for name in RECORDS}
+        """Eight bytes a value, because a run of many epochs has many: whole numbers below 2^53 are exact."""
 
     @property
     def now(self) -> float:
@@ -263,7 +266,7 @@ class RemoteEngine(Engine):
 
     def _carry(self, stage: Stage, receive: Receive, event: TransferEvent | None) -> StageOutcome:
         """Carry out a stage and show its transfers on the board."""
-        self._stages += 1
+        self._begin_stages()
         exchange = StageExchange(
             self._channel, self._stages, stage, event, self._seal, one_at_a_time=self._one_at_a_time
         )
@@ -273,7 +276,7 @@ class RemoteEngine(Engine):
 
     def _overlap(self, stages: Sequence[Stage], first: int, *, emulated: bool) -> Sequence[StageOutcome]:
         """Carry out stages that overlap and show their transfers on the board."""
-        self._stages += 1
+        self._begin_stages()
         exchange = OverlappingExchange(
             self._channel,
             self._stages,
@@ -288,6 +291,12 @@ class RemoteEngine(Engine):
         for stage, outcome in zip(stages, outcomes, strict=False):
             self._show(stage, outcome)
         return outcomes
+
+    def _begin_stages(self) -> None:
+        """Count a stage, and show that sites are being set up if none was asked in a round yet."""
+        self._stages += 1
+        if not self._epoch:
+            self._board.progress(SET_UP, 0, 0)
 
     def _show(self, stage: Stage, outcome: StageOutcome) -> None:
         """Show a stage on the board."""
