@@ -35,7 +35,7 @@ AGREEMENT_OPERATIONS = _FIELD_PRODUCTS * (256 // 32) ** 2
 """Multiplications of 32-bit words that one X25519 is charged with as work."""
 
 
-class PrivateKey(ABC):
+class PairwiseKey(ABC):
     """A private key, whose owner agrees on secrets with the owners of other keys; its repr hides it."""
 
     __slots__ = ("public",)
@@ -52,12 +52,12 @@ class PrivateKey(ABC):
         """Return 256 bits that both key owners alone know. Law: a.agree(b.public, p) = b.agree(a.public, p)."""
 
 
-KeyAgreement = Callable[..., PrivateKey]
+KeyAgreement = Callable[..., PairwiseKey]
 """Makes a private key, from 32 bytes if they are given: X25519, or that of ``codedfl.cipher.masks.simulated``."""
 
 
 @final
-class AgreementKey(PrivateKey):
+class AgreementKey(PairwiseKey):
     """A private key of X25519."""
 
     __slots__ = ("_key",)

@@ -11,7 +11,7 @@ import hashlib
 import secrets as system
 from typing import final
 
-from codedfl.cipher.masks.pairwise import KEY_BYTES, PrivateKey
+from codedfl.cipher.masks.pairwise import KEY_BYTES, PairwiseKey
 from codedfl.errors import CipherError
 
 
@@ -39,7 +39,7 @@ class SimulatedAgreement:
 
 
 @final
-class SimulatedKey(PrivateKey):
+class SimulatedKey(PairwiseKey):
     """A private key of a simulated agreement."""
 
     __slots__ = ("_hash_key", "_secret")
