@@ -23,7 +23,7 @@ from beartype import BeartypeConf, beartype
 
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
-CALLS = 6
+CALLS = 3
 """How many calls of a function are checked in each test."""
 
 _test = 0
