@@ -48,7 +48,8 @@ test: venv
 test-kernels: venv
 	$(PYTEST) -m kernels
 
-# fleets of processes on NVIDIA FLARE, pages in Chromium, and the site with its tutorials executed
+# what needs processes beside its own: fleets on NVIDIA FLARE, clusters, killed commands, pages in Chromium, and the site
+# with its tutorials executed
 test-real: venv browser
 	$(PYTEST) $(SPREAD) -m real
 
