@@ -35,8 +35,8 @@ KERNELS = (
 )
 """Tests that together call every compiled kernel: run first, they spare every other process the compiling."""
 REAL = (
-    *("browser", "cli/test_deploying.py", "cli/test_plugins.py", "deploy/flare", "deploy/site/test_small_site.py"),
-    *("studies/test_cluster.py", "studies/test_processes.py"),
+    *("browser", "cipher/mceliece/test_cipher_misuse.py", "cli/test_deploying.py", "cli/test_plugins.py"),
+    *("deploy/flare", "deploy/site/test_small_site.py", "studies/test_cluster.py", "studies/test_processes.py"),
 )
 """Files whose tests need processes beside their own, most of them fleets on NVIDIA FLARE, or a browser."""
 SOURCE = Path(__file__).parent.parent / "src" / "codedfl"

@@ -155,6 +155,7 @@ def test_the_front_door_shows_what_it_declares() -> None:
         codedfl.nosuch  # noqa: B018
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("start", ["import codedfl", "from codedfl.cli import main; main(['--help'])"])
 def test_the_front_door_opens_without_libraries(start: str) -> None:
     heavy = {"numpy", "scipy", "numba", "pyarrow", "rich", "sklearn", "matplotlib", "cryptography", "jaxtyping"}

@@ -363,6 +363,7 @@ def process(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=False, **options)
 
 
+@pytest.mark.real
 def test_a_process_of_its_own_says_one_sentence(tmp_path: Path) -> None:
     done = process("run", "nosuch", cwd=tmp_path)
     assert done.returncode == 2
@@ -371,6 +372,7 @@ def test_a_process_of_its_own_says_one_sentence(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.real
 def test_a_process_of_its_own_shows_a_traceback_for_debug(tmp_path: Path) -> None:
     done = process("--debug", "run", "nosuch", cwd=tmp_path)
     assert done.returncode != 0
@@ -378,6 +380,7 @@ def test_a_process_of_its_own_shows_a_traceback_for_debug(tmp_path: Path) -> Non
     assert "ScenarioError" in done.stderr
 
 
+@pytest.mark.real
 def test_a_reader_that_leaves_early_gets_no_traceback(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "codedfl.cli", "data", "list", "--json"]
     with subprocess.Popen(

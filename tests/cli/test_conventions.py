@@ -96,6 +96,7 @@ class TestHelp:
         assert "..." not in shown.replace("]...", ""), "something was cut"
 
 
+@pytest.mark.real
 class TestCompletion:
     """The shell asks in environment variables what may come next."""
 

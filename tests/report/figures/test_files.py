@@ -125,6 +125,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
     assert said == [("it.png left out: install codedfl[plots]", 0, 0)]
 
 
+@pytest.mark.real
 def test_matplotlib_is_not_imported_before_something_is_drawn() -> None:
     names = ", ".join(f"codedfl.cli.{name}" for name in ("compare", "reproduce", "sweep", "results.figure"))
     code = f"import {names}, sys; sys.exit('matplotlib' in sys.modules)"
