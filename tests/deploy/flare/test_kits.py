@@ -144,7 +144,7 @@ def test_real_hosts(tmp_path: Path) -> None:
         (["a"], "a", None, "both the server's host and a site"),
         (["a"], "localhost", 0, "not a port"),
         (["a"], "localhost", 65536, "not a port"),
-        (["a"], "not a host", 8002, "refuses to make these kits"),
+        (["a"], "not a host", 8002, "cannot be the server's host"),
     ],
 )
 def test_requests_that_make_no_sense(
