@@ -211,10 +211,8 @@ class OverlappingExchange:
         failed = {device: reply.frame for device, reply in answers.items() if reply.frame.kind != "answer"}
         if failed or _lost_of(self._parties, self._channel):
             self._channel.ask_all(forgetting)
-            causes = [device for device, frame in failed.items() if frame.fields.get("released") is not True]
-            # answers come in the order of their arrival: nobody had been released when the first failed
-            causes = causes or [*failed][:1]
-            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes}
+            causes = {device for device, frame in failed.items() if frame.fields.get("released") is not True}
+            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes or failed}
             _blame(self._parties, self._channel, reasons, set(reasons))
             return [StageOutcome([], _lost_of(self._parties, self._channel))]
         return self._outcomes(requests, answers)
