@@ -306,6 +306,17 @@ class TestForPeople:
         for word in ("speedup-92", "4.7", "4.6", "reproduced", "minibatch", "700", "here", "shared", "4.25", "0.125"):
             assert word in outcome.out
 
+    def test_claims_are_whole_on_eighty_columns(
+        self, codedfl: Command, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        name = "speedup-sealed-coded-cg-shared"  # the longest claim
+        small = CLAIM | {"name": name, "claimed": 1.33e-5, "measured": 1.122e-6, "low": 3.157e-5, "high": 1.122e-6}
+        monkeypatch.setitem(SUMMARY, "claims", [small, UNKNOWN])
+        monkeypatch.setenv("COLUMNS", "80")
+        shown = codedfl("reproduce", "--out", "here").out
+        assert all(word in shown for word in (name, "1.33e-05", "1.122e-06", "3.157e-05", "reproduced"))
+        assert "\u2026" not in shown
+
     def test_tables_can_be_read_on_eighty_columns(
         self, codedfl: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.box import SIMPLE
+from rich.table import Column, Table
 
 from codedfl.cli import common
 from codedfl.report.pages import number, seconds_text
@@ -40,7 +41,9 @@ def reproduce_command(
 
 def _claims(claims: list[dict[str, Any]]) -> Table:
     title = "what the paper claims, and what is measured"
-    table = Table("claim", "paper", "measured", "95% range", "verdict", title=title)
+    whole = (Column(name, no_wrap=True) for name in ("claim", "paper", "measured"))
+    verdict = Column("verdict", min_width=len("reproduced"))  # its longest word
+    table = Table(*whole, "95% range", verdict, title=title, box=SIMPLE, pad_edge=False)
     for claim in claims:
         spread = f"{number(claim['low'])} to {number(claim['high'])}"
         table.add_row(claim["name"], number(claim["claimed"]), number(claim["measured"]), spread, claim["verdict"])
@@ -50,10 +53,10 @@ def _claims(claims: list[dict[str, Any]]) -> Table:
 def _readings(summary: dict[str, Any]) -> Table:
     levels = [row["level"] for row in summary["delta_sweep"][::2]]
     title = "speed-ups by reading, at the paper's Deltas; nearest to the paper's numbers first"
-    columns = ("links", "detection", "supports", "odd set", *(f"{level} bit" for level in levels), "distance")
-    table = Table(*columns, title=title)
+    columns = ("links", "found from", "supports", "odd set", *(f"{level} bit" for level in levels), "distance")
+    table = Table(*columns, title=title, box=SIMPLE)
     for row in summary["readings"]:
-        chosen = (row["channel"], f"from epoch {row['detect_from']}", row["supply"], row["odd_set"])
+        chosen = (row["channel"], f"epoch {row['detect_from']}", row["supply"], row["odd_set"])
         table.add_row(*chosen, *(number(row[str(level)]) for level in levels), number(row["distance"]))
     return table
 
@@ -61,9 +64,9 @@ def _readings(summary: dict[str, Any]) -> Table:
 def _epochs(summary: dict[str, Any]) -> Table:
     target = f"{summary['target']:g}"
     columns = ("scheme", f"epochs to {target}", f"mean time to {target}", "an epoch")
-    table = Table(*columns, title=f"by feature seed {summary['feature_seeds']}")
+    table = Table(*columns, title=f"by feature seed {summary['feature_seeds']}", box=SIMPLE)
     for scheme, row in summary["schemes"].items():
-        epochs = " ".join("-" if epoch is None else str(epoch) for epoch in row["epochs_to_accuracy"][target])
-        times = ", ".join(seconds_text(seconds) for seconds in row["time_to_accuracy"][target])
+        epochs = "\n".join("-" if epoch is None else str(epoch) for epoch in row["epochs_to_accuracy"][target])
+        times = "\n".join(seconds_text(seconds) for seconds in row["time_to_accuracy"][target])
         table.add_row(scheme, epochs, times, seconds_text(row["seconds_per_epoch"]))
     return table

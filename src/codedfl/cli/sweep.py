@@ -78,7 +78,7 @@ def _grid(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> Table:
     table = Table(title="sweep: virtual time to accuracy (95% band over timing draws)")
     targets = list(dict.fromkeys(target for row in rows for target in row["time_to_accuracy"]))
     for name in (*keys, "epochs", "final", *(f"to {target}" for target in targets)):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for row in rows:
         times = [with_band(row["time_to_accuracy"].get(t), row["time_to_accuracy_band"].get(t)) for t in targets]
         settings = [str(row["settings"][key]) for key in keys]
