@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from jaxtyping import Float64
 
 from codedfl.data.dataset import Dataset
 from codedfl.data.sources.download import DataFile, cache_directory, write_atomically
@@ -215,9 +217,15 @@ def _named(name: str) -> Source:
     return SOURCES[name]
 
 
+@cache
+def _digits_table(path: Path) -> Float64[np.ndarray, "rows columns"]:
+    """Read the digits once a process: parsing their text takes longer than a small training on them."""
+    return np.loadtxt(path, delimiter=",")
+
+
 def _load_digits(source: Source) -> Dataset:
     """Load the digits; the last fifth of each class, in file order, is the test set."""
-    table = np.loadtxt(fetch(source.name) / "digits.csv.gz", delimiter=",")
+    table = _digits_table(fetch(source.name) / "digits.csv.gz")
     features, labels = (table[:, :-1] / 16).astype(np.float32), table[:, -1]
     test = np.zeros(len(labels), dtype=bool)
     for label in range(len(source.class_names)):
