@@ -2,6 +2,9 @@
 
 ``make mutants`` runs this; it is no part of any test run. Mutants are written into a copy of the tree. Which tests a
 mutant must fail follows from the imports: those named after the module, those that import it, and the contracts.
+
+Some changes change nothing that a caller could see. Survivors that were judged so stand in equivalent_mutants.toml,
+each with its reason, and are not drawn; whoever changes the line makes them mutants again.
 """
 
 import argparse
@@ -17,11 +20,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,6 +40,8 @@ HAVE_CONTRACTS = ("codes", "cipher", "solvers", "schemes", "engines")
 """Rooms whose modules must also pass tests/contracts."""
 REAL_PROCESSES = "flare"
 """Neither modules nor tests with this in their path, or in an import of theirs, take part."""
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
+"""Mutants that no test can notice: file, text of the line, what stood there, what stands there now, and the reason."""
 NOT_COPIED = (".git", ".venv", "out", "runs", "build", "*.egg-info", "*_cache", ".hypothesis", "__pycache__")
 
 COMPARISONS = {
@@ -144,8 +151,8 @@ def mutants(file: Path) -> list[Mutant]:
     """All mutants of a file, in the order of its text."""
     text, found = file.read_text(), []
     for node in mutable(ast.parse(text)):
-        old = " ".join((ast.get_source_segment(text, node) or "").split()) if hasattr(node, "lineno") else ""
         for new in replacements(node):
+            old = " ".join((ast.get_source_segment(text, node) or "").split())
             span = (node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)
             found.append(Mutant(str(file.relative_to(ROOT)), node.lineno, span, old, new))
     return found
@@ -313,6 +320,25 @@ class Copy:
             raise SystemExit("the tests do not run against the copy of the tree")
 
 
+def judged_equivalent() -> set[tuple[str, str, str, str]]:
+    """Return file, line, old and new text of the mutants that were judged to change nothing."""
+    found = tomllib.loads(EQUIVALENT.read_text())["mutant"]
+    return {(one["file"], one["line"], one["old"], one["new"]) for one in found}
+
+
+def drawn_from(files: list[Path], count: int, seed: int) -> tuple[list[Mutant], int]:
+    """Draw mutants that are not judged equivalent, and return them with the number of all mutants.
+
+    One more judgement leaves one mutant out and adds one at the end; the others stay.
+    """
+    every = [mutant for file in files for mutant in mutants(file)]
+    random.Random(seed).shuffle(every)
+    lines = {str(file.relative_to(ROOT)): file.read_text().splitlines() for file in files}
+    known = judged_equivalent()
+    told = (one for one in every if (one.file, lines[one.file][one.line - 1].strip(), one.old, one.new) not in known)
+    return list(islice(told, count)), len(every)
+
+
 def default_files() -> list[Path]:
     package = ROOT / "src" / PACKAGE
     places = [package / place for place in CORE]
@@ -327,6 +353,7 @@ def main() -> None:
     parser.add_argument("files", nargs="*", type=Path, help="source files; the core rooms if none are named")
     parser.add_argument("--count", type=int, default=100, help="mutants, drawn at random")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--skip", type=int, default=0, help="mutants of the draw that were judged before")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a mutant counts as noticed")
     parser.add_argument("--reach", type=int, default=1, help="imports that a test may be away; 0: own room only")
@@ -334,9 +361,9 @@ def main() -> None:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # copies are removed on the way out
     files = [file.resolve() for file in chosen.files] or default_files()
-    every = [mutant for file in files for mutant in mutants(file)]
-    drawn = random.Random(chosen.seed).sample(every, min(chosen.count, len(every)))
-    print(f"{len(drawn)} of {len(every)} mutants of {len(files)} files", flush=True)
+    drawn, every = drawn_from(files, chosen.count, chosen.seed)
+    drawn = drawn[chosen.skip :]
+    print(f"{len(drawn)} of {every} mutants of {len(files)} files", flush=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(chosen.jobs) as pool:
         copies: queue.Queue[Copy] = queue.Queue()
         for job in range(chosen.jobs):
