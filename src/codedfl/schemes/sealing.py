@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals import RINGS, EncodedModel, FixedPoint, PrimeField, Ring
-from codedfl.errors import CipherError, CodedflError, DataError, ScenarioError, TrainingError
+from codedfl.errors import CodedflError, DataError, ScenarioError, TrainingError
 from codedfl.privacy.release import Release
 from codedfl.schemes.messages import Message
 from codedfl.schemes.public import Public
@@ -234,19 +234,6 @@ class PointedProducts:
         """Restore a state returned by :meth:`state`."""
         self._known_point = state.get("point", self._known_point)
         self._product = state.get("product", self._product)
-
-
-def taken(ring: Ring, message: Message, name: str, shape: tuple[int, ...], who: str) -> UInt[np.ndarray, "..."]:
-    """Return the residues of an array that another party sent; refuse any other shape, and words that are none."""
-    if name not in message:
-        raise CipherError(f"{who} is refused: it has no array '{name}'.")
-    try:
-        residues = ring.from_wire(message[name])
-    except CipherError as error:
-        raise CipherError(f"{who} is refused: {error}") from None
-    if residues.shape != shape:
-        raise CipherError(f"{who} is refused: '{name}' has the shape {residues.shape} instead of {shape}.")
-    return residues
 
 
 def summed(ring: Ring, parts: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:

@@ -75,6 +75,25 @@ def test_columns_and_odd_layouts(ring: Ring) -> None:
     np.testing.assert_array_equal(ring.add(a.T, b.T).astype(object), (a.T.astype(object) - 1) % ring.modulus)
 
 
+@every_ring
+def test_a_product_is_sent_as_its_residues_are(ring: Ring) -> None:
+    left = np.arange(6, dtype=ring.dtype).reshape(2, 3)
+    right = np.full((3, 4), ring.modulus - 1, ring.dtype)
+    sent = ring.wire_product(left, right)
+    assert (sent.dtype, sent.shape) == ring.wire_layout(2, 4)
+    np.testing.assert_array_equal(ring.from_wire(sent), ring.product(left, right))
+
+
+@every_ring
+def test_what_is_read_has_its_name_and_shape(ring: Ring) -> None:
+    sent = {"model": ring.to_wire(np.arange(6, dtype=ring.dtype).reshape(2, 3))}
+    np.testing.assert_array_equal(ring.read(sent, "model", (2, 3), "It"), np.arange(6).reshape(2, 3))
+    with pytest.raises(CipherError, match="It is refused: it has no array 'other'"):
+        ring.read(sent, "other", (2, 3), "It")
+    with pytest.raises(CipherError, match=r"It is refused: 'model' has the shape \(2, 3\) instead of \(3, 2\)"):
+        ring.read(sent, "model", (3, 2), "It")
+
+
 def test_formats_on_the_wire() -> None:
     assert [(ring.modulus, ring.bits, ring.dtype.name) for ring in (Z_32, Z_64, FIELD_31)] == [
         (2**32, 32, "uint32"),

@@ -7,13 +7,13 @@ exact. What is sent is ``to_wire`` of residues: the words they are held in, or f
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, final
 
 import numpy as np
-from jaxtyping import Int64, UInt
+from jaxtyping import Int64, Shaped, UInt
 
 from codedfl.codes.modular import PRIME_31, PRIME_48, PRIME_61, WORD_BITS, arithmetic, kernel
 from codedfl.errors import CipherError
@@ -32,6 +32,8 @@ class Ring(ABC):
     dtype: "np.dtype[Any]"
     bits: int
     name: str
+    packed: bool = False
+    """Whether residues are sent in fewer bits than they are held in."""
 
     @property
     def largest(self) -> int:
@@ -74,26 +76,65 @@ class Ring(ABC):
     ) -> UInt[np.ndarray, "c b"]:
         """Return left @ right in the ring, on ``workers`` threads (default: all cores)."""
         self.check(left, right)
-        out = np.empty((left.shape[0], right.shape[1]), self.dtype)
+        columns, kernel = right.shape[1], self._kernel()
+        out = np.empty((left.shape[0], columns), self.dtype)
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-        if left.size * right.shape[1] < _LEAST_THREADED_WORK:
+        if left.size * columns < _LEAST_THREADED_WORK:
             workers = 1
-        _by_columns(self._kernel(), left, right, out, workers or _cores())
+        if workers == 1 or not columns:
+            kernel(left, right, out, 0, columns)
+            return out
+        share = -(-columns // (workers or _cores()))
+        ranges = ((first, min(columns, first + share)) for first in range(share, columns, share))
+        others = [_pool().submit(kernel, left, right, out, *each) for each in ranges]
+        kernel(left, right, out, 0, share)
+        for other in others:
+            other.result()
         return out
 
     @abstractmethod
     def _kernel(self) -> Kernel:
         """Return the product on a range of columns."""
 
+    def wire_product(
+        self, left: UInt[np.ndarray, "c d"], right: UInt[np.ndarray, "d b"]
+    ) -> UInt[np.ndarray, "c b *words"]:
+        """Return left @ right as it is sent. Law: from_wire(wire_product(x, y)) = product(x, y)."""
+        product = self.product(left, right)
+        return self.to_wire(product) if self.packed else product
+
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
         """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""
         self.check(residues)
         return residues
 
-    def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
-        """Return the residues of words that were sent."""
+    def unpack(self, words: UInt[np.ndarray, "..."]) -> tuple[Residues, int]:
+        """Return the residues of words that were sent, and how many of them are none."""
         self.check(words)
-        return words
+        return words, 0
+
+    @final
+    def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
+        """Return the residues of words that were sent; refuse words that are none: kernels would compute with them."""
+        residues, outside = self.unpack(words)
+        if outside:
+            raise CipherError(f"{outside} of {residues.size} numbers that were sent are no residues of {self.name}.")
+        return residues
+
+    @final
+    def read(
+        self, message: Mapping[str, Shaped[np.ndarray, "..."]], name: str, shape: tuple[int, ...], who: str
+    ) -> Residues:
+        """Return the residues of an array that another party sent; refuse any other shape, and words that are none."""
+        if name not in message:
+            raise CipherError(f"{who} is refused: it has no array '{name}'.")
+        try:
+            residues = self.from_wire(message[name])
+        except CipherError as error:
+            raise CipherError(f"{who} is refused: {error}") from None
+        if residues.shape != shape:
+            raise CipherError(f"{who} is refused: '{name}' has the shape {residues.shape} instead of {shape}.")
+        return residues
 
     def check(self, *arrays: Residues) -> None:
         """Refuse arrays that do not hold residues of this ring's format."""
@@ -150,6 +191,7 @@ class PrimeField(Ring):
             raise ValueError(f"no prime field of {bits} bits is built: choose 31, 48 or 61 bits")
         (self.modulus, self.name), self.bits = _PRIMES[bits], bits
         self.dtype = np.dtype(f"uint{WORD_BITS[self.modulus]}")
+        self.packed = bits == 48
 
     def centred(self, residues: Residues) -> Int64[np.ndarray, "..."]:
         """Return the signed integers of least magnitude."""
@@ -177,27 +219,26 @@ class PrimeField(Ring):
     @property
     def wire_bits(self) -> int:
         """How many bits of a message a residue takes."""
-        return 48 if self.bits == 48 else super().wire_bits
+        return 48 if self.packed else super().wire_bits
 
     def wire_layout(self, *shape: int) -> tuple["np.dtype[Any]", tuple[int, ...]]:
         """Return number format and shape of residues in a message."""
-        return (np.dtype(np.uint16), (*shape, 3)) if self.bits == 48 else super().wire_layout(*shape)
+        return (np.dtype(np.uint16), (*shape, 3)) if self.packed else super().wire_layout(*shape)
 
     def to_wire(self, residues: Residues) -> UInt[np.ndarray, "..."]:
         """Return the words that are sent. Law: from_wire(to_wire(x)) = x."""
-        if self.bits != 48:
-            return super().to_wire(residues)
         self.check(residues)
+        if not self.packed:
+            return residues
         words = np.empty((*residues.shape, 3), np.uint16)
         kernel("pack_48")(np.ascontiguousarray(residues).reshape(-1), words.reshape(-1))
         return words
 
-    def from_wire(self, words: UInt[np.ndarray, "..."]) -> Residues:
-        """Return the residues of words that were sent; refuse words that are none."""
-        if self.bits != 48:
-            residues, outside = super().from_wire(words), int(np.count_nonzero(words >= self.modulus))
-            self._refuse(outside, residues.size)
-            return residues
+    def unpack(self, words: UInt[np.ndarray, "..."]) -> tuple[Residues, int]:
+        """Return the residues of words that were sent, and how many of them are none."""
+        if not self.packed:
+            self.check(words)
+            return words, int(np.count_nonzero(words >= self.modulus))
         if words.dtype != np.uint16 or words.shape[-1:] != (3,):
             raise CipherError(
                 f"Residues of {self.name} are sent as three words of 16 bits each, and these are {words.dtype} of "
@@ -205,13 +246,7 @@ class PrimeField(Ring):
             )
         residues = np.empty(words.shape[:-1], self.dtype)
         outside = kernel("unpack_48")(np.ascontiguousarray(words).reshape(-1), residues.reshape(-1))
-        self._refuse(outside, residues.size)
-        return residues
-
-    def _refuse(self, outside: int, count: int) -> None:
-        """Refuse words that are no residues: kernels compute with them, and the result would be wrong."""
-        if outside:
-            raise CipherError(f"{outside} of {count} numbers that were sent are no residues of {self.name}.")
+        return residues, int(outside)
 
     def _elementwise(self, name: str, left: Residues, right: Residues, out: Residues | None) -> Residues:
         compute = arithmetic(self.modulus)[name]
@@ -240,17 +275,6 @@ def _pool() -> ThreadPoolExecutor:
 # a forked child inherits the object and none of its threads
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def _by_columns(kernel: Kernel, left: np.ndarray, right: np.ndarray, out: np.ndarray, workers: int) -> None:
-    columns = right.shape[1]
-    share = -(-columns // workers)
-    ranges = [(first, min(columns, first + share)) for first in range(0, columns, share)] if share else []
-    others = [_pool().submit(kernel, left, right, out, first, last) for first, last in ranges[1:]]
-    if ranges:
-        kernel(left, right, out, *ranges[0])
-    for other in others:
-        other.result()
 
 
 Z_32 = PowerOfTwoRing(32)

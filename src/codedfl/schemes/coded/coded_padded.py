@@ -33,7 +33,7 @@ from codedfl.schemes.contract import CountedCosts, Device, Round, Scheme, Stage,
 from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
-from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting, taken
+from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
 from codedfl.schemes.secrecy import (
     COMBINATIONS,
     LEAKS,
@@ -134,9 +134,9 @@ class CodedPaddedDevice(Device):
             return {"moments": self._field.to_wire(moments)}
         if self._held is None:
             self._held = unpack_upper(triangle)
-        model = taken(self._field, request, "model", self._shape[::-1], f"The model for device {self._index}")
+        model = self._field.read(request, "model", self._shape[::-1], f"The model for device {self._index}")
         work.macs += model.size * self._held.shape[1]
-        return {"product": self._field.to_wire(self._field.product(model, self._held))}
+        return {"product": self._field.wire_product(model, self._held)}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return the padded data, the same for every recipient; the first grant contains the seed of the pad."""
@@ -153,7 +153,7 @@ class CodedPaddedDevice(Device):
 
     def absorb_from(self, sender: int, parcel: Message, work: Work, owners: Set[int] = frozenset()) -> None:
         """Add a multiple of the sender's padded data to the combination."""
-        self._add(sender, taken(self._field, parcel, "words", self._coded.shape, f"A parcel of device {sender}"), work)
+        self._add(sender, self._field.read(parcel, "words", self._coded.shape, f"A parcel of device {sender}"), work)
 
     def _pad(self, grant: Message, work: Work) -> None:
         if self._shard is None:

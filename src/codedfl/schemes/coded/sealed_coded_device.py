@@ -8,6 +8,7 @@ coded block is complete.
 """
 
 from collections.abc import Set
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -20,7 +21,7 @@ from codedfl.schemes.coded.placing.block_layout import BLOCK, KEY, PART, PIECE, 
 from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public
-from codedfl.schemes.sealing import Formats, taken
+from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.sealed import pad_of
 from codedfl.task import Shard
 
@@ -68,10 +69,10 @@ class SealedCodedDevice(Device):
         if epoch == 1:
             moments = [self._opened(number)[1] for number in self._owned]
             return {"moments": self._field.to_wire(np.concatenate(moments))} if moments else {}
-        coded = self._complete()
-        model = taken(self._field, request, "model", self._model_shape, f"The model for device {self._index}")
+        coded = self._complete
+        model = self._field.read(request, "model", self._model_shape, f"The model for device {self._index}")
         work.macs += model.size * coded.shape[1]
-        return {"product": self._field.to_wire(self._field.product(model, coded))}
+        return {"product": self._field.wire_product(model, coded)}
 
     def export(self, grant: Message, work: Work) -> Message:
         """Return the parcel of the granted kind: sealed piece, sum, block, part of a coded block, or coded block."""
@@ -83,7 +84,7 @@ class SealedCodedDevice(Device):
                 raise self._refusal("has no mask key to send")
             return {"kind": grant["kind"], "key": self._masks.export(work)}
         if kind == REPAIR:
-            factor = taken(self._field, grant, "factor", (), f"The grant of device {self._index}")
+            factor = self._field.read(grant, "factor", (), f"The grant of device {self._index}")
             return {"kind": grant["kind"], "coded": send(self._scaled(factor, work))}
         makers = {PIECE: self._piece, SUM: self._sum, BLOCK: self._block, PART: self._part}
         if kind not in makers or "band" not in grant:
@@ -115,7 +116,7 @@ class SealedCodedDevice(Device):
         if self._shard is None or self._coded is not None:
             raise self._refusal("takes no kept block after it has sealed its data or received others'")
         shape = self._layout.bands.rows, self._layout.width
-        self._coded = taken(self._field, kept, "coded", shape, f"What device {self._index} has kept")
+        self._coded = self._field.read(kept, "coded", shape, f"What device {self._index} has kept")
         self._shard, self._masks, self._places = None, None, set(range(self._bands))
 
     def _add_piece(self, sender: int, number: int, parcel: Message, work: Work) -> None:
@@ -194,7 +195,7 @@ class SealedCodedDevice(Device):
         self._masks.absorb(sender, parcel, work)
 
     def _taken(self, sender: int, parcel: Message, name: str, shape: tuple[int, ...]) -> Residues:
-        return taken(self._field, parcel, name, shape, f"A parcel of device {sender}")
+        return self._field.read(parcel, name, shape, f"A parcel of device {sender}")
 
     def _added(self, total: Residues | None, more: Residues, work: Work) -> Residues:
         work.add(more.size)
@@ -295,14 +296,15 @@ class SealedCodedDevice(Device):
                 self._place_own(own, Work())
         return len(self._places) == self._bands or len(self._helpers) == self._layout.code.K
 
+    @cached_property
     def _complete(self) -> UInt[np.ndarray, "d width"]:
-        """Return the coded block of a worker; refuse before all its parts are there."""
+        """The coded block of a worker, which then stays as it is; refuse before all its parts are there."""
         if not self._whole or self._coded is None:
             raise self._refusal("is no worker, or its coded block is not complete")
         return self._coded
 
     def _scaled(self, factor: UInt[np.ndarray, ""], work: Work) -> UInt[np.ndarray, "d width"]:
-        coded = self._complete()
+        coded = self._complete
         work.add(coded.size)
         scaled = np.zeros_like(coded)
         self._field.add_multiple(scaled, int(factor), coded)

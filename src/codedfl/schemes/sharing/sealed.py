@@ -36,7 +36,7 @@ from codedfl.schemes.contract import Device, ReplySum, Round, Stage, Transfer
 from codedfl.schemes.messages import Layout, Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
-from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, choose_formats, ring_setting, summed, taken
+from codedfl.schemes.sealing import Formats, PointedProducts, check_bounds, choose_formats, ring_setting, summed
 from codedfl.schemes.secrecy import REPLIES, REPLIES_ALLOWED, SEALED_PARCELS, Leakage, Secrecy, all_cells, sharing_views
 from codedfl.schemes.sharing.server import (
     Codec,
@@ -125,7 +125,7 @@ class SealedDevice(Device):
             count_first_gradient(request, work)
             return {"moments": self._moments}
         held, shape = self.held, self._moments.shape[::-1]
-        model = taken(self._ring, request, "model", shape, f"The model for device {self._index}")
+        model = self._ring.read(request, "model", shape, f"The model for device {self._index}")
         work.macs += model.size * held.shape[1]
         return {"product": self._ring.product(model, held)}
 
@@ -157,10 +157,10 @@ class SealedDevice(Device):
         if twice := self._owners[kind] & owners:
             raise CipherError(f"{who} is refused: device {self._index} holds data of device {min(twice)} already.")
         if kind == MOMENTS:
-            received = taken(self._ring, parcel, "moments", self._moments.shape, who)
+            received = self._ring.read(parcel, "moments", self._moments.shape, who)
             self._moments = self._ring.add(self._moments, received)
         else:
-            received = taken(self._ring, parcel, "gram", (packed_size(len(self.held)),), who)
+            received = self._ring.read(parcel, "gram", (packed_size(len(self.held)),), who)
             self._held = self._ring.add(self.held, unpack_upper(received))
         work.add(received.size)
         self._owners[kind] |= owners
