@@ -35,7 +35,7 @@ def codes(draw: st.DrawFn) -> GradientCode:
 @settings(max_examples=80)
 def test_any_set_of_devices_that_is_large_enough_decodes(code: GradientCode, data: st.DataObject) -> None:
     """In any order, over small primes as over large ones."""
-    which = data.draw(st.permutations(range(code.N)))[: code.threshold]
+    which = data.draw(st.permutations(range(code.N)))[: code.K]
     assert decoded(code, which) == [1] * code.N
 
 
@@ -102,20 +102,20 @@ def rank(rows: list[list[int]], prime: int) -> int:
 def test_all_coded_sums_tell_so_many_combinations_and_no_single_part(N: int, alpha: int) -> None:
     """Rank K, also without any one column: so that column is a combination of the others."""
     code = GradientCode(N, alpha, PRIME_48)
-    assert rank([list(row) for row in code.matrix], PRIME_48) == code.threshold
+    assert rank([list(row) for row in code.matrix], PRIME_48) == code.K
     for part in range(N):
         others = [[entry for j, entry in enumerate(row) if j != part] for row in code.matrix]
-        assert rank(others, PRIME_48) == code.threshold
+        assert rank(others, PRIME_48) == code.K
 
 
-@given(codes().filter(lambda code: code.alpha >= code.threshold), st.data())
+@given(codes().filter(lambda code: code.alpha >= code.K), st.data())
 @settings(max_examples=40)
 def test_parts_that_differ_by_small_numbers_have_the_same_coded_sums(code: GradientCode, data: st.DataObject) -> None:
     """The zeros of h_j are the K - 1 points after j, so that h_j(x) is a polynomial in j, which K-th differences annul.
 
     For parts from -1 (the last one) to alpha - 1 no zero is beyond the last point.
     """
-    K = code.threshold
+    K = code.K
     first = data.draw(st.integers(-1, code.alpha - 1 - K))
     difference = {(first + k) % code.N: (-1) ** k * comb(K, k) for k in range(K + 1)}
     if len(difference) == K + 1:  # else the window is the whole circle
@@ -135,7 +135,7 @@ def test_the_best_guess_is_a_projection(N: int, alpha: int) -> None:
     assert np.all(abs(projection - projection.T) <= slack)
     assert np.all(abs(projection @ projection - projection) <= slack)
     assert np.all(abs(projection.sum(axis=1) - 1) <= slack)
-    assert abs(np.trace(projection) - code.threshold) <= slack * N
+    assert abs(np.trace(projection) - code.K) <= slack * N
     if alpha == 1:
         assert np.array_equal(projection, np.eye(N))
     if alpha == N:

@@ -61,8 +61,8 @@ class GradientCode:
             )
 
     @property
-    def threshold(self) -> int:
-        """How many coded sums decode: K."""
+    def K(self) -> int:  # noqa: N802 - as in the paper
+        """How many coded sums decode."""
         return self.N - self.alpha + 1
 
     def window(self, i: int) -> tuple[int, ...]:
@@ -81,14 +81,13 @@ class GradientCode:
     @cached_property
     def reed_solomon(self) -> ReedSolomon:
         """The code of the coded sums; points are moved by 1, which changes no degree, because 0 has no inverse."""
-        return ReedSolomon(self.threshold, self.prime, tuple(range(1, self.N + 1)), (1,) * self.N)
+        return ReedSolomon(self.K, self.prime, tuple(range(1, self.N + 1)), (1,) * self.N)
 
     def decoder(self, which: Sequence[int]) -> tuple[int, ...]:
         """Return the factors that turn the coded sums of devices ``which``, in order, into the sum of all parts."""
-        if len(which) != self.threshold or len(set(which)) != self.threshold or not all(0 <= i < self.N for i in which):
+        if len(which) != self.K or len(set(which)) != self.K or not all(0 <= i < self.N for i in which):
             raise UndecodableError(
-                f"Coded sums {list(which)} do not decode: give {self.threshold} different numbers from 0 to "
-                f"{self.N - 1}."
+                f"Coded sums {list(which)} do not decode: give {self.K} different numbers from 0 to {self.N - 1}."
             )
         return _leading_coefficient(tuple(which), self.prime)
 
@@ -99,7 +98,7 @@ class GradientCode:
     @cached_property
     def _projection(self) -> tuple[tuple[float, ...], ...]:
         """The projection on the row space of the integers b_ij, of which any K rows are a basis."""
-        rows = [[self._integer(i, part) for part in range(self.N)] for i in range(self.threshold)]
+        rows = [[self._integer(i, part) for part in range(self.N)] for i in range(self.K)]
         products = [[Fraction(sum(map(mul, row, other))) for other in rows] for row in rows]
         weights = _solved(products, [[Fraction(entry) for entry in row] for row in rows])
         columns = [list(column) for column in zip(*rows, strict=True)]

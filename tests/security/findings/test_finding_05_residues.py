@@ -41,6 +41,20 @@ def test_a_reply_outside_the_field_names_its_device(scheme: str) -> None:
     assert is_one_sentence(str(error.value))
 
 
+@pytest.mark.parametrize("ring", ["GF(2^31-1)", "GF(2^48-59)"])
+@pytest.mark.parametrize(("scheme", "option"), [("sealed-coded", "threshold"), ("coded-padded", "alpha")])
+def test_a_reply_outside_the_field_is_found_however_few_check_it(scheme: str, option: str, ring: str) -> None:
+    """Any K = 2 or 3 of 4 replies suffice; all words of one are the largest, which stand for no residue."""
+    made: Any = schemes.create(wanted(scheme, 4, **{f"schemes.{scheme}": {option: 2, "ring": ring}}), GIVEN)
+    server, devices = placed(made, GIVEN.shards)
+    question = server.ask(2, np.ones(GIVEN.shape))
+    replies = {k: dict(devices[k].reply(2, request, Work())) for k, request in question.requests.items()}
+    assert server.check(question, replies) == ()
+    for liar in replies:
+        wrong = {"product": np.full_like(replies[liar]["product"], np.iinfo(replies[liar]["product"].dtype).max)}
+        assert server.check(question, replies | {liar: wrong}) == (liar,)
+
+
 @pytest.mark.parametrize("scheme", ["sealed-coded", "coded-padded"])
 def test_a_model_or_parcel_outside_the_field_is_refused(scheme: str) -> None:
     made: Any = schemes.create(wanted(scheme, 4, **{f"schemes.{scheme}.ring": "GF(2^31-1)"}), GIVEN)

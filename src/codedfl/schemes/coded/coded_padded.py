@@ -22,7 +22,6 @@ import numpy as np
 from jaxtyping import Float, UInt
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, PadLedger, Ring, packed_size, seal, unpack_upper
-from codedfl.codes.correction import ReedSolomon
 from codedfl.codes.gradient_code import GradientCode
 from codedfl.errors import CipherError, ScenarioError
 from codedfl.network import RoundCosts, TransferCosts, TransferTable
@@ -30,7 +29,7 @@ from codedfl.scenario import SchemeOptions
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
 from codedfl.schemes.contract import CountedCosts, Device, Round, Scheme, Stage, Transfer, check_at_most
-from codedfl.schemes.messages import Layout, Message, Work, layout, message_bits
+from codedfl.schemes.messages import Layout, Message, Work, message_bits
 from codedfl.schemes.public import Public
 from codedfl.schemes.rounding import Rounding
 from codedfl.schemes.sealing import Formats, check_bounds, choose_formats, ring_setting
@@ -182,19 +181,20 @@ class CodedPaddedServer(PaddedServer):
     """Grants seeds, decodes any N - alpha + 1 replies, and subtracts the pads."""
 
     def __init__(self, public: Public, formats: Formats, code: GradientCode, *, relayed: bool) -> None:
-        super().__init__(public, formats, range(public.devices))
-        self._code = code
+        super().__init__(public, formats, range(public.devices), code, public.features)
+        self._moments_layout: Layout = {"moments": self._field.wire_layout(public.features, public.outputs)}
+        self._distances = range(1, code.alpha)
         self._relayed = relayed
 
     def set_up(self) -> Sequence[Stage]:
         """Let every device send its padded data to the alpha - 1 devices before it, the nearest first."""
-        n, distances = self._public.devices, range(1, self._code.alpha)
-        if not distances:
+        n = self._public.devices
+        if not self._distances:
             return []
         grants: list[dict[str, Any]] = [fresh_grant(0) for _ in range(n)]
         self.add_pads(grants)
         transfers = []
-        for distance in distances:
+        for distance in self._distances:
             for sender in range(n):
                 grant, grants[sender] = grants[sender], {}
                 transfers.append(Transfer(sender, (sender - distance) % n, grant, relayed=self._relayed))
@@ -212,35 +212,19 @@ class CodedPaddedServer(PaddedServer):
     def ask(self, epoch: int, model: Float[np.ndarray, "d c"]) -> Round:
         """Request right-hand sides first, then products; any N - alpha + 1 replies suffice."""
         message: Message = {}
-        point, K = np.zeros_like(model), self._code.threshold
-        reply = layout({"moments": self._field.to_wire(np.zeros(model.shape, self._field.dtype))})
+        reply, point, K = self._moments_layout, np.zeros_like(model), self._needed
         if epoch > 1:
             message = {"model": self._field.to_wire(self._products.ask(model))}
-            reply, point = self.product_layout(), self._products.point
+            reply, point = self._product_layout, self._products.point
         return Round.same(epoch, self._workers, message, reply, point=point, quorum=K, needed=K)
-
-    @property
-    def redundancy(self) -> ReedSolomon:
-        """The Reed-Solomon code of the coded sums."""
-        return self._code.reed_solomon
-
-    def product_layout(self) -> Layout:
-        """Return the layout of a coded product, which has the shape of a model."""
-        return layout({"product": self._field.to_wire(self._products.asked)})
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> None:
         """Remove lost devices from later rounds; no repair is needed, because the others hold enough."""
         self._workers = [device for device in self._workers if device not in lost]
 
-    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
+    def summed_moments(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "d c"]:
         """Decode any N - alpha + 1 replies."""
-        which = sorted(replies)[: self._code.threshold]
-        parts = [self.part(name, device, replies) for device in which]
-        total = np.zeros(parts[0].shape, self._field.dtype)
-        for part, factor in zip(parts, self._code.decoder(which), strict=True):
-            work.add(total.size)
-            self._field.add_multiple(total, factor, part)
-        return total
+        return np.asarray(self.decoded("moments", replies, work)[0])
 
 
 @final
@@ -265,7 +249,7 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         """The server reads combinations; with a device that holds padded data of others, the data themselves."""
         if self.code.alpha == 1:
             return all_cells(clear_views(self.public.devices, "with alpha = 1 it reads the gradient of every device"))
-        combined = f"it reads {self.code.threshold} combinations of the products of {self.public.devices} devices"
+        combined = f"it reads {self.code.K} combinations of the products of {self.public.devices} devices"
         server = replies(combined)._replace(gradient=Cell(LEAKS, f"{combined}: an estimate of each product"))
         pooled = f"a device holds the padded data of {self.code.alpha - 1} others, whose pads the server knows"
         views = sealed_views(self.public.devices, SEALED_PARCELS)
@@ -319,7 +303,7 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count transfers and rounds from the public sizes: they are the same for any data."""
         d, c, n, bits = self.public.features, self.public.outputs, self.public.devices, self.formats.ring.wire_bits
-        size, K, alpha = packed_size(d) + d * c, self.code.threshold, self.code.alpha
+        size, K, alpha = packed_size(d) + d * c, self.code.K, self.code.alpha
         stages, own = [], size  # with alpha = 1 a device adds up its data when it is first asked
         if alpha > 1:
             first, later = (message_bits(fresh_grant(0)), 2 * size), (0, 0)  # its own data are padded and added once

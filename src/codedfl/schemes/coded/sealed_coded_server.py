@@ -7,13 +7,12 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.codes.correction import ReedSolomon
 from codedfl.schemes.coded.placing.block_layout import PIECE, REPAIR, BlockLayout
 from codedfl.schemes.coded.placing.transfers import PlannedTransfers, counted_stage, planned_stages, planned_transfer
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import Workers
 from codedfl.schemes.contract import Restored, Round, Stage
-from codedfl.schemes.messages import Layout, Message, Work, layout
+from codedfl.schemes.messages import Message, Work
 from codedfl.schemes.public import Public
 from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.sealed import fresh_grant, pad_of
@@ -24,7 +23,7 @@ class SealedCodedServer(PaddedServer):
     """Grants seeds, decodes any K replies, and subtracts the pads."""
 
     def __init__(self, public: Public, formats: Formats, layout: BlockLayout, workers: Workers) -> None:
-        super().__init__(public, formats, workers.chosen)
+        super().__init__(public, formats, workers.chosen, layout.code, layout.width)
         self._layout = layout
         self._first_workers = workers
         self._replacement: int | None = None
@@ -66,44 +65,26 @@ class SealedCodedServer(PaddedServer):
         """Request the bands of the right-hand side first, then products, any K of which suffice."""
         if epoch == 1:
             return self._ask_moments(model)
-        workers, K = sorted(self._workers), self._layout.code.K
+        workers, K = sorted(self._workers), self._needed
         message = {"model": self._field.to_wire(self._products.ask(model))}
-        point, reply = self._products.point, self.product_layout()
-        return Round.same(epoch, workers, message, reply, point=point, quorum=K, needed=K)
-
-    @property
-    def redundancy(self) -> ReedSolomon:
-        """The MDS code of the products."""
-        return self._layout.code.reed_solomon
-
-    def product_layout(self) -> Layout:
-        """Return the layout of a product of the model and a coded block."""
-        return self._reply("product", self._public.outputs, self._layout.width)
+        return Round.same(epoch, workers, message, self._product_layout, point=self._products.point, quorum=K, needed=K)
 
     def _ask_moments(self, model: Float[np.ndarray, "d c"]) -> Round:
         layout = self._layout
         owners = [layout.owner(number) for number in range(layout.bands.adders)]
         heights = {device: sum(map(layout.bands.height, layout.owned_by(device))) for device in owners}
-        expected = {device: self._reply("moments", each, self._public.outputs) for device, each in heights.items()}
+        wire, c = self._field.wire_layout, self._public.outputs
+        expected = {device: {"moments": wire(height, c)} for device, height in heights.items()}
         return Round(1, {device: {} for device in heights}, np.zeros_like(model), expected=expected)
 
-    def _reply(self, name: str, rows: int, columns: int) -> Layout:
-        return layout({name: self._field.to_wire(np.zeros((rows, columns), self._field.dtype))})
-
-    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
-        """Concatenate the bands of the right-hand side, or decode any K products."""
-        if name == "moments":
-            moments = np.zeros_like(self._moment_pads)
-            for device in replies:
-                rows = [self._layout.bands.rows_of(number) for number in self._layout.owned_by(device)]
-                moments[np.concatenate(rows)] = self.part("moments", device, replies)
-            return moments
-        code, d = self._layout.code, self._public.features
-        which = sorted(replies)[: code.K]
-        parts = np.stack([self.part("product", device, replies) for device in which])
-        work.macs += code.K * parts.size
-        blocks = self._field.product(code.decoder(which), parts.reshape(code.K, -1)).reshape(parts.shape)
-        return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, :d])
+    def summed_moments(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "d c"]:
+        """Put the bands of the right-hand side together, which differ in height."""
+        moments = np.zeros_like(self._moment_pads)
+        for device, reply in replies.items():
+            rows = np.concatenate([self._layout.bands.rows_of(number) for number in self._layout.owned_by(device)])
+            who = f"The reply of device {device}"
+            moments[rows] = self._field.read(reply, "moments", (len(rows), self._public.outputs), who)
+        return moments
 
     def after_epoch(self, epoch: int, reply_seconds: Mapping[int, float], lost: Sequence[int]) -> Stage | None:
         """Replace a lost worker by the fastest remaining device, while at least K workers are left."""

@@ -14,7 +14,8 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, UInt
 
-from codedfl.codes.correction import ReedSolomon
+from codedfl.codes.gradient_code import GradientCode
+from codedfl.codes.mds import MdsCode
 from codedfl.errors import CipherError
 from codedfl.schemes.contract import Restored, Round, Server, Stage
 from codedfl.schemes.messages import Layout, Message, Work
@@ -25,14 +26,19 @@ from codedfl.schemes.sealing import Formats, PointedProducts
 class PaddedServer(Server):
     """Abstract: decodes the summed right-hand side in the first epoch, the product of model and data in every other."""
 
-    def __init__(self, public: Public, formats: Formats, workers: Sequence[int]) -> None:
-        """Take the devices that get requests after the first epoch as ``workers``."""
+    def __init__(
+        self, public: Public, formats: Formats, workers: Sequence[int], code: MdsCode | GradientCode, width: int
+    ) -> None:
+        """Take the devices that get requests after the first epoch, the code of their replies, and its columns."""
         self._public = public
         self._formats = formats
         self._field = formats.field
         self._samples = sum(public.samples)
         self._workers = list(workers)
         self._gone: set[int] = set()
+        self._code = code
+        self._needed = code.K
+        self._product_layout: Layout = {"product": self._field.wire_layout(public.outputs, width)}
         self._products = PointedProducts(formats.gram, public)
         self._first = np.zeros((public.features, public.outputs))
         self._pads: UInt[np.ndarray, "d d"] | None = None
@@ -41,32 +47,15 @@ class PaddedServer(Server):
         self._deferred_model = np.zeros(self._first.shape[::-1], self._field.dtype)
         self._deferred_product = self._deferred_model
 
-    @property
     @abstractmethod
-    def redundancy(self) -> ReedSolomon:
-        """The code of the replies, by device."""
-
-    @abstractmethod
-    def product_layout(self) -> Layout:
-        """Return the layout of a reply after the first epoch."""
-
-    @abstractmethod
-    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "..."]:
-        """Decode the sum of padded right-hand sides (``moments``), or the ``product`` of model and padded data."""
-
-    @final
-    def part(self, name: str, device: int, replies: Mapping[int, Message]) -> UInt[np.ndarray, "..."]:
-        """Return a device's residues; name the device if they are none."""
-        try:
-            return self._field.from_wire(replies[device][name])
-        except CipherError as error:
-            raise CipherError(f"The reply of device {device} cannot be used: {error}") from None
+    def summed_moments(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "d c"]:
+        """Return the sum of all padded right-hand sides from the replies of the first epoch."""
 
     @final
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Decode, and subtract the pads."""
         if epoch == 1:
-            total = self._field.subtract(self.decoded("moments", replies, work), self._moment_pads)
+            total = self._field.subtract(self.summed_moments(replies, work), self._moment_pads)
             self._first = self._formats.moments.decode_sum(total)
             return np.asarray(self._first / self._samples)
         product = self._products.take(self.opened(self._products.asked, replies, work))
@@ -77,31 +66,52 @@ class PaddedServer(Server):
         self, model: UInt[np.ndarray, "c d"], replies: Mapping[int, Message], work: Work
     ) -> UInt[np.ndarray, "c d"]:
         """Return the product of a model with the sum of all data."""
-        total = self.decoded("product", replies, work)
+        total = self._padded_product(replies, work)
         if self._pads is None:  # nothing was padded
             return total
         work.macs += model.size * self._pads.shape[1]
         return self._field.subtract(total, self._field.product(model, self._pads))
 
+    def _padded_product(self, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "c d"]:
+        blocks = self.decoded("product", replies, work)
+        return np.ascontiguousarray(np.concatenate(list(blocks), axis=1)[:, : self._public.features])
+
+    @final
+    def decoded(self, name: str, replies: Mapping[int, Message], work: Work) -> UInt[np.ndarray, "blocks rows columns"]:
+        """Decode any K replies: return the blocks of which the code made them."""
+        which = sorted(replies)[: self._needed]
+        decoder = np.array(self._code.decoder(which), self._field.dtype).reshape(-1, len(which))
+        words, wrong = self._read(name, which, replies)
+        if wrong:
+            raise CipherError(
+                f"The reply of device {wrong[0]} cannot be used: it holds numbers that are no residues of "
+                f"{self._field}."
+            )
+        work.macs += len(decoder) * words.size
+        return self._field.product(decoder, words.reshape(len(which), -1)).reshape(-1, *words.shape[1:])
+
+    def _read(
+        self, name: str, which: Sequence[int], replies: Mapping[int, Message]
+    ) -> tuple[UInt[np.ndarray, "replies rows columns"], list[int]]:
+        """Return the words of some replies in one array, and the devices with words that are no residues."""
+        words, outside = self._field.unpack(np.stack([replies[device][name] for device in which]))
+        if not outside:
+            return words, []
+        rows = np.flatnonzero((words >= self._field.modulus).any(axis=(1, 2)))
+        return words, [which[row] for row in rows.tolist()]
+
     @final
     def check(self, question: Round, replies: Mapping[int, Message]) -> tuple[int, ...] | None:
         """Hold the replies against each other in every column; words that are no residues are wrong in any case."""
-        name = "moments" if question.epoch == 1 else "product"
-        read = {device: self._words(reply[name]) for device, reply in sorted(replies.items())}
-        known = {device: words for device, words in read.items() if words is not None}
-        found = tuple(device for device in read if device not in known)
-        if len(known) <= self.redundancy.K:
-            return found
-        wrong = self.redundancy.wrong(list(known), np.stack(list(known.values())))
-        return None if wrong is None else tuple(sorted((*found, *wrong)))
-
-    def _words(self, sent: UInt[np.ndarray, "..."]) -> UInt[np.ndarray, "columns"] | None:
-        """Return the residues of a reply in one row, None if it holds other words."""
-        try:
-            words = self._field.from_wire(sent).reshape(-1)
-        except CipherError:
-            return None
-        return words if np.all(words < self._field.modulus) else None
+        known = sorted(replies)
+        words, wrong = self._read("moments" if question.epoch == 1 else "product", known, replies)
+        if wrong:
+            words = words[[device not in wrong for device in known]]
+            known = [device for device in known if device not in wrong]
+        if len(known) <= self._needed:
+            return tuple(wrong)
+        found = self._code.reed_solomon.wrong(known, words.reshape(len(known), -1))
+        return None if found is None else tuple(sorted((*wrong, *found)))
 
     @final
     def defer(self, question: Round, replies: Mapping[int, Message]) -> Message | None:
@@ -110,8 +120,8 @@ class PaddedServer(Server):
             return None
         factor, model = 1 + secrets.randbelow(self._field.modulus - 1), next(iter(question.requests.values()))["model"]
         sums = self._deferred_model.copy(), self._deferred_product.copy()
-        for total, part in zip(sums, (self._field.from_wire(model), self._product(replies)), strict=True):
-            self._field.add_multiple(total, factor, part)
+        self._field.add_multiple(sums[0], factor, self._field.from_wire(model))
+        self._field.add_multiple(sums[1], factor, self._padded_product(replies, Work()))
         self._deferred_model, self._deferred_product = sums
         self._deferred.append(question.epoch)
         return self._deferral()
@@ -119,26 +129,24 @@ class PaddedServer(Server):
     @final
     def audit(self, epoch: int) -> Round | None:
         """Ask for the product with the random combination of all deferred models, which is that of their products."""
-        if len(self._workers) <= self.redundancy.K:  # its replies would not check each other
+        if len(self._workers) <= self._needed:  # its replies would not check each other
             self._forget()
         if not self._deferred:
             return None
-        message, K = {"model": self._field.to_wire(self._deferred_model)}, self.redundancy.K
-        return Round.same(epoch, sorted(self._workers), message, self.product_layout(), quorum=K + 1, needed=K)
+        message, K = {"model": self._field.to_wire(self._deferred_model)}, self._needed
+        return Round.same(epoch, sorted(self._workers), message, self._product_layout, quorum=K + 1, needed=K)
 
     @final
     def audited(self, replies: Mapping[int, Message]) -> Sequence[int] | None:
         """Compare the products. A wrong one stays unnoticed with probability 1/p, over the server's random factors."""
-        equal, epochs = np.array_equal(self._product(replies), self._deferred_product), self._deferred
+        equal = np.array_equal(self._padded_product(replies, Work()), self._deferred_product)
+        epochs = self._deferred
         self._forget()
         return epochs if equal else None
 
     def _forget(self) -> None:
         self._deferred, self._deferred_model = [], np.zeros_like(self._deferred_model)
         self._deferred_product = self._deferred_model
-
-    def _product(self, replies: Mapping[int, Message]) -> UInt[np.ndarray, "c d"]:
-        return self.decoded("product", replies, Work())
 
     def _deferral(self) -> Message:
         sums = {"deferred_model": self._deferred_model, "deferred_product": self._deferred_product}
@@ -147,7 +155,7 @@ class PaddedServer(Server):
     @final
     def losses_left(self, promised: int, lost: Set[int]) -> int:
         """Return the workers that replies can do without; other devices hold nothing that is needed."""
-        return max(0, len(set(self._workers) - lost) - self.redundancy.K)
+        return max(0, len(set(self._workers) - lost) - self._needed)
 
     @final
     def rewind(self, state: Message) -> None:
@@ -163,8 +171,8 @@ class PaddedServer(Server):
     def state(self) -> Message:
         """Return the sums and products so far, the workers, the lost devices, and what is to be audited."""
         workers, gone = (np.array(each, np.int64) for each in (self._workers, sorted(self._gone)))
-        state = {"first": self._first, "workers": workers, "gone": gone, **self._products.state()}
-        return {**state, **self._deferral()}
+        own = {"first": self._first, "workers": workers, "gone": gone, **self._deferral()}
+        return {**own, **self._products.state()}
 
     @final
     def restore(self, state: Message) -> Restored:
