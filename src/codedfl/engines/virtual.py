@@ -130,17 +130,17 @@ class VirtualEngine(Engine):
             took = self._clock.durations(self._epoch, self._question, counted.computing)[0].tolist()
             for device, before in zip(messages, took, strict=True):
                 self._open[device] = replace(self._open[device], offline_seconds=before)
-        replies = tuple(self._open.pop(device) for device in arrived)
+        replies = tuple(map(self._open.pop, arrived))
         if question.needed is not None:
             self._late.append([(question, reply, began + reply.seconds) for reply in self._open.values()])
         return Answer(replies, costs, tuple(device for device in question.requests if device in gone))
 
     def late(self, *, wait: bool = False) -> Sequence[tuple[Round, Reply]]:
         """Return the late replies that would have arrived by now; with ``wait`` all of them."""
-        found = []
+        found, until = [], math.inf if wait else self.now
         for replies in self._late:
-            found += [(question, reply) for question, reply, due in replies if wait or due <= self.now]
-            replies[:] = [] if wait else [each for each in replies if each[2] > self.now]
+            found += [(question, reply) for question, reply, due in replies if due <= until]
+            replies[:] = [each for each in replies if each[2] > until]
         return found
 
     def reopen(self, question: Round, began: float) -> None:

@@ -126,6 +126,8 @@ class Solver(ABC):
         self._epoch = 0
         self._first_norm = np.inf
         self._norm = np.inf
+        self.rate = np.nan
+        """The learning rate of the newest update; NaN before the first, and for a solver without one."""
         self.begin()
 
     def begin(self) -> None:  # noqa: B027
@@ -142,6 +144,8 @@ class Solver(ABC):
     def update(self, gradient: Float[np.ndarray, "d c"]) -> None:
         """Take the gradient of the data term (mean over data points, without the ridge term) at the query."""
         self._epoch += 1
+        if self.stable_share is not None:
+            self.rate = self._conditions.rate(self._epoch)
         self._norm = self.improve(gradient)
         if self._epoch == 1:
             self._first_norm = self._norm
@@ -163,11 +167,6 @@ class Solver(ABC):
     def models(self) -> Float[np.ndarray, "l d c"]:
         """The newest model of each weight of a path; of a single weight, the model."""
         return self._model[None]
-
-    @property
-    def rate(self) -> float:
-        """The learning rate of the newest epoch; NaN for a solver without one."""
-        return np.nan if self.stable_share is None else self._conditions.rate(self._epoch)
 
     @property
     def finished(self) -> bool:

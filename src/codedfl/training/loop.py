@@ -89,9 +89,9 @@ def _go_on(
     after_epoch: Callable[[State], None],
 ) -> None:
     solver = create_solver(problem, scenario, state, scheme.public.release)
-    epochs, dtype = scenario.training.epochs, problem.dtype
-    epoch, finished = state.epoch, solver.finished
-    while epoch < epochs and not finished and not _reached(state, scenario):
+    epochs, dtype, pull, survives = scenario.training.epochs, problem.dtype, problem.pull, scheme.survives_losses
+    epoch, finished = state.epoch, solver.finished or _reached(state, scenario)
+    while epoch < epochs and not finished:
         epoch += 1
         watch.begin()
         with np.errstate(over="ignore", invalid="ignore"):  # divergence is caught below, in words
@@ -101,7 +101,9 @@ def _go_on(
             state.complete &= replies.complete
             if point is not None:
                 solver.asked_at(point)
-            _improve(solver, gradient, server, problem)
+            solver.update(gradient if pull is None else gradient + pull)
+            if solver.needs_sums:
+                _solve(solver, server, problem.samples, pull)
             state.model, state.solver = solver.model, solver.to_arrays()
             state.waiting_models.append(state.model.astype(dtype))
             state.waiting_gradients.append(gradient)
@@ -113,12 +115,13 @@ def _go_on(
             if epoch % solver.block == 0 or epoch == epochs or finished:
                 _score(state, problem, scheme)
                 _check_divergence(state, solver, problem, scenario)
+                finished = finished or _reached(state, scenario)
         state.server = dict(server.state())  # if a device is lost in what follows, the run can be resumed from here
         state.lost |= replies.lost
         lost = sorted(replies.lost) if epoch < epochs else []  # after the last epoch there is nothing to repair
         if _after_epoch(epoch, scheme, server, engine, state, replies.seconds, lost) or lost:
             state.server = dict(server.state())
-        state.history.columns["losses_left"][-1] = server.losses_left(scheme.survives_losses, state.lost)
+        state.history.columns["losses_left"][-1] = server.losses_left(survives, state.lost)
         state.now = engine.now
         after_epoch(state)
 
@@ -223,14 +226,13 @@ def _carry(server: Server, stages: Sequence[Stage], epoch: int, engine: Engine, 
     return ()
 
 
-def _improve(solver: Solver, gradient: Float[np.ndarray, "d c"], server: Server, problem: Objective) -> None:
-    pull = problem.pull
-    solver.update(gradient if pull is None else gradient + pull)
-    totals = server.totals() if solver.needs_sums else None
+def _solve(solver: Solver, server: Server, samples: int, pull: Float[np.ndarray, "d c"] | None) -> None:
+    """Give the solver the sums over all data, if the server has them."""
+    totals = server.totals()
     if totals is not None:
         gram, moments = totals
-        right = moments / problem.samples
-        solver.solve(gram / problem.samples, right if pull is None else right - pull)
+        right = moments / samples
+        solver.solve(gram / samples, right if pull is None else right - pull)
 
 
 @dataclass
@@ -247,7 +249,13 @@ class EpochReplies:
     """Whether every round got as many replies as it awaited."""
 
     def note(self, question: Round, answer: Answer) -> None:
-        """Take in the answer to one more round."""
+        """Take in the answer to one more round; refuse one with too few replies."""
+        if len(answer.replies) < question.least:
+            raise LostDevicesError(
+                f"epoch {question.epoch} got {len(answer.replies)} of the {question.least} replies that it needs; the "
+                "run is saved up to there: let it go on when devices are back, or choose a scheme that survives more "
+                "losses"
+            )
         self.messages = {reply.device: reply.message for reply in answer.replies}
         for reply in answer.replies:
             took = reply.seconds + reply.offline_seconds
@@ -280,11 +288,11 @@ def _ask(
     """Go through the rounds of an epoch; return the gradient, the replies, and the point of the gradient if told."""
     replies, work = EpochReplies(), Work()
     first = server.ask(epoch, query)
-    replies.note(first, _answer(watch.put(first), engine, offline=offline))
+    replies.note(first, engine.ask(watch.put(first), offline=offline))
     watch.answered(first, replies.messages)
     while (further := server.follow_up(epoch, replies.messages, work)) is not None:
         replies.charge(engine, work)
-        replies.note(further, _answer(further, engine, offline=offline))
+        replies.note(further, engine.ask(further, offline=offline))
         work = Work()
     gradient = server.combine(epoch, replies.messages, work)
     replies.charge(engine, work)
@@ -293,16 +301,6 @@ def _ask(
     values = {"epoch": epoch, "time": now, "gradient_norm": norm, "replies": len(replies.messages)}
     state.history.add_epoch(replies.costs, **values, losses_left=0)  # known when what was lost is replaced
     return gradient, replies, first.point
-
-
-def _answer(question: Round, engine: Engine, *, offline: bool) -> Answer:
-    answer = engine.ask(question, offline=offline)
-    if len(answer.replies) < question.least:
-        raise LostDevicesError(
-            f"epoch {question.epoch} got {len(answer.replies)} of the {question.least} replies that it needs; the run "
-            "is saved up to there: let it go on when devices are back, or choose a scheme that survives more losses"
-        )
-    return answer
 
 
 def _score(state: State, problem: Objective, scheme: Scheme[Any]) -> None:
