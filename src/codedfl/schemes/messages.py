@@ -22,10 +22,10 @@ Layout = Mapping[str, tuple["np.dtype[Any]", tuple[int, ...]]]
 
 
 class Deferred(Mapping[str, Shaped[np.ndarray, "..."]]):
-    """Abstract: a message in virtual time that is computed when somebody reads it, once; its layout is known before."""
+    """Abstract: a message in virtual time that is computed when somebody reads it, once."""
 
-    def __init__(self, promised: Layout) -> None:
-        self.promised = promised
+    promised: Layout
+    """Its layout, which is known before."""
 
     @abstractmethod
     def compute(self) -> Message:

@@ -353,9 +353,9 @@ class Parity(Scheme[ParityOptions]):
                 pool.sums[number] = row_sums(problem.shards, [each.worked for each in secrets])
             return pool.sums[number]
 
-        def macs(device: int, epoch: int) -> int:
+        def macs(epoch: int) -> list[int]:
             d, c = problem.shape
-            return 2 * self.batches[(epoch - 1) % parts][device].load * d * c
+            return [2 * batch.load * d * c for batch in self.batches[(epoch - 1) % parts]]
 
         return ReplyPool(devices, macs, sums).pooled()
 

@@ -48,7 +48,7 @@ class PooledParity(Deferred):
     """The parity data of one device and batch, made when they are read."""
 
     def __init__(self, device: Device, pool: ParityPool, grant: Message, promised: Layout) -> None:
-        super().__init__(promised)
+        self.promised = promised
         self._device, self._grant = device, grant
         self.pool = pool
         self.batch = int(grant["batch"])

@@ -122,7 +122,7 @@ def pooled_devices(
     if not worth_summing(problem, len(groups), some_for):
         groups = []
     made = [(group, partial(problem.part_sums, group)) for group in groups]
-    return ReplyPool(devices, lambda device, epoch: macs[device], sums, made).pooled()
+    return ReplyPool(devices, lambda epoch: macs, sums, made).pooled()
 
 
 def gradient_bound(public: Public, model: Float[np.ndarray, "d c"]) -> float:

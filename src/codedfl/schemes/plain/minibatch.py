@@ -67,9 +67,10 @@ class Minibatch(PlainScheme[MinibatchOptions]):
         if not worth_summing(problem, parts, epochs):
             return devices
 
-        def macs(device: int, epoch: int) -> int:
-            rows, (d, c) = batch_rows(problem.shards[device].samples, parts, epoch), problem.shape
-            return int(2 * (rows.stop - rows.start) * d * c)
+        def macs(epoch: int) -> list[int]:
+            d, c = problem.shape
+            batches = [batch_rows(shard.samples, parts, epoch) for shard in problem.shards]
+            return [int(2 * (rows.stop - rows.start) * d * c) for rows in batches]
 
         return ReplyPool(devices, macs, lambda epoch: problem.batch_sums(parts, epoch)).pooled()
 

@@ -75,7 +75,7 @@ class ReplyPool:
     devices : Sequence[Device]
         The devices, which reply a gradient to a model.
     macs : callable
-        Maps a device and an epoch to the multiplications of its reply.
+        Maps an epoch to the multiplications of the reply of each device.
     sums : callable, optional
         Maps an epoch to the sums over the data behind the replies of all devices; by default replies are not summed.
     groups : sequence, optional
@@ -86,7 +86,7 @@ class ReplyPool:
     def __init__(
         self,
         devices: Sequence[Device],
-        macs: Callable[[int, int], int],
+        macs: Callable[[int], Sequence[int]],
         sums: Callable[[int], Sums] | None = None,
         groups: Sequence[tuple[Sequence[int], Callable[[], Sums]]] = (),
     ) -> None:
@@ -95,7 +95,14 @@ class ReplyPool:
         self._groups = groups
         self._unions = [set(union) for union in accumulate((tuple(group) for group, _ in groups[:-1]))]
         self._known: dict[int, Sums] = {}
-        self.macs = macs
+        self._macs = macs
+        self._counted: tuple[int, Sequence[int]] = (-1, ())
+
+    def macs(self, epoch: int) -> Sequence[int]:
+        """Return the multiplications of each device's reply; those of the last epoch are kept."""
+        if epoch != self._counted[0]:
+            self._counted = epoch, self._macs(epoch)
+        return self._counted[1]
 
     def pooled(self) -> Sequence[Device]:
         """Return the same devices with replies that are computed when they are read."""
@@ -105,19 +112,19 @@ class ReplyPool:
         """Return the sum of the replies of some devices in float64; None where single replies cost little or less."""
         if self._sums is None:
             return None
-        model, given = request["model"], set(present)
-        single, product = sum(self.macs(device, epoch) for device in present), model.size * len(model)
+        model, given, macs = request["model"], set(present), self.macs(epoch)
+        single, product = sum(macs[device] for device in present), model.size * len(model)
         if single < LEAST_MACS:
             return None
         # who replied decides alone, so that a resumed run has the same bits
-        other = [sum(self.macs(each, epoch) for each in given ^ union) for union in (self._everyone, *self._unions)]
+        other = [sum(macs[each] for each in given ^ union) for union in (self._everyone, *self._unions)]
         nearest = int(np.argmin(other))
         if product + other[nearest] >= single:
             return None
         union = self._unions[nearest - 1] if nearest else self._everyone
         found = (self._union_sums(nearest) if nearest else self._sums(epoch)).gradient(model)
         for device in sorted(given ^ union):
-            if self.macs(device, epoch):
+            if macs[device]:
                 reply = self._devices[device].reply(epoch, request, Work())["gradient"]
                 found += reply if device in given else -reply
         return found
@@ -143,7 +150,7 @@ class PooledReply(Deferred):
     """A gradient that is computed when it is read."""
 
     def __init__(self, device: Device, pool: ReplyPool, epoch: int, request: Message, promised: Layout) -> None:
-        super().__init__(promised)
+        self.promised = promised
         self._device = device
         self.pool, self.epoch, self.request = pool, epoch, request
 
@@ -163,7 +170,7 @@ class PooledDevice(Device):
 
     def reply(self, epoch: int, request: Message, work: Work) -> Message:
         """Promise the gradient."""
-        work.add(self._pool.macs(self._index, epoch))
+        work.macs += self._pool.macs(epoch)[self._index]
         model = request["model"]
         return PooledReply(self._inside, self._pool, epoch, request, {"gradient": (model.dtype, model.shape)})
 
