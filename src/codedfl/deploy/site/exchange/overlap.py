@@ -14,6 +14,7 @@ import heapq
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 from codedfl.deploy.protocol import fields
@@ -137,9 +138,9 @@ class _Carrying:
                     return Frame("error", _RELEASED) if reception.released(self._stage) else failure
                 self._unsent -= 1
             elif self._steps or self._unsent:
-                until = self._events[0][0] if self._events else None
-                with self._site_work.peers.waiting():
-                    reception.wait(self._stage, seen, until)
+                awaited = self._stage, seen, self._events[0][0] if self._events else None
+                with self._site_work.peers.waiting(partial(reception.waits, *awaited)):
+                    reception.wait(*awaited)
         run.inbox.drop(self._stage)
         return self._answer()
 
