@@ -16,6 +16,7 @@ from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server import sessions
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.server.remote import SET_UP
+from codedfl.deploy.site.parcels import receipt
 from codedfl.errors import LostDevicesError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -299,3 +300,64 @@ def test_costs_that_are_not_those_of_all_parcels_are_refused(name: str, tmp_path
         sites.faults.reply = reply
         with pytest.raises(LostDevicesError, match=r"lost: device-4 \(its reply lacks valid costs\)"):
             sites.deploy(chosen(), tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", PLACES[::2])
+def test_nobody_waits_for_a_parcel_that_vanishes_although_it_was_accepted(number: int, tmp_path: Path) -> None:
+    """The relay, or a sender that lies, claims that the recipient has taken a parcel; the server finds out at once."""
+    with fleet(given()) as sites:
+        relay, counted, one_at_a_time = sites.carrier.relay, [0], threading.Lock()
+
+        def forged(sender: str, recipient: str, payload: bytes) -> bytes:
+            with one_at_a_time:
+                counted[0] += sender == "device-3"
+                vanishes = sender == "device-3" and counted[0] == number + 1
+            return receipt() if vanishes else relay(sender, recipient, payload)
+
+        sites.carrier.relay = forged  # type: ignore[method-assign]
+        with pytest.raises(LostDevicesError, match="of device-3 has not arrived, and device-3 says that") as error:
+            sites.deploy(chosen(), tmp_path / "run", patience=30.0, longest=3600.0)
+        assert sites.clock() < 60.0
+        assert is_one_sentence(str(error.value))
+        assert str(error.value).count("(") == 2, "one recipient is lost, and nobody else"
+
+
+def test_parcels_that_are_long_on_their_way_have_not_vanished(tmp_path: Path, virtual: Run) -> None:
+    """The server asks several times who misses what, and everyone goes on waiting."""
+    looked, counted = threading.Semaphore(0), [0]
+
+    def question(site: str, tag: int, payload: bytes) -> bytes:
+        if decode(payload).kind == "progress":
+            looked.release()
+        return payload
+
+    with fleet(given()) as sites:
+
+        def parcel(sender: str, recipient: str, payload: bytes) -> bytes:
+            counted[0] += sender == "device-3"
+            if sender == "device-3" and counted[0] in PLACES[1::3]:
+                with sites.carrier.at_rest():  # the clock of the server goes on
+                    for _ in range(3):
+                        assert looked.acquire(timeout=60)
+            return payload
+
+        sites.faults.parcel, sites.faults.question = parcel, question
+        check(sites.deploy(chosen(), tmp_path / "run", patience=30.0, longest=1e9), virtual)
+
+
+@pytest.mark.parametrize("told", [None, "x", [-1], [[]]])
+def test_progress_that_cannot_be_read_is_refused(told: Any, tmp_path: Path) -> None:
+    def reply(site: str, tag: int, payload: bytes) -> list[bytes]:
+        frame = decode(payload)
+        if site != "device-4" or "missing" not in frame.fields:
+            return [payload]
+        return [encode(Frame(frame.kind, {**frame.fields, "sent": told}))]
+
+    with fleet(given()) as sites:
+        sites.faults.reply = reply
+        sites.faults.question = lambda site, tag, payload: (
+            None if site == "device-6" and decode(payload).kind == "carry" else payload
+        )
+        with pytest.raises(LostDevicesError, match=r"lost: device-4 \(the field 'sent' of a message is not") as error:
+            sites.deploy(chosen(), tmp_path / "run")
+    assert is_one_sentence(str(error.value))

@@ -176,12 +176,17 @@ class Channel:
         return self._early.popleft()
 
     def ask_all(
-        self, requests: Mapping[int, SiteRequest], *, if_one_fails: Mapping[int, SiteRequest] | None = None
+        self,
+        requests: Mapping[int, SiteRequest],
+        *,
+        if_one_fails: Mapping[int, SiteRequest] | None = None,
+        if_quiet: Callable[[], None] = lambda: None,
     ) -> dict[int, SiteReply]:
         """Ask several devices and wait for all replies; devices without a reply are lost.
 
         As soon as one of them is lost or replies with an error, the requests ``if_one_fails`` are sent as well, to
-        release others that wait for it.
+        release others that wait for it. Until then ``if_quiet`` is called whenever no reply comes for a while; it may
+        ask the same devices, and mark some as lost.
         """
         asked = [device for device in requests if device not in self.lost]
         tags = {self.ask(device, requests[device])[0] for device in asked}
@@ -190,6 +195,8 @@ class Channel:
         while any(tag in self._open for tag in tags | further):
             reply = self.receive(None if if_one_fails is None else self.clock() + self._patience / 4)
             found += [] if reply is None else [reply]
+            if reply is None and if_one_fails is not None:
+                if_quiet()
             failed = reply is not None and reply.frame.kind == "error"
             if if_one_fails is not None and (failed or any(device in self.lost for device in asked)):
                 reachable = [device for device in if_one_fails if device not in self.lost]

@@ -5,7 +5,8 @@ transfers. So a stage with a lost device changes no recipient. On an emulated sh
 order of the transfers, too: the server tells each sender whose parcel is next, and senders pass the turn on.
 
 Stages of a set-up that overlap are one request to each site, which goes on by itself
-(``codedfl.deploy.site.exchange.overlap``). If one fails, all are released, and nothing of the set-up is used.
+(``codedfl.deploy.site.exchange.overlap``). If one fails, all are released, and nothing of the set-up is used. While no
+site answers, the server compares what senders say was accepted with what recipients say has not arrived.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import islice, pairwise
 from typing import Any, final
 
-from codedfl.deploy.protocol.fields import one_line
+from codedfl.deploy.protocol.fields import counts, one_line
 from codedfl.deploy.protocol.wire import pack_messages, unpack_messages
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
 from codedfl.deploy.site.emulation import TransferEvent
@@ -179,6 +180,8 @@ class OverlappingExchange:
         self._sizes = [len(stage.transfers) for stage in stages]
         self._parties = sorted({each for one in self._transfers for each in (one.sender, one.recipient)})
         self._order = order
+        self._accepted: set[int] = set()
+        """Parcels that others had accepted when the server last asked."""
         self._turns: dict[int, int] = {}
         received: Counter[int] = Counter()
         for parcel in () if order is None else order:
@@ -204,7 +207,7 @@ class OverlappingExchange:
             return [StageOutcome([], missing)]
         requests = {device: self._request(device) for device in self._parties}
         # sites wait for each other's parcels: if one fails, release the others
-        answers = self._channel.ask_all(requests, if_one_fails=forgetting)
+        answers = self._channel.ask_all(requests, if_one_fails=forgetting, if_quiet=self._find_vanished)
         failed = {device: reply.frame for device, reply in answers.items() if reply.frame.kind != "answer"}
         if failed or _lost_of(self._parties, self._channel):
             self._channel.ask_all(forgetting)
@@ -213,6 +216,29 @@ class OverlappingExchange:
             _blame(self._parties, self._channel, reasons, set(reasons))
             return [StageOutcome([], _lost_of(self._parties, self._channel))]
         return self._outcomes(requests, answers)
+
+    def _find_vanished(self) -> None:
+        """Mark a recipient as lost that misses a parcel which its sender says was accepted: one of the two is wrong.
+
+        A receipt is sent when a parcel is stored. So what was accepted before the recipient is asked has arrived.
+        """
+        channel, transfers = self._channel, self._transfers
+        waiting = [device for device in self._parties if channel.awaited(device)]
+        answers = channel.ask_all(dict.fromkeys(waiting, SiteRequest("progress", {"stage": self._number})))
+        accepted = {n for n, each in enumerate(transfers) if each.sender not in waiting}  # they have answered
+        for device, reply in answers.items():
+            try:
+                sent, missing = (set(counts(reply.frame.fields, name)) for name in ("sent", "missing"))
+            except EngineError as error:
+                channel.mark_lost(device, str(error))
+                continue
+            accepted |= {n for n in sent if n < len(transfers) and transfers[n].sender == device}
+            gone = sorted(n for n in missing & self._accepted if transfers[n].recipient == device)
+            if gone:
+                sender = channel.sites[transfers[gone[0]].sender]
+                reason = f"parcel {gone[0]} of {sender} has not arrived, and {sender} says that it was accepted"
+                channel.mark_lost(device, reason, silent=True)
+        self._accepted = accepted
 
     def _request(self, device: int) -> SiteRequest:
         """Return all that a site does: parcels by stage, in which order, and when the shared channel is its own."""

@@ -14,7 +14,7 @@ from codedfl.errors import EngineError
 from codedfl.network import DelayModel, RoundCosts, TransferChance
 from codedfl.scenario import DeviceGroup, Fleet, Links, Scenario
 
-_MOST = 1 << 20
+MOST_EMULATED = 1 << 20
 """Upper bound of epochs, stages and parcels; protects against memory exhaustion."""
 
 
@@ -38,7 +38,7 @@ class TransferEvent:
         if valid:
             numbers = [value for value in table.values() if value is not None]
             valid = table["parcels"] is not None and (table["epoch"] is None) != (table["stage"] is None)
-            valid = valid and all(type(number) is int and 0 <= number < _MOST for number in numbers)
+            valid = valid and all(type(number) is int and 0 <= number < MOST_EMULATED for number in numbers)
         if not valid:
             raise EngineError("the message does not say when parcels are sent; check that versions agree")
         return cls(**table)

@@ -3,7 +3,7 @@
 Requests are frames (``deploy.protocol.wire``) with a session and a number, which replies repeat. A new session replaces
 the previous one. Operations: ``ping``; ``describe`` (facts of the data), ``prepare`` (create the device), ``reply`` (a
 round), ``export`` (make parcels and send them), ``absorb`` (received parcels), ``carry`` (both, in stages that
-overlap), ``forget`` (a stage, or the session).
+overlap), ``progress`` (of these), ``forget`` (a stage, or the session).
 """
 
 import logging
@@ -23,7 +23,7 @@ from codedfl.deploy.protocol.sums import SumOrder, read_rows
 from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.exchange.overlap import carry_stages
+from codedfl.deploy.site.exchange.overlap import carry_stages, report_progress
 from codedfl.deploy.site.exchange.stage import SiteWork, absorb_stage, export_stage, receive
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
 from codedfl.deploy.site.parcels import ChannelFree, read_peer_message, receipt
@@ -77,7 +77,7 @@ class DeviceHost(Host):
             "reply": self._reply,
         }
         site_work = SiteWork(self._peers, self._charge, self._count)
-        moved = {"export": export_stage, "absorb": absorb_stage, "carry": carry_stages}
+        moved = {"export": export_stage, "absorb": absorb_stage, "carry": carry_stages, "progress": report_progress}
         self._operations |= {kind: partial(operation, site_work) for kind, operation in moved.items()}
         self._operations |= {"forget": self._forget, "keep": self._keep}
 
@@ -126,7 +126,8 @@ class DeviceHost(Host):
             if isinstance(parcel, ChannelFree):
                 run.reception.set_free(parcel.stage, parcel.number)
                 return receipt()
-            arrived = receive(run, parcel)
+            with run.inbox.arriving(sender):
+                arrived = receive(run, parcel)
             if not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
                 run.inbox.put(sender, parcel, arrived)
         except Cancelled:

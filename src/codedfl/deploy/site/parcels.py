@@ -2,7 +2,9 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -153,6 +155,8 @@ class Inbox:
         self._taken: set[tuple[str, int, int]] = set()
         """Parcels of unfinished stages that were taken."""
         self._finished = 0
+        self._arriving: Counter[str] = Counter()
+        """Parcels on emulated links, by sender."""
 
     def expect(self, accepted: Sequence[Layout] | None, public: Public, at_once: int = 1) -> None:
         """Accept parcels of these layouts only, so many of a sender ``at_once``.
@@ -174,6 +178,19 @@ class Inbox:
             raise ParcelError(
                 f"a parcel of {sender} has {size} bytes, more than the {self._most_bytes} of any in this run"
             )
+
+    @contextmanager
+    def arriving(self, sender: str) -> Iterator[None]:
+        """Count a parcel that an emulated link takes time for; refuse more of a sender at once than it may store."""
+        with self._lock:
+            if self._arriving[sender] >= self._most_parcels:
+                raise ParcelError(f"{self._most_parcels} parcels of {sender} are on their way; send no more")
+            self._arriving[sender] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._arriving[sender] -= 1
 
     def put(self, sender: str, parcel: Parcel, arrived: float = 0.0) -> None:
         """Store a parcel that has ``arrived``; ignore repetitions."""
@@ -211,6 +228,14 @@ class Inbox:
             self._taken |= set(keys)
             self._held = {key: held for key, held in self._held.items() if key not in self._taken}
         return [parcel for parcel, _ in found], max((arrived for _, arrived in found), default=0.0)
+
+    def missing(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[int]:
+        """Return the numbers of those parcels that have not arrived; none of a stage that is over."""
+        with self._lock:
+            if stage <= self._finished:
+                return []
+            keys = {number: (sender, stage, number) for number, sender in wanted}
+            return [number for number, key in keys.items() if key not in self._held and key not in self._taken]
 
     def drop(self, stage: int) -> None:
         """Drop the parcels of a stage that is over or abandoned, and ignore later ones."""

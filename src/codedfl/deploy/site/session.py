@@ -52,6 +52,11 @@ Emulate = Callable[[Scenario, int], Emulation]
 """Returns the emulation of a device of a scenario."""
 
 
+def nothing_carried(stage: int) -> dict[str, list[int]]:
+    """Return the progress of a site that carries out no overlapping stages: it has sent nothing and misses nothing."""
+    return {"sent": [], "missing": []}
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class LocalData:
@@ -211,6 +216,8 @@ class Session:
         """What the session releases with noise."""
         self._granted = 0
         """The last stage with grants; later ones have larger numbers."""
+        self.progress: Callable[[int], dict[str, list[int]]] = nothing_carried
+        """Takes stages that overlap; returns which parcels of this site others have, and which of theirs it misses."""
 
     @property
     def device(self) -> Device:

@@ -3,7 +3,9 @@
 The server tells each site at once what to send to whom, what comes from whom, and which stages each stage comes after.
 From then on the site waits for parcels only: when all that a stage brings it have arrived, it absorbs them; when it has
 absorbed all that a stage comes after, and exported its own parcels of these, it exports those of that stage; and it
-sends one parcel at a time. What the device refuses, it refuses here, too, whatever the server says about the order.
+sends one parcel at a time. If that takes long, the server asks who has sent what and who misses what (``progress``), so
+that nobody waits for a parcel that is gone. What the device refuses, it refuses here, too, whatever the server says
+about the order.
 
 One thread does all of this. Parcels arrive in others, at any time, also before the request of the server, and are held
 in the inbox. In emulated time work ends later than it is computed here, so every step has the time at which it would
@@ -19,11 +21,11 @@ from typing import Any, final
 
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.wire import Frame, unpack_messages
-from codedfl.deploy.site.emulation import TransferEvent
+from codedfl.deploy.site.emulation import MOST_EMULATED, TransferEvent
 from codedfl.deploy.site.exchange.stage import SiteWork, absorb, counted, send_parcel
 from codedfl.deploy.site.parcels import Parcel, Transit
 from codedfl.deploy.site.requests import channel_turns_of, event_of
-from codedfl.deploy.site.session import Session
+from codedfl.deploy.site.session import Session, nothing_carried
 from codedfl.errors import EngineError
 from codedfl.schemes import Message, Work, message_bits
 
@@ -41,7 +43,17 @@ def carry_stages(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
     grants = unpack_messages(run.grants(frame), [number for each in stages for number, _, _ in each.exports])
     _ = run.envelopes  # refuse before anything is exported
     with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
-        return _Carrying(site_work, run, frame, stages, grants).carry()
+        carrying = _Carrying(site_work, run, frame, stages, grants)
+        run.progress = carrying.progress
+        try:
+            return carrying.carry()
+        finally:
+            run.progress = nothing_carried
+
+
+def report_progress(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
+    """Tell which parcels others have accepted, and which of theirs have not arrived, while stages are carried out."""
+    return Frame("answer", run.progress(fields.count(frame.fields, "stage")))
 
 
 @final
@@ -66,6 +78,7 @@ def _stages_of(frame: Frame) -> list[_SiteStage]:
         raise EngineError("the message does not name the stages to carry out; check that versions agree")
     found: list[_SiteStage] = []
     numbers: set[int] = set()
+    emulated = 0
     for place, each in enumerate(told):
         exports = fields.rows(each, "export", [(int,), (str,), (int, type(None))])
         absorbs = fields.rows(each, "absorb", [(int,), (str,)])
@@ -75,7 +88,12 @@ def _stages_of(frame: Frame) -> list[_SiteStage]:
         if twice or max(after, default=-1) >= place:
             raise EngineError(f"stage {place} of a request has improper parcels or awaits itself; check the server")
         numbers |= {*own}
-        found.append(_SiteStage(event_of(each), first, after, exports, absorbs))
+        event = event_of(each)
+        emulated += 0 if event is None else event.parcels
+        uncounted = event is not None and max(own, default=-1) >= first + event.parcels
+        if uncounted or emulated > MOST_EMULATED:  # each counted parcel takes memory
+            raise EngineError(f"stage {place} of a request does not say how many parcels it has; check the server")
+        found.append(_SiteStage(event, first, after, exports, absorbs))
     return found
 
 
@@ -118,6 +136,7 @@ class _Carrying:
         self._made: dict[int, dict[int, tuple[str, Parcel]]] = {}
         self._ready: dict[int, tuple[str, Parcel]] = {}
         self._unsent = len(exported)
+        self._sent: list[int] = []
         self._working = 0.0
 
     def carry(self) -> Frame:
@@ -136,6 +155,7 @@ class _Carrying:
                 failure = send_parcel(run, self._site_work.peers, site, parcel, self._turns.get(number))
                 if failure is not None:  # where the others were released meanwhile, it may be for that reason
                     return Frame("error", _RELEASED) if reception.released(self._stage) else failure
+                self._sent.append(number)
                 self._unsent -= 1
             elif self._steps or self._unsent:
                 awaited = self._stage, seen, self._events[0][0] if self._events else None
@@ -143,6 +163,13 @@ class _Carrying:
                     reception.wait(*awaited)
         run.inbox.drop(self._stage)
         return self._answer()
+
+    def progress(self, stage: int) -> dict[str, list[int]]:
+        """Return the numbers of parcels that others have accepted, and of those that have not arrived; thread-safe."""
+        if stage != self._stage:
+            return nothing_carried(stage)
+        wanted = [row for each in self._stages for row in each.absorbs]
+        return {"sent": [*self._sent], "missing": self._run.inbox.missing(stage, wanted)}
 
     def _begin(self) -> None:
         """Let begin what waits for nothing; in emulated time all grants arrive first."""
