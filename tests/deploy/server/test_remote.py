@@ -170,6 +170,17 @@ def test_a_request_of_several_steps_may_take_as_long_as_all_of_them(make: Callab
     assert "no answer for 6 s" in fleet.channel.lost[1]
 
 
+def test_a_request_that_is_given_up_is_awaited_for_one_step_more(make: Callable[..., Fleet]) -> None:
+    """One site cannot be reached; the other was told to stop, answers that, and the request itself never."""
+    fleet = make(2, patience=1.0, longest=1.5)
+    fleet.faults.unreachable.add("site-0")
+    fleet.hosts[1].hold(1)
+    request = SiteRequest("reply", {"epoch": 1}, steps=1000)
+    assert fleet.channel.ask_all({0: request, 1: request}, if_one_fails={1: SiteRequest("reply", {"epoch": 2})}) == {}
+    assert "no answer for 1.5 s" in fleet.channel.lost[1]
+    assert fleet.clock() < 5.0
+
+
 def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Callable[..., Fleet]) -> None:
     """Nobody waits for it, every round is over in no time, and still its silence adds up."""
     fleet = make(2, patience=0.5)

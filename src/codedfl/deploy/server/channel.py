@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -182,7 +182,7 @@ class Channel:
         if_one_fails: Mapping[int, SiteRequest] | None = None,
         if_quiet: Callable[[], None] = lambda: None,
     ) -> dict[int, SiteReply]:
-        """Ask several devices and wait for all replies; devices without a reply are lost.
+        """Ask several devices and wait for all replies, which are in the order of arrival; others are lost.
 
         As soon as one of them is lost or replies with an error, the requests ``if_one_fails`` are sent as well, to
         release others that wait for it. Until then ``if_quiet`` is called whenever no reply comes for a while; it may
@@ -202,6 +202,9 @@ class Channel:
                 reachable = [device for device in if_one_fails if device not in self.lost]
                 further = {self.ask(device, if_one_fails[device])[0] for device in reachable}
                 if_one_fails = None
+                for tag in tags & self._open.keys():  # what is given up is one step, however many it had
+                    entry = self._open[tag]
+                    entry.request, entry.since = replace(entry.request, steps=1), self.clock()
         found += self._early
         self._early = deque(reply for reply in found if reply.tag not in tags | further)
         return {reply.device: reply for reply in found if reply.tag in tags}

@@ -211,8 +211,10 @@ class OverlappingExchange:
         failed = {device: reply.frame for device, reply in answers.items() if reply.frame.kind != "answer"}
         if failed or _lost_of(self._parties, self._channel):
             self._channel.ask_all(forgetting)
-            causes = {device for device, frame in failed.items() if frame.fields.get("released") is not True}
-            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes or failed}
+            causes = [device for device, frame in failed.items() if frame.fields.get("released") is not True]
+            # answers come in the order of their arrival: nobody had been released when the first failed
+            causes = causes or [*failed][:1]
+            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes}
             _blame(self._parties, self._channel, reasons, set(reasons))
             return [StageOutcome([], _lost_of(self._parties, self._channel))]
         return self._outcomes(requests, answers)
