@@ -266,7 +266,7 @@ def test_a_site_that_gives_up_without_a_reason_is_lost_itself(claim: str, tmp_pa
     It does nothing else, so that all others wait for it, and are released because of it.
     """
     claims: dict[str, dict[str, Any]] = {
-        "released": {"reason": "the stages were given up", "unreached": None, "released": True},
+        "released": {"reason": "the stages were given up", "unreached": None},
         "unreached": {"reason": "it could not send to device-5", "unreached": "device-5"},
     }
     carried: dict[int, bytes] = {}

@@ -48,7 +48,7 @@ class StageExchange:
         self._channel = channel
         self._seal = seal
         self._fields = {"stage": number, "occasion": None if event is None else event.to_table()}
-        self._forgetting = SiteRequest("forget", {"stage": number})
+        self._forgetting = SiteRequest("forget", {"stage": number}, steps=0)
         self._transfers = stage.transfers
         self._parcels: list[list[Any]] = []
         """Number, recipient (None is the server), whether it is relayed, and its turn among those to the recipient."""
@@ -202,7 +202,7 @@ class OverlappingExchange:
 
     def carry(self) -> list[StageOutcome]:
         """Carry out the stages; return their costs, or the lost devices for the first of them."""
-        forgetting = dict.fromkeys(self._parties, SiteRequest("forget", {"stage": self._number}))
+        forgetting = dict.fromkeys(self._parties, SiteRequest("forget", {"stage": self._number}, steps=0))
         if missing := _lost_of(self._parties, self._channel):
             return [StageOutcome([], missing)]
         requests = {device: self._request(device) for device in self._parties}
@@ -211,10 +211,8 @@ class OverlappingExchange:
         failed = {device: reply.frame for device, reply in answers.items() if reply.frame.kind != "answer"}
         if failed or _lost_of(self._parties, self._channel):
             self._channel.ask_all(forgetting)
-            causes = [device for device, frame in failed.items() if frame.fields.get("released") is not True]
-            # answers come in the order of their arrival: nobody had been released when the first failed
-            causes = causes or [*failed][:1]
-            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes}
+            # in the order of arrival: who failed first had no reason, others may have failed because of it
+            reasons = {each: one_line(failed[each].fields.get("reason")) for each in [*failed][:1]}
             _blame(self._parties, self._channel, reasons, set(reasons))
             return [StageOutcome([], _lost_of(self._parties, self._channel))]
         return self._outcomes(requests, answers)
@@ -226,7 +224,7 @@ class OverlappingExchange:
         """
         channel, transfers = self._channel, self._transfers
         waiting = [device for device in self._parties if channel.awaited(device)]
-        answers = channel.ask_all(dict.fromkeys(waiting, SiteRequest("progress", {"stage": self._number})))
+        answers = channel.ask_all(dict.fromkeys(waiting, SiteRequest("progress", {"stage": self._number}, steps=0)))
         accepted = {n for n, each in enumerate(transfers) if each.sender not in waiting}  # they have answered
         for device, reply in answers.items():
             try:

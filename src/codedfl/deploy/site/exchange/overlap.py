@@ -33,7 +33,7 @@ _PREPARED, _ABSORBED, _ARRIVED = 0, 1, 2
 """What happens at one time happens in this order."""
 _MOST_STAGES = 1 << 12
 """Upper bound of stages; protects against memory exhaustion."""
-_RELEASED = {"reason": "the stages were given up", "unreached": None, "released": True}
+_RELEASED = {"reason": "the stages were given up", "unreached": None}
 
 
 def carry_stages(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
