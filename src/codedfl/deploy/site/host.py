@@ -126,10 +126,10 @@ class DeviceHost(Host):
             if isinstance(parcel, ChannelFree):
                 run.reception.set_free(parcel.stage, parcel.number)
                 return receipt()
-            with run.inbox.arriving(sender):
-                arrived = receive(run, parcel)
-            if not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
-                run.inbox.put(sender, parcel, arrived)
+            with run.inbox.arriving(sender, parcel) as new:
+                arrived = receive(run, parcel) if new else 0.0
+                if new and not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
+                    run.inbox.put(sender, parcel, arrived)
         except Cancelled:
             return receipt("the session has ended")
         except CodedflError as error:

@@ -180,33 +180,42 @@ class Inbox:
             )
 
     @contextmanager
-    def arriving(self, sender: str) -> Iterator[None]:
-        """Count a parcel that an emulated link takes time for; refuse more of a sender at once than it may store."""
+    def arriving(self, sender: str, parcel: Parcel) -> Iterator[bool]:
+        """Yield whether a parcel is to be stored, before an emulated link takes time and memory for it.
+
+        Refuse what would not be stored, and more of a sender on their way than it may store.
+        """
         with self._lock:
-            if self._arriving[sender] >= self._most_parcels:
+            new = self._admits(sender, parcel)
+            if new and self._arriving[sender] >= self._most_parcels:
                 raise ParcelError(f"{self._most_parcels} parcels of {sender} are on their way; send no more")
-            self._arriving[sender] += 1
+            self._arriving[sender] += new
         try:
-            yield
+            yield new
         finally:
             with self._lock:
-                self._arriving[sender] -= 1
+                self._arriving[sender] -= new
 
     def put(self, sender: str, parcel: Parcel, arrived: float = 0.0) -> None:
         """Store a parcel that has ``arrived``; ignore repetitions."""
+        with self._lock:
+            if self._admits(sender, parcel):
+                self._held[sender, parcel.stage, parcel.number] = parcel, arrived
+
+    def _admits(self, sender: str, parcel: Parcel) -> bool:
+        """Return whether a parcel is new; refuse one of another layout, or more than a sender may store."""
         if self._accepted is not None and layout(parcel.contents) not in self._accepted:
             raise ParcelError(
                 f"a parcel of {sender} has other arrays than this scheme sends; check that versions agree"
             )
         key = sender, parcel.stage, parcel.number
-        with self._lock:
-            if parcel.stage <= self._finished or key in self._held or key in self._taken:
-                return
-            others = [each for (name, _, _), (each, _) in self._held.items() if name == sender]
-            held = sum(array.nbytes for each in (*others, parcel) for array in each.contents.values())
-            if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
-                raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
-            self._held[key] = parcel, arrived
+        if parcel.stage <= self._finished or key in self._held or key in self._taken:
+            return False
+        others = [each for (name, _, _), (each, _) in self._held.items() if name == sender]
+        held = sum(array.nbytes for each in (*others, parcel) for array in each.contents.values())
+        if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
+            raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
+        return True
 
     def take(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[Parcel]:
         """Return the parcels of these pairs of number and sender, once; raise if one is missing."""
