@@ -1,9 +1,6 @@
 """Servers, peers and relays that do as they please: a site answers in words, keeps its data, and goes on."""
 
 import logging
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +9,8 @@ import pytest
 
 from codedfl.deploy.protocol.envelopes import DeviceKey, Envelopes, Member, SessionKey
 from codedfl.deploy.protocol.wire import Frame, decode, encode, pack_messages, unpack_messages
-from codedfl.deploy.site.emulation import MOST_EMULATED, Emulation, TransferEvent
 from codedfl.deploy.site.host import DeviceHost
-from codedfl.deploy.site.parcels import Inbox, Parcel, Transit
+from codedfl.deploy.site.parcels import Inbox, Parcel
 from codedfl.deploy.site.session import LocalData
 from codedfl.errors import EngineError, LostDevicesError
 from codedfl.schemes import SCHEMES, Message
@@ -57,13 +53,13 @@ class Pair:
         return decode(self.host.handle_peer("device-2", payload))
 
 
-_STAGE: dict[str, Any] = {"occasion": None, "first": 0, "after": [], "export": [[0, "device-2", 0]], "absorb": []}
+STAGE: dict[str, Any] = {"occasion": None, "first": 0, "after": [], "export": [[0, "device-2", 0]], "absorb": []}
 QUESTIONS: dict[str, dict[str, Any]] = {
     "describe": {"scenario": "", "run": "run-1", "sites": ["device-1", "device-2"], "device": 0},
     "reply": {"epoch": 1, "question": 0, "standing": False, "offline": False},
     "export": {"stage": 1, "occasion": None, "parcels": [[0, "device-2", False, None]]},
     "absorb": {"stage": 1, "occasion": None, "parcels": [[0, "device-2"]]},
-    "carry": {"stage": 1, "stages": [_STAGE], "order": [0], "channel_turns": [[0, False, None, None]]},
+    "carry": {"stage": 1, "stages": [STAGE], "order": [0], "channel_turns": [[0, False, None, None]]},
     "progress": {"stage": 1},
     "forget": {"stage": 1},
     "prepare": {
@@ -86,14 +82,14 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 WRONG: list[Any] = [None, True, -1, 1.5, 10**30, "x", "\ud800", "1e9", [], [[]], [None], [[0, 0, 0]], {}, {"a": [1]}]
 
 
-@pytest.mark.parametrize("name", _STAGE)
+@pytest.mark.parametrize("name", STAGE)
 def test_a_stage_of_any_other_kind_is_refused_in_words(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The same for what is said about a stage that may overlap with others."""
     for value in [*WRONG, [[0, "device-2", 0], [0, "device-2", 0]], [[1, "device-1"]], [0], ...]:
         asker = Asker(host(key=DeviceKey()), "sealed")
         told = asker.describe()
         asker.prepare(told)
-        stage = {each: entry for each, entry in {**_STAGE, name: value}.items() if entry is not ...}
+        stage = {each: entry for each, entry in {**STAGE, name: value}.items() if entry is not ...}
         own = {"stage": 1, "stages": [stage]}
         fields = {"session": asker.session, "number": 99, **own}
         answer = decode(asker.host.handle(encode(Frame("carry", fields, sealed(told, GRANT, own)))))
@@ -338,50 +334,3 @@ def test_a_run_goes_on_undisturbed_while_old_questions_are_brought_again(
     models = [np.load(each.path / "model.npz")["theta"] for each in (run, whole)]
     assert np.array_equal(*models)
     assert run.summary["deployment"]["lost"] == {}
-
-
-def test_stages_are_counted_before_memory_is_taken_for_them() -> None:
-    """On emulated links every parcel of a stage takes memory, those of other devices included."""
-    pair = Pair()
-    assert pair.host._run is not None
-    pair.host._run.slow = Emulation.of_scenario(pair.asker.scenario, 0)
-    most = {"epoch": None, "stage": 0, "parcels": MOST_EMULATED - 1}
-    few = {**most, "parcels": 1}
-    rows: list[list[Any]] = [[5, "device-2", 0]]
-    for stages in (
-        [{**_STAGE, "occasion": most, "first": 10 * place, "export": []} for place in range(2)],
-        [{**_STAGE, "occasion": few, "first": 4, "export": rows}],
-    ):
-        own = {"stage": 1, "stages": stages}
-        answer = pair.asker.ask("carry", sealed(pair.told, {}, own), **own)
-        assert "does not say how many parcels it has" in reason(answer)
-
-
-def test_parcels_that_wait_for_their_turn_are_bounded() -> None:
-    """A peer whose parcels are for turns that never come keeps a few threads of an emulating site, and no more."""
-    pair = Pair()
-    run = pair.host._run
-    assert run is not None
-    run.slow = Emulation.of_scenario(pair.asker.scenario, 0)
-    transit = Transit(TransferEvent(stage=0, parcels=1), 1000, False, 1.0, 1e6)
-    moments = {"moments": np.zeros(GIVEN.shape, np.uint64)}
-    answers: list[Frame] = []
-    closed = [pair.peer.close("device-1", Parcel(1, n, moments, transit).to_bytes()) for n in range(9)]
-    threads = [threading.Thread(target=lambda each=each: answers.append(pair.bring(each))) for each in closed]
-    for thread in threads:
-        thread.start()
-        if thread is not threads[-1]:
-            _until(lambda: sum(run.inbox._arriving.values()) + len(answers) > threads.index(thread))  # noqa: B023
-    threads[-1].join()
-    assert run.inbox._arriving["device-2"] == run.inbox._most_parcels < len(threads)
-    assert {answer.kind for answer in answers} == {"refused"}
-    assert all("are on their way; send no more" in answer.fields["reason"] for answer in answers)
-    pair.host.close()
-    for thread in threads:
-        thread.join()
-    assert run.inbox._arriving["device-2"] == 0
-
-
-def _until(true: Callable[[], bool]) -> None:
-    while not true():
-        time.sleep(0.001)

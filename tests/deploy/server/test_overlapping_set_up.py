@@ -16,7 +16,6 @@ from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.server import sessions
 from codedfl.deploy.server.deployment import DeploymentOptions, deploy
 from codedfl.deploy.server.remote import SET_UP
-from codedfl.deploy.site.parcels import receipt
 from codedfl.errors import LostDevicesError
 from codedfl.runs import Run
 from codedfl.runs import directory as runs
@@ -259,39 +258,6 @@ def test_a_site_that_comes_back_in_time_lets_the_set_up_begin_again_by_itself(
     assert np.array_equal(model(run), model(virtual))
 
 
-@pytest.mark.parametrize("claim", ["released", "unreached"])
-def test_a_site_that_gives_up_without_a_reason_is_lost_itself(claim: str, tmp_path: Path) -> None:
-    """A site that claims to have been released, or not to reach another one that is there, stops the set-up alone.
-
-    It does nothing else, so that all others wait for it, and are released because of it.
-    """
-    claims: dict[str, dict[str, Any]] = {
-        "released": {"reason": "the stages were given up", "unreached": None},
-        "unreached": {"reason": "it could not send to device-5", "unreached": "device-5"},
-    }
-    carried: dict[int, bytes] = {}
-
-    def question(site: str, tag: int, payload: bytes) -> bytes:
-        frame = decode(payload)
-        if site != "device-2" or frame.kind != "carry":
-            return payload
-        carried[tag] = payload
-        return encode(Frame("ping", {name: frame.fields[name] for name in ("session", "number")}))
-
-    def reply(site: str, tag: int, payload: bytes) -> list[bytes]:
-        if tag not in carried:
-            return [payload]
-        echo = {name: decode(carried[tag]).fields[name] for name in ("session", "number")}
-        return [encode(Frame("error", {**claims[claim], **echo}))]
-
-    with fleet(given()) as sites:
-        sites.faults.question, sites.faults.reply = question, reply
-        with pytest.raises(LostDevicesError) as error:
-            sites.deploy(chosen(), tmp_path / "run")
-    assert str(error.value).endswith(f"lost: device-2 ({claims[claim]['reason']})")
-    assert is_one_sentence(str(error.value))
-
-
 @pytest.mark.parametrize("name", ["macs", "bits", "absorb_macs", "absorb_beforehand", "working_seconds"])
 def test_costs_that_are_not_those_of_all_parcels_are_refused(name: str, tmp_path: Path) -> None:
     def reply(site: str, tag: int, payload: bytes) -> list[bytes]:
@@ -305,26 +271,6 @@ def test_costs_that_are_not_those_of_all_parcels_are_refused(name: str, tmp_path
         sites.faults.reply = reply
         with pytest.raises(LostDevicesError, match=r"lost: device-4 \(its reply lacks valid costs\)"):
             sites.deploy(chosen(), tmp_path / "run")
-
-
-@pytest.mark.parametrize("number", PLACES[::2])
-def test_nobody_waits_for_a_parcel_that_vanishes_although_it_was_accepted(number: int, tmp_path: Path) -> None:
-    """The relay, or a sender that lies, claims that the recipient has taken a parcel; the server finds out at once."""
-    with fleet(given()) as sites:
-        relay, counted, one_at_a_time = sites.carrier.relay, [0], threading.Lock()
-
-        def forged(sender: str, recipient: str, payload: bytes) -> bytes:
-            with one_at_a_time:
-                counted[0] += sender == "device-3"
-                vanishes = sender == "device-3" and counted[0] == number + 1
-            return receipt() if vanishes else relay(sender, recipient, payload)
-
-        sites.carrier.relay = forged  # type: ignore[method-assign]
-        with pytest.raises(LostDevicesError, match="of device-3 has not arrived, and device-3 says that") as error:
-            sites.deploy(chosen(), tmp_path / "run", patience=30.0, longest=3600.0)
-        assert sites.clock() < 60.0
-        assert is_one_sentence(str(error.value))
-        assert str(error.value).count("(") == 2, "one recipient is lost, and nobody else"
 
 
 def test_parcels_that_are_long_on_their_way_have_not_vanished(tmp_path: Path, virtual: Run) -> None:
@@ -348,28 +294,3 @@ def test_parcels_that_are_long_on_their_way_have_not_vanished(tmp_path: Path, vi
 
         sites.faults.parcel, sites.faults.question = parcel, question
         check(sites.deploy(chosen(), tmp_path / "run", patience=30.0, longest=1e9), virtual)
-
-
-@pytest.mark.parametrize("told", [None, "x", [-1], [[]]])
-def test_progress_that_cannot_be_read_is_refused(told: Any, tmp_path: Path) -> None:
-    looked = threading.Event()
-
-    def reply(site: str, tag: int, payload: bytes) -> list[bytes]:
-        frame = decode(payload)
-        if site != "device-4" or "missing" not in frame.fields:
-            return [payload]
-        looked.set()
-        return [encode(Frame(frame.kind, {**frame.fields, "sent": told}))]
-
-    with fleet(given()) as sites:
-
-        def question(site: str, tag: int, payload: bytes) -> bytes:
-            if site == "device-6" and decode(payload).kind == "carry":
-                with sites.carrier.at_rest():  # the clock of the server goes on
-                    assert looked.wait(timeout=60)
-            return payload
-
-        sites.faults.reply, sites.faults.question = reply, question
-        with pytest.raises(LostDevicesError, match=r"lost: device-4 \(the field 'sent' of a message is not") as error:
-            sites.deploy(chosen(), tmp_path / "run")
-    assert is_one_sentence(str(error.value))

@@ -97,7 +97,7 @@ class Channel:
         """Refused messages, with sites and reasons."""
         self._carrier = carrier
         self._patience = patience
-        self._longest = longest
+        self.longest = longest
         self._tag = secrets.randbits(40)  # late replies of an earlier session must not match
         self._open: dict[int, _OpenRequest] = {}
         self._discarded: set[int] = set()
@@ -262,7 +262,7 @@ class Channel:
             if now - since > self._patience:
                 self.mark_lost(device, f"no sign of life for {self._patience:g} s", silent=True)
         for entry in list(self._open.values()):
-            if now - entry.since > (longest := self._longest * entry.request.steps or self._patience):
+            if now - entry.since > (longest := self.longest * entry.request.steps or self._patience):
                 self.mark_lost(entry.device, f"no answer for {longest:g} s", silent=True)
             elif entry.mismatched_since is not None and now - entry.mismatched_since > self._patience:
                 self.mark_lost(entry.device, _MISMATCH)

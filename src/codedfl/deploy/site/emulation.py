@@ -77,10 +77,6 @@ class TransferDelays:
         """Return how often this device sends a parcel to another until it arrives."""
         return float(self._chance.parcel_tries[0, number])
 
-    def parcel(self, bits: int, tries: float, rate: float) -> float:
-        """Return how long the parcel of another device takes, which sends it so often at that rate."""
-        return self._emulation.sending(tries * bits, min(rate, self.rate))
-
     def upload(self, bits: int, number: int) -> float:
         """Return how long a parcel takes to the server."""
         return self._emulation.sending(float(self._chance.up_tries[0, number]) * bits, self._emulation.rate("up"))
@@ -149,6 +145,10 @@ class Emulation:
             tries = chance.parcel_tries[:, own]
             return TransferDelays(self, replace(chance, parcel_tries=tries, up_tries=tries, relay_tries=tries))
         return TransferDelays(self, self._delays.stage_chance(self.seed, event.stage or 0, self.draw, 1, own, own))
+
+    def parcel(self, bits: int, tries: float, rate: float) -> float:
+        """Return how long the parcel of another device takes, which sends it so often at that rate."""
+        return self.sending(tries * bits, min(rate, self.rate("d2d")))
 
     def work(self, macs: int, setup: float) -> float:
         """Return how long the device computes, given its setup time in units of the mean."""

@@ -26,7 +26,7 @@ from codedfl.deploy.site.emulation import Emulation
 from codedfl.deploy.site.exchange.overlap import carry_stages, report_progress
 from codedfl.deploy.site.exchange.stage import SiteWork, absorb_stage, export_stage, receive
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
-from codedfl.deploy.site.parcels import ChannelFree, read_peer_message, receipt
+from codedfl.deploy.site.parcels import ChannelFree, accepted, read_peer_message, refused
 from codedfl.deploy.site.privacy import PrivacyLedger
 from codedfl.deploy.site.record import FINISHED, CountingPeers, RunRecord
 from codedfl.deploy.site.requests import (
@@ -125,22 +125,22 @@ class DeviceHost(Host):
             parcel = read_peer_message(run.envelopes.open(sender, payload))
             if isinstance(parcel, ChannelFree):
                 run.reception.set_free(parcel.stage, parcel.number)
-                return receipt()
+                return accepted(run.receipts.sign(sender, parcel.stage, parcel.number))
             with run.inbox.arriving(sender, parcel) as new:
                 arrived = receive(run, parcel) if new else 0.0
                 if new and not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
                     run.inbox.put(sender, parcel, arrived)
+            return accepted(run.receipts.sign(sender, parcel.stage, parcel.number))
         except Cancelled:
-            return receipt("the session has ended")
+            return refused("the session has ended")
         except CodedflError as error:
-            return receipt(fields.one_line(told(self._site.name, error)))
+            return refused(fields.one_line(told(self._site.name, error)))
         except Exception as error:
             _log.exception("%s cannot take a parcel from %s", self._site.name, sender)
-            return receipt(f"{type(error).__name__} while it was received")
+            return refused(f"{type(error).__name__} while it was received")
         finally:
             if run is not None:
                 run.reception.changed()
-        return receipt()
 
     def close(self) -> None:
         """Cancel all work and forget the session."""

@@ -13,6 +13,7 @@ import numpy as np
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import Envelopes
+from codedfl.deploy.protocol.receipts import Receipts
 from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import EngineError, ParcelError
@@ -120,23 +121,45 @@ def read_peer_message(text: bytes) -> Parcel | ChannelFree:
     return Parcel.from_frame(frame)
 
 
-def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel | ChannelFree) -> str | None:
-    """Encrypt and send a parcel; return the reason if the recipient did not accept it."""
+def deliver(
+    peers: Peers, envelopes: Envelopes, receipts: Receipts, recipient: str, parcel: Parcel | ChannelFree
+) -> str:
+    """Encrypt and send a parcel; return the recipient's receipt, or raise the reason why it did not accept it."""
     reason = ""
     for _ in range(_ATTEMPTS):
         try:
             answer = decode(peers.send(recipient, envelopes.close(recipient, parcel.to_bytes())))
-            if answer.kind == _TAKEN:
-                return None
-            reason = fields.one_line(answer.fields.get("reason", "it gave no reason"))
+            shown = answer.fields.get("receipt")
+            if answer.kind == _TAKEN and receipts.check(receipts.site, recipient, parcel.stage, parcel.number, shown):
+                return str(shown)
+            unsigned = "its receipt is not signed by it; find out who relays parcels"
+            reason = unsigned if answer.kind == _TAKEN else answer.fields.get("reason", "it gave no reason")
         except EngineError as error:
-            reason = fields.one_line(error)
-    return reason
+            reason = str(error)
+    raise ParcelError(fields.one_line(reason))
 
 
-def receipt(refused: str | None = None) -> bytes:
-    """Return the answer to a parcel: accepted, or why it is refused."""
-    return encode(Frame(_TAKEN) if refused is None else Frame(_REFUSED, {"reason": refused}))
+def accepted(receipt: str) -> bytes:
+    """Return the answer to a parcel that is stored."""
+    return encode(Frame(_TAKEN, {"receipt": receipt}))
+
+
+def refused(reason: str) -> bytes:
+    """Return the answer to a parcel that is refused."""
+    return encode(Frame(_REFUSED, {"reason": reason}))
+
+
+@final
+@dataclass(frozen=True)
+class CarriedParcels:
+    """The parcels of stages that overlap, counted as one ``stage``: rows of number and sender, and receipts of others.
+
+    The receipts are by number; they outlast the stages, so that a site can show them when it is done.
+    """
+
+    stage: int = 0
+    wanted: Sequence[Sequence[Any]] = ()
+    receipts: dict[int, str] = field(default_factory=dict)
 
 
 @final

@@ -23,9 +23,9 @@ from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.wire import Frame, unpack_messages
 from codedfl.deploy.site.emulation import MOST_EMULATED, TransferEvent
 from codedfl.deploy.site.exchange.stage import SiteWork, absorb, counted, send_parcel
-from codedfl.deploy.site.parcels import Parcel, Transit
+from codedfl.deploy.site.parcels import CarriedParcels, Parcel, Transit
 from codedfl.deploy.site.requests import channel_turns_of, event_of
-from codedfl.deploy.site.session import Session, nothing_carried
+from codedfl.deploy.site.session import Session
 from codedfl.errors import EngineError
 from codedfl.schemes import Message, Work, message_bits
 
@@ -43,17 +43,18 @@ def carry_stages(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
     grants = unpack_messages(run.grants(frame), [number for each in stages for number, _, _ in each.exports])
     _ = run.envelopes  # refuse before anything is exported
     with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
-        carrying = _Carrying(site_work, run, frame, stages, grants)
-        run.progress = carrying.progress
-        try:
-            return carrying.carry()
-        finally:
-            run.progress = nothing_carried
+        return _Carrying(site_work, run, frame, stages, grants).carry()
 
 
 def report_progress(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
-    """Tell which parcels others have accepted, and which of theirs have not arrived, while stages are carried out."""
-    return Frame("answer", run.progress(fields.count(frame.fields, "stage")))
+    """Tell which parcels others have accepted, and which of theirs have not arrived; or show the receipt of one."""
+    stage, carried = fields.count(frame.fields, "stage"), run.carried
+    if "receipt" in frame.fields:
+        shown = carried.receipts.get(fields.count(frame.fields, "receipt")) if stage == carried.stage else None
+        return Frame("answer", {"receipt": shown})
+    if stage != carried.stage:  # the request to carry them out is still on its way
+        return Frame("answer", {"sent": [], "missing": []})
+    return Frame("answer", {"sent": [*carried.receipts], "missing": run.inbox.missing(stage, carried.wanted)})
 
 
 @final
@@ -136,8 +137,8 @@ class _Carrying:
         self._made: dict[int, dict[int, tuple[str, Parcel]]] = {}
         self._ready: dict[int, tuple[str, Parcel]] = {}
         self._unsent = len(exported)
-        self._sent: list[int] = []
         self._working = 0.0
+        run.carried = CarriedParcels(self._stage, [row for each in stages for row in each.absorbs])
 
     def carry(self) -> Frame:
         """Do all steps; return the answer to the server."""
@@ -152,10 +153,10 @@ class _Carrying:
                 self._happen(*heapq.heappop(self._events))
             if (number := self._next()) is not None:
                 site, parcel = self._ready.pop(number)
-                failure = send_parcel(run, self._site_work.peers, site, parcel, self._turns.get(number))
-                if failure is not None:  # where the others were released meanwhile, it may be for that reason
-                    return Frame("error", _RELEASED) if reception.released(self._stage) else failure
-                self._sent.append(number)
+                receipt = send_parcel(run, self._site_work.peers, site, parcel, self._turns.get(number))
+                if isinstance(receipt, Frame):  # where the others were released meanwhile, it may be for that reason
+                    return Frame("error", _RELEASED) if reception.released(self._stage) else receipt
+                run.carried.receipts[number] = receipt
                 self._unsent -= 1
             elif self._steps or self._unsent:
                 awaited = self._stage, seen, self._events[0][0] if self._events else None
@@ -163,13 +164,6 @@ class _Carrying:
                     reception.wait(*awaited)
         run.inbox.drop(self._stage)
         return self._answer()
-
-    def progress(self, stage: int) -> dict[str, list[int]]:
-        """Return the numbers of parcels that others have accepted, and of those that have not arrived; thread-safe."""
-        if stage != self._stage:
-            return nothing_carried(stage)
-        wanted = [row for each in self._stages for row in each.absorbs]
-        return {"sent": [*self._sent], "missing": self._run.inbox.missing(stage, wanted)}
 
     def _begin(self) -> None:
         """Let begin what waits for nothing; in emulated time all grants arrive first."""
