@@ -192,6 +192,23 @@ def test_a_request_that_is_given_up_is_awaited_no_longer_than_patience(stops: bo
     assert fleet.channel.refused == [], "what is late was given up, and nobody is to blame for it"
 
 
+def test_a_question_within_another_is_over_when_its_site_is_lost(make: Callable[..., Fleet]) -> None:
+    """Other sites are still working on the first one, and wait for the lost site."""
+    fleet, looks = make(2, patience=1.0, longest=1000.0), []
+    for host in fleet.hosts:
+        host.hold(1)
+
+    def look() -> None:
+        fleet.faults.silent.add("site-1")
+        looks.append(fleet.channel.ask_all({1: SiteRequest("reply", {"epoch": 2}, steps=0)}))
+
+    request, stop = SiteRequest("reply", {"epoch": 1}), SiteRequest("reply", {"epoch": 3}, steps=0)
+    assert fleet.channel.ask_all({0: request, 1: request}, if_one_fails={0: stop, 1: stop}, if_quiet=look) == {}
+    assert looks == [{}]
+    assert fleet.clock() < 5.0
+    assert [*fleet.channel.lost] == [1]
+
+
 def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Callable[..., Fleet]) -> None:
     """Nobody waits for it, every round is over in no time, and still its silence adds up."""
     fleet = make(2, patience=0.5)

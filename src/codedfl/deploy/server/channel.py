@@ -200,8 +200,8 @@ class Channel:
         given_up = math.inf
         """When requests that are given up are not awaited any more."""
         while self._open.keys() & (tags | further if self.clock() < given_up else further):
-            soon = self.clock() + self._patience / 4
-            reply = self.receive(None if if_one_fails is None and given_up == math.inf else soon)
+            # look again soon: a device may be lost meanwhile, and requests to others be open that nobody answers here
+            reply = self.receive(self.clock() + self._patience / 4)
             found += [] if reply is None else [reply]
             if reply is None and if_one_fails is not None:
                 if_quiet()
