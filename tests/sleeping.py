@@ -117,7 +117,7 @@ class Threads(ThreadPoolExecutor):
 def sleeping_clock(monkeypatch: pytest.MonkeyPatch) -> SleepingClock:
     """Let the sites of in-process fleets sleep on a clock of their own from now on; computing takes none of it."""
     clock = SleepingClock()
-    waiting = SimpleNamespace(Condition=lambda: Condition(clock), Event=threading.Event)
+    waiting = SimpleNamespace(Condition=lambda: Condition(clock), Event=threading.Event, local=threading.local)
     for module in (turns, reception, in_process):
         monkeypatch.setattr(module, "threading", waiting)
     for module in (turns, reception, in_process, host, overlap, stage):

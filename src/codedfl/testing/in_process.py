@@ -3,6 +3,7 @@
 Faults can be injected into requests, replies and parcels.
 """
 
+import itertools
 import threading
 import time
 from collections import deque
@@ -19,8 +20,6 @@ from codedfl.schemes import SCHEMES
 
 _MOST_THREADS = 4096
 """Upper bound of open requests; threads are created on demand."""
-_GOING_ON = 0.05
-"""Real seconds after which a site that waits for parcels, and none comes, is taken to wait."""
 
 
 def any_terms(sites: Sequence[str]) -> Agreement:
@@ -87,9 +86,12 @@ class InProcessCarrier(Carrier):
         self._hosts: dict[str, Host] = {}
         self._changed = threading.Condition()
         self._arrived: deque[Delivered] = deque()
-        self._working = 0
-        self._awaiting: set[str] = set()
-        """Sites that wait for parcels of others."""
+        self._requests: dict[int, Callable[[], bool] | None] = {}
+        """Open requests: None while the site works on one; while it waits, a function that tells whether it still does.
+        An entry lives from :meth:`send` to the end of the thread, and only that thread changes it."""
+        self._serial = itertools.count()
+        self._own = threading.local()
+        """The request that a thread answers."""
         self._threads = ThreadPoolExecutor(_MOST_THREADS)
         self._failed: Exception | None = None
         self._closed = threading.Event()
@@ -126,11 +128,13 @@ class InProcessCarrier(Carrier):
         """Pass a request to the site in a thread."""
         if self._recording is not None:
             self._recording.sent.append((site, payload))
+        request = next(self._serial)
         with self._changed:
-            self._working += 1
-        self._threads.submit(self._work, site, payload, tag, time.monotonic())
+            self._threads.submit(self._work, request, site, payload, tag, time.monotonic())
+            self._requests[request] = None  # the thread comes to it after this lock
 
-    def _work(self, site: str, payload: bytes, tag: int, began: float) -> None:
+    def _work(self, request: int, site: str, payload: bytes, tag: int, began: float) -> None:
+        self._own.request = request
         try:
             for coming in self._answers(site, payload, tag):
                 delivered = Delivered(site, tag, coming, time.monotonic() - began)
@@ -140,8 +144,9 @@ class InProcessCarrier(Carrier):
         except Exception as error:  # of a hook: hosts raise nothing
             self._failed = error
         finally:
+            del self._own.request
             with self._changed:
-                self._working -= 1
+                del self._requests[request]
                 self._changed.notify_all()
 
     def _answers(self, site: str, payload: bytes, tag: int) -> Iterator[bytes | None]:
@@ -160,34 +165,29 @@ class InProcessCarrier(Carrier):
             yield coming
 
     @contextmanager
-    def at_rest(self) -> Iterator[None]:
-        """Let the clock run while a site or a hook waits in its thread."""
+    def at_rest(self, still: Callable[[], bool] = lambda: True) -> Iterator[None]:
+        """Let the clock run while a site or a hook waits in the thread of a request.
+
+        ``still`` tells whether it has to go on waiting. Once it has not, the clock stands still, also before its thread
+        runs again; so no time passes between a parcel that arrives and the work on it. Other threads are not counted.
+        """
+        request: int | None = getattr(self._own, "request", None)
+        if request is None:
+            yield
+            return
         with self._changed:
-            self._working -= 1
+            before, self._requests[request] = self._requests[request], still
             self._changed.notify_all()
         try:
             yield
         finally:
             with self._changed:
-                self._working += 1
+                self._requests[request] = before
+                self._changed.notify_all()  # who waited within a wait may be at rest again
 
-    @contextmanager
-    def awaiting_parcels(self, site: str) -> Iterator[None]:
-        """Let the clock run while a site waits for parcels, until one is brought to it."""
-        with self._changed:
-            self._working -= 1
-            self._awaiting.add(site)
-            self._changed.notify_all()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._wake(site)
-
-    def _wake(self, site: str) -> None:
-        if site in self._awaiting:
-            self._awaiting.remove(site)
-            self._working += 1
+    def _busy(self) -> bool:
+        """Return whether any site works, or is about to."""
+        return any(still is None or not still() for still in self._requests.values())
 
     def relay(self, sender: str, recipient: str, payload: bytes) -> bytes:
         """Pass a parcel from one site to another."""
@@ -201,30 +201,20 @@ class InProcessCarrier(Carrier):
             raise EngineError(f"the relay failed ({type(error).__name__}); fix the hook") from error
         if coming is None or recipient not in self._hosts or {sender, recipient} & gone:
             raise EngineError(f"{recipient} did not answer; see that it is running")
-        with self._changed:  # it works from now on, whenever its thread goes on
-            self._wake(recipient)
         return self._hosts[recipient].handle_peer(sender, coming)
 
     def next(self, timeout: float | None) -> Delivered | None:
         """Return the next delivery."""
         with self._changed:
             if self._clock is None:
-                self._changed.wait_for(lambda: self._arrived or (timeout is None and not self._working), timeout)
+                self._changed.wait_for(lambda: self._arrived or (timeout is None and not self._requests), timeout)
             elif timeout is None or timeout > 0:
-                self._wait_for_rest()
+                self._changed.wait_for(lambda: self._arrived or not self._busy())
                 if not self._arrived:
                     self._clock.advance(timeout or 0.0)
             if self._failed is not None:
                 raise self._failed
             return self._arrived.popleft() if self._arrived else None
-
-    def _wait_for_rest(self) -> None:
-        """Wait until something arrives, or nobody works; one who waits for parcels may just be about to go on."""
-        while True:
-            self._changed.wait_for(lambda: self._arrived or not self._working)
-            pause = _GOING_ON if self._awaiting else 0.0
-            if not self._changed.wait_for(lambda: self._arrived or self._working, pause) or self._arrived:
-                return
 
     def close(self) -> None:
         """Close all hosts and wait for the threads."""
@@ -244,6 +234,6 @@ class _InProcessPeers(Peers):
         """Pass a parcel to another site."""
         return self._carrier.relay(self._site, site, payload)
 
-    def waiting(self) -> AbstractContextManager[None]:
+    def waiting(self, still: Callable[[], bool]) -> AbstractContextManager[None]:
         """Let the clock run while the site waits for parcels."""
-        return self._carrier.awaiting_parcels(self._site)
+        return self._carrier.at_rest(still)

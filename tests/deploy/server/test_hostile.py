@@ -53,13 +53,14 @@ class Pair:
         return decode(self.host.handle_peer("device-2", payload))
 
 
-_STAGE: dict[str, Any] = {"occasion": None, "first": 0, "after": [], "export": [[0, "device-2", 0]], "absorb": []}
+STAGE: dict[str, Any] = {"occasion": None, "first": 0, "after": [], "export": [[0, "device-2", 0]], "absorb": []}
 QUESTIONS: dict[str, dict[str, Any]] = {
     "describe": {"scenario": "", "run": "run-1", "sites": ["device-1", "device-2"], "device": 0},
     "reply": {"epoch": 1, "question": 0, "standing": False, "offline": False},
     "export": {"stage": 1, "occasion": None, "parcels": [[0, "device-2", False, None]]},
     "absorb": {"stage": 1, "occasion": None, "parcels": [[0, "device-2"]]},
-    "carry": {"stage": 1, "stages": [_STAGE], "order": [0], "channel_turns": [[0, False, None, None]]},
+    "carry": {"stage": 1, "stages": [STAGE], "order": [0], "channel_turns": [[0, False, None, None]]},
+    "progress": {"stage": 1},
     "forget": {"stage": 1},
     "prepare": {
         "run": "r",
@@ -81,14 +82,14 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 WRONG: list[Any] = [None, True, -1, 1.5, 10**30, "x", "\ud800", "1e9", [], [[]], [None], [[0, 0, 0]], {}, {"a": [1]}]
 
 
-@pytest.mark.parametrize("name", _STAGE)
+@pytest.mark.parametrize("name", STAGE)
 def test_a_stage_of_any_other_kind_is_refused_in_words(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """The same for what is said about a stage that may overlap with others."""
     for value in [*WRONG, [[0, "device-2", 0], [0, "device-2", 0]], [[1, "device-1"]], [0], ...]:
         asker = Asker(host(key=DeviceKey()), "sealed")
         told = asker.describe()
         asker.prepare(told)
-        stage = {each: entry for each, entry in {**_STAGE, name: value}.items() if entry is not ...}
+        stage = {each: entry for each, entry in {**STAGE, name: value}.items() if entry is not ...}
         own = {"stage": 1, "stages": [stage]}
         fields = {"session": asker.session, "number": 99, **own}
         answer = decode(asker.host.handle(encode(Frame("carry", fields, sealed(told, GRANT, own)))))

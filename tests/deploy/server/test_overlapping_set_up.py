@@ -258,34 +258,6 @@ def test_a_site_that_comes_back_in_time_lets_the_set_up_begin_again_by_itself(
     assert np.array_equal(model(run), model(virtual))
 
 
-@pytest.mark.parametrize("claim", ["released", "unreached"])
-def test_a_site_that_gives_up_without_a_reason_is_lost_itself(claim: str, tmp_path: Path) -> None:
-    """A site that claims to have been released, or not to reach another one that is there, stops the set-up alone."""
-    claims: dict[str, dict[str, Any]] = {
-        "released": {"reason": "the stages were given up", "unreached": None, "released": True},
-        "unreached": {"reason": "it could not send to device-5", "unreached": "device-5"},
-    }
-    carried: dict[int, bytes] = {}
-
-    def question(site: str, tag: int, payload: bytes) -> bytes:
-        if site == "device-2" and decode(payload).kind == "carry":
-            carried[tag] = payload
-        return payload
-
-    def reply(site: str, tag: int, payload: bytes) -> list[bytes]:
-        if tag not in carried:
-            return [payload]
-        echo = {name: decode(carried[tag]).fields[name] for name in ("session", "number")}
-        return [encode(Frame("error", {**claims[claim], **echo}))]
-
-    with fleet(given()) as sites:
-        sites.faults.question, sites.faults.reply = question, reply
-        with pytest.raises(LostDevicesError) as error:
-            sites.deploy(chosen(), tmp_path / "run")
-    assert f"lost: device-2 ({claims[claim]['reason']})" in str(error.value)
-    assert is_one_sentence(str(error.value))
-
-
 @pytest.mark.parametrize("name", ["macs", "bits", "absorb_macs", "absorb_beforehand", "working_seconds"])
 def test_costs_that_are_not_those_of_all_parcels_are_refused(name: str, tmp_path: Path) -> None:
     def reply(site: str, tag: int, payload: bytes) -> list[bytes]:
@@ -299,3 +271,26 @@ def test_costs_that_are_not_those_of_all_parcels_are_refused(name: str, tmp_path
         sites.faults.reply = reply
         with pytest.raises(LostDevicesError, match=r"lost: device-4 \(its reply lacks valid costs\)"):
             sites.deploy(chosen(), tmp_path / "run")
+
+
+def test_parcels_that_are_long_on_their_way_have_not_vanished(tmp_path: Path, virtual: Run) -> None:
+    """The server asks several times who misses what, and everyone goes on waiting."""
+    looked, counted = threading.Semaphore(0), [0]
+
+    def question(site: str, tag: int, payload: bytes) -> bytes:
+        if decode(payload).kind == "progress":
+            looked.release()
+        return payload
+
+    with fleet(given()) as sites:
+
+        def parcel(sender: str, recipient: str, payload: bytes) -> bytes:
+            counted[0] += sender == "device-3"
+            if sender == "device-3" and counted[0] in PLACES[1::3]:
+                with sites.carrier.at_rest():  # the clock of the server goes on
+                    for _ in range(3):
+                        assert looked.acquire(timeout=60)
+            return payload
+
+        sites.faults.parcel, sites.faults.question = parcel, question
+        check(sites.deploy(chosen(), tmp_path / "run", patience=30.0, longest=1e9), virtual)

@@ -170,6 +170,45 @@ def test_a_request_of_several_steps_may_take_as_long_as_all_of_them(make: Callab
     assert "no answer for 6 s" in fleet.channel.lost[1]
 
 
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_request_that_is_given_up_is_awaited_no_longer_than_patience(stops: bool, make: Callable[..., Fleet]) -> None:
+    """One site cannot be reached; the other is told to stop, and answers that or nothing but pings.
+
+    It may have to finish what it computes; a site that does not even answer what takes no time is lost.
+    """
+    fleet = make(2, patience=1.0, longest=3600.0)
+    fleet.faults.unreachable.add("site-0")
+    fleet.hosts[1].hold(1)
+    if not stops:
+        fleet.hosts[1].hold(2)
+    request, stop = SiteRequest("reply", {"epoch": 1}, steps=1000), SiteRequest("reply", {"epoch": 2}, steps=0)
+    assert fleet.channel.ask_all({0: request, 1: request}, if_one_fails={1: stop}) == {}
+    assert fleet.channel.lost.get(1) == (None if stops else "no answer for 1 s")
+    assert fleet.clock() < 3.0
+    fleet.hosts[1].close()
+    with fleet.carrier._changed:
+        assert fleet.carrier._changed.wait_for(lambda: not fleet.carrier._requests, timeout=60)
+    fleet.channel.poll()
+    assert fleet.channel.refused == [], "what is late was given up, and nobody is to blame for it"
+
+
+def test_a_question_within_another_is_over_when_its_site_is_lost(make: Callable[..., Fleet]) -> None:
+    """Other sites are still working on the first one, and wait for the lost site."""
+    fleet, looks = make(2, patience=1.0, longest=1000.0), []
+    for host in fleet.hosts:
+        host.hold(1)
+
+    def look() -> None:
+        fleet.faults.silent.add("site-1")
+        looks.append(fleet.channel.ask_all({1: SiteRequest("reply", {"epoch": 2}, steps=0)}))
+
+    request, stop = SiteRequest("reply", {"epoch": 1}), SiteRequest("reply", {"epoch": 3}, steps=0)
+    assert fleet.channel.ask_all({0: request, 1: request}, if_one_fails={0: stop, 1: stop}, if_quiet=look) == {}
+    assert looks == [{}]
+    assert fleet.clock() < 5.0
+    assert [*fleet.channel.lost] == [1]
+
+
 def test_a_site_that_goes_silent_unawaited_is_noticed_in_later_rounds(make: Callable[..., Fleet]) -> None:
     """Nobody waits for it, every round is over in no time, and still its silence adds up."""
     fleet = make(2, patience=0.5)

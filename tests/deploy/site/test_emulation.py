@@ -44,15 +44,16 @@ def test_parcels_take_what_their_bits_take() -> None:
     group = DeviceGroup(mac_rate=2e6, setup_ratio=0.0)
     rates = Links(down_rate=8e6, up_rate=2e6, d2d_rate=4e6, overhead=0.1, loss=0.0)
     for event in (TransferEvent(epoch=2, parcels=3), TransferEvent(stage=1, parcels=3)):
-        delays = Emulation.alone(group, rates).transfers(event)
+        slow = Emulation.alone(group, rates)
+        delays = slow.transfers(event)
         assert (delays.rate, delays.tries(2)) == (4e6, 1.0)
-        assert delays.parcel(4000, 1.0, 9e6) == pytest.approx(1.1e-3)
-        assert delays.parcel(4000, 3.0, 1e6) == pytest.approx(3 * 4.4e-3)
+        assert slow.parcel(4000, 1.0, 9e6) == pytest.approx(1.1e-3)
+        assert slow.parcel(4000, 3.0, 1e6) == pytest.approx(3 * 4.4e-3)
         assert delays.upload(4000, 1) == pytest.approx(2.2e-3)
         assert delays.download(4000, 1) == pytest.approx(0.55e-3)
         assert delays.prepare(8000, 4000) == pytest.approx(1.1e-3 + 2e-3)
         assert delays.absorb(4000) == pytest.approx(2e-3)
-        assert (delays.parcel(0, 1.0, 1.0), delays.prepare(0, 0), delays.absorb(0)) == (0.0, 0.0, 0.0)
+        assert (slow.parcel(0, 1.0, 1.0), delays.prepare(0, 0), delays.absorb(0)) == (0.0, 0.0, 0.0)
 
 
 def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> None:
@@ -64,8 +65,8 @@ def test_where_the_network_is_slow_by_itself_only_computing_is_emulated() -> Non
     errands = [each.transfers(TransferEvent(stage=0, parcels=2)) for each in (slow, bare)]
     assert errands[1].prepare(500, 1000) == errands[0].prepare(0, 1000) > 0
     assert errands[1].absorb(1000) == errands[0].absorb(1000) > 0
-    assert (errands[1].upload(500, 0), errands[1].download(500, 0), errands[1].parcel(500, 1.0, 5.0)) == (0, 0, 0)
-    assert min(errands[0].upload(500, 0), errands[0].download(500, 0), errands[0].parcel(500, 1.0, 5.0)) > 0
+    assert (errands[1].upload(500, 0), errands[1].download(500, 0), bare.parcel(500, 1.0, 5.0)) == (0, 0, 0)
+    assert min(errands[0].upload(500, 0), errands[0].download(500, 0), slow.parcel(500, 1.0, 5.0)) > 0
 
 
 def test_chance_has_addresses() -> None:

@@ -5,7 +5,7 @@ transport bytes and are not trusted: both ends detect loss, duplication, delay a
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -65,8 +65,11 @@ class Peers(ABC):
     def send(self, site: str, payload: bytes) -> bytes:
         """Pass a parcel to ``Host.handle_peer`` of another site and return the result; raise ``EngineError``."""
 
-    def waiting(self) -> AbstractContextManager[None]:
-        """Return a context in which the site waits for parcels of others; nobody need know by default."""
+    def waiting(self, still: Callable[[], bool]) -> AbstractContextManager[None]:
+        """Return a context in which the site waits for parcels of others, as long as ``still`` it has to.
+
+        Nobody need know by default.
+        """
         return nullcontext()
 
 

@@ -3,7 +3,7 @@
 Refused and logged with the site's name: unreadable replies, replies to no open request or of another session,
 duplicates, arrays of an unexpected format or shape, numbers that are not finite. A site is lost if it is unreachable,
 sends an invalid reply, does not answer for ``patience`` seconds although it is pinged, takes longer than ``longest``
-for one request, or than ``patience`` after it has answered another request instead.
+for one step of a request, or than ``patience`` for one that takes no time or after it has answered another instead.
 """
 
 import logging
@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -45,7 +45,7 @@ class SiteRequest:
     arrays: Message = field(default_factory=dict, repr=False)
     expected: Layout | None = field(default=None, repr=False)
     steps: int = 1
-    """How many steps it has, each of which may take as long as a request."""
+    """How many steps it has, each of which may take ``longest``; 0: a site answers at once, within ``patience``."""
 
 
 @final
@@ -97,7 +97,7 @@ class Channel:
         """Refused messages, with sites and reasons."""
         self._carrier = carrier
         self._patience = patience
-        self._longest = longest
+        self.longest = longest
         self._tag = secrets.randbits(40)  # late replies of an earlier session must not match
         self._open: dict[int, _OpenRequest] = {}
         self._discarded: set[int] = set()
@@ -138,10 +138,14 @@ class Channel:
     def discard_open(self) -> None:
         """Ignore the replies to all open requests."""
         self._early.clear()
-        self._discarded |= set(self._open)
-        self._open.clear()
+        self._discard(set(self._open))
         self._late.clear()
         self._kept.clear()
+
+    def _discard(self, tags: Set[int]) -> None:
+        """Ignore the replies to those of some requests that are open."""
+        self._discarded |= tags & self._open.keys()
+        self._open = {tag: entry for tag, entry in self._open.items() if tag not in tags}
 
     def stop_waiting(self, most: int) -> None:
         """Await no reply to open requests of rounds; keep those that come nevertheless, of the last ``most`` requests.
@@ -176,25 +180,37 @@ class Channel:
         return self._early.popleft()
 
     def ask_all(
-        self, requests: Mapping[int, SiteRequest], *, if_one_fails: Mapping[int, SiteRequest] | None = None
+        self,
+        requests: Mapping[int, SiteRequest],
+        *,
+        if_one_fails: Mapping[int, SiteRequest] | None = None,
+        if_quiet: Callable[[], None] = lambda: None,
     ) -> dict[int, SiteReply]:
-        """Ask several devices and wait for all replies; devices without a reply are lost.
+        """Ask several devices and wait for all replies, which are in the order of arrival; others are lost.
 
         As soon as one of them is lost or replies with an error, the requests ``if_one_fails`` are sent as well, to
-        release others that wait for it.
+        release others that wait for it. Until then ``if_quiet`` is called whenever no reply comes for a while; it may
+        ask the same devices, and mark some as lost. Afterwards replies are awaited for ``patience`` only: a device may
+        have to finish what it computes, and is not lost.
         """
         asked = [device for device in requests if device not in self.lost]
         tags = {self.ask(device, requests[device])[0] for device in asked}
         further: set[int] = set()
         found: list[SiteReply] = []
-        while any(tag in self._open for tag in tags | further):
-            reply = self.receive(None if if_one_fails is None else self.clock() + self._patience / 4)
+        given_up = math.inf
+        """When requests that are given up are not awaited any more."""
+        while self._open.keys() & (tags | further if self.clock() < given_up else further):
+            # look again soon: a device may be lost meanwhile, and requests to others be open that nobody answers here
+            reply = self.receive(self.clock() + self._patience / 4)
             found += [] if reply is None else [reply]
+            if reply is None and if_one_fails is not None:
+                if_quiet()
             failed = reply is not None and reply.frame.kind == "error"
             if if_one_fails is not None and (failed or any(device in self.lost for device in asked)):
                 reachable = [device for device in if_one_fails if device not in self.lost]
                 further = {self.ask(device, if_one_fails[device])[0] for device in reachable}
-                if_one_fails = None
+                if_one_fails, given_up = None, self.clock() + self._patience
+        self._discard(tags)
         found += self._early
         self._early = deque(reply for reply in found if reply.tag not in tags | further)
         return {reply.device: reply for reply in found if reply.tag in tags}
@@ -217,8 +233,7 @@ class Channel:
             self.lost[device] = one_line(reason)
             self.silent |= {device} if silent else set()
             _log.warning("%s is lost: %s", self.sites[device], one_line(reason))
-        self._discarded |= {tag for tag, entry in self._open.items() if entry.device == device}
-        self._open = {tag: entry for tag, entry in self._open.items() if entry.device != device}
+        self._discard({tag for tag, entry in self._open.items() if entry.device == device})
         self._silent_since.pop(device, None)
 
     def poll(self) -> None:
@@ -247,7 +262,7 @@ class Channel:
             if now - since > self._patience:
                 self.mark_lost(device, f"no sign of life for {self._patience:g} s", silent=True)
         for entry in list(self._open.values()):
-            if now - entry.since > (longest := self._longest * entry.request.steps):
+            if now - entry.since > (longest := self.longest * entry.request.steps or self._patience):
                 self.mark_lost(entry.device, f"no answer for {longest:g} s", silent=True)
             elif entry.mismatched_since is not None and now - entry.mismatched_since > self._patience:
                 self.mark_lost(entry.device, _MISMATCH)

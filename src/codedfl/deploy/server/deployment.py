@@ -270,6 +270,7 @@ class DeploymentBackend(RunBackend):
             records=records,
             board=self._board,
             seal=self._session.seal,
+            has_accepted=self._session.has_accepted,
             secret=SessionSecret(self._folder),
             returned=self._returns.seen,
             order=self._sending_order,

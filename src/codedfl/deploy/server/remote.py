@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from codedfl.deploy.protocol.keeping import HOLDS, KEEP, RECALL, SessionSecret
 from codedfl.deploy.server.board import Board
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
-from codedfl.deploy.server.stages import OverlappingExchange, Seal, StageExchange
+from codedfl.deploy.server.stages import HasAccepted, OverlappingExchange, Seal, StageExchange
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.engines.contract import LATE_ROUNDS, Answer, Engine, Receive, Reply, StageOutcome
 from codedfl.errors import LostDevicesError, ReturnedDevicesError
@@ -38,9 +38,9 @@ class RemoteEngine(Engine):
     """Asks sites over a channel; seconds are real ones divided by ``time_scale``.
 
     With ``one_at_a_time`` sites emulate one channel for all direct parcels. ``now`` and ``records`` are those
-    of a resumed run. ``seal`` encrypts grants; without it they are sent as they are. ``secret`` opens what sites keep
-    across sessions. ``returned`` tells which lost devices are back, for another session with them. ``order`` is that of
-    parcels on emulated links, if stages overlap.
+    of a resumed run. ``seal`` encrypts grants; without it they are sent as they are. ``has_accepted`` checks receipts
+    of parcels. ``secret`` opens what sites keep across sessions. ``returned`` tells which lost devices are back, for
+    another session with them. ``order`` is that of parcels on emulated links, if stages overlap.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class RemoteEngine(Engine):
         records: Mapping[str, Shaped[np.ndarray, "..."]] | None = None,
         board: Board | None = None,
         seal: Seal = lambda device, fields, grants: grants,
+        has_accepted: HasAccepted = lambda *told: False,
         secret: SessionSecret | None = None,
         returned: Callable[[], Sequence[int]] = lambda: (),
         order: Order = lambda stages, first: None,
@@ -62,6 +63,7 @@ class RemoteEngine(Engine):
         self._returned = returned
         self._order = order
         self._seal = seal
+        self._has_accepted = has_accepted
         self._board = board or Board(channel.sites)
         self._stages = 0
         """Stages so far, those that were repeated included."""
@@ -283,6 +285,7 @@ class RemoteEngine(Engine):
             stages,
             first,
             self._seal,
+            self._has_accepted,
             emulated=emulated,
             order=self._order(stages, first) if emulated else None,
             one_at_a_time=self._one_at_a_time,

@@ -19,6 +19,7 @@ from codedfl import schemes
 from codedfl.deploy.protocol.carrier import Carrier
 from codedfl.deploy.protocol.envelopes import NONCE_BYTES, Member, close_grants, fingerprint, run_name
 from codedfl.deploy.protocol.fields import count, one_line, real, text
+from codedfl.deploy.protocol.receipts import Receipts
 from codedfl.deploy.protocol.sums import SumOrder
 from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.protocol.wire import Frame, encode
@@ -189,6 +190,11 @@ class SiteSession:
         """The fingerprints of the sites' keys."""
         pairs = zip(self._channel.sites, self.descriptions, strict=True)
         return {site: fingerprint(each.member.public) for site, each in pairs if each.member is not None}
+
+    def has_accepted(self, sender: str, recipient: str, stage: int, number: int, shown: object) -> bool:
+        """Return whether what is shown is the recipient's receipt of a parcel of this session."""
+        receipts = Receipts(self._channel.session, members=self._members)
+        return receipts.check(sender, recipient, stage, number, shown)
 
     def seal(self, device: int, fields: Mapping[str, Any], grants: Message) -> Message:
         """Encrypt grants under the device's key; one without a key gets them as they are."""

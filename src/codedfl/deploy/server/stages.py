@@ -5,7 +5,9 @@ transfers. So a stage with a lost device changes no recipient. On an emulated sh
 order of the transfers, too: the server tells each sender whose parcel is next, and senders pass the turn on.
 
 Stages of a set-up that overlap are one request to each site, which goes on by itself
-(``codedfl.deploy.site.exchange.overlap``). If one fails, all are released, and nothing of the set-up is used.
+(``codedfl.deploy.site.exchange.overlap``). If one fails, all are released, and nothing of the set-up is used. While no
+site answers, the server asks how far they are: if a parcel is missing that its sender says was accepted, the signed
+receipt tells who of the two is wrong; and who lacks nothing and does not go on holds up the others.
 """
 
 from collections import Counter
@@ -13,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import islice, pairwise
 from typing import Any, final
 
-from codedfl.deploy.protocol.fields import one_line
+from codedfl.deploy.protocol.fields import counts, one_line
 from codedfl.deploy.protocol.wire import pack_messages, unpack_messages
 from codedfl.deploy.server.channel import Channel, SiteReply, SiteRequest
 from codedfl.deploy.site.emulation import TransferEvent
@@ -25,6 +27,8 @@ from codedfl.schemes.messages import Message, message_bits
 
 Seal = Callable[[int, Mapping[str, Any], Message], Message]
 """Takes a device, the fields of a request and its grants; returns the grants as they are sent."""
+HasAccepted = Callable[[str, str, int, int, object], bool]
+"""Takes sender, recipient, stage and number of a parcel, and what is shown; returns whether it is the receipt."""
 
 
 @final
@@ -47,7 +51,7 @@ class StageExchange:
         self._channel = channel
         self._seal = seal
         self._fields = {"stage": number, "occasion": None if event is None else event.to_table()}
-        self._forgetting = SiteRequest("forget", {"stage": number})
+        self._forgetting = SiteRequest("forget", {"stage": number}, steps=0)
         self._transfers = stage.transfers
         self._parcels: list[list[Any]] = []
         """Number, recipient (None is the server), whether it is relayed, and its turn among those to the recipient."""
@@ -166,6 +170,7 @@ class OverlappingExchange:
         stages: Sequence[Stage],
         first: int,
         seal: Seal,
+        has_accepted: HasAccepted,
         *,
         emulated: bool,
         order: Sequence[int] | None = None,
@@ -173,12 +178,17 @@ class OverlappingExchange:
     ) -> None:
         self._channel = channel
         self._seal = seal
+        self._has_accepted = has_accepted
         self._number = number
         self._stages = stages
         self._transfers = [transfer for stage in stages for transfer in stage.transfers]
         self._sizes = [len(stage.transfers) for stage in stages]
         self._parties = sorted({each for one in self._transfers for each in (one.sender, one.recipient)})
         self._order = order
+        self._accepted: set[int] = set()
+        """Parcels that others had accepted when the server last asked."""
+        self._holding: dict[int, tuple[int, float]] = {}
+        """Devices that hold up others: how far they were, and since when."""
         self._turns: dict[int, int] = {}
         received: Counter[int] = Counter()
         for parcel in () if order is None else order:
@@ -196,23 +206,102 @@ class OverlappingExchange:
             }
             for place, (stage, event) in enumerate(zip(stages, events, strict=True))
         ]
+        self._places = [place for place, size in enumerate(self._sizes) for _ in range(size)]
+        """The place of each parcel's stage."""
+        self._before: list[set[int]] = []
+        """Of each stage, all stages that it comes after, however far."""
+        for plan in self._plan:
+            self._before.append({*plan["after"]}.union(*(self._before[each] for each in plan["after"])))
 
     def carry(self) -> list[StageOutcome]:
         """Carry out the stages; return their costs, or the lost devices for the first of them."""
-        forgetting = dict.fromkeys(self._parties, SiteRequest("forget", {"stage": self._number}))
+        forgetting = dict.fromkeys(self._parties, SiteRequest("forget", {"stage": self._number}, steps=0))
         if missing := _lost_of(self._parties, self._channel):
             return [StageOutcome([], missing)]
         requests = {device: self._request(device) for device in self._parties}
         # sites wait for each other's parcels: if one fails, release the others
-        answers = self._channel.ask_all(requests, if_one_fails=forgetting)
+        self._began = self._channel.clock()
+        answers = self._channel.ask_all(requests, if_one_fails=forgetting, if_quiet=self._look)
         failed = {device: reply.frame for device, reply in answers.items() if reply.frame.kind != "answer"}
         if failed or _lost_of(self._parties, self._channel):
             self._channel.ask_all(forgetting)
-            causes = {device for device, frame in failed.items() if frame.fields.get("released") is not True}
-            reasons = {each: one_line(failed[each].fields.get("reason")) for each in causes or failed}
+            # in the order of arrival: who failed first had no reason, others may have failed because of it
+            reasons = {each: one_line(failed[each].fields.get("reason")) for each in [*failed][:1]}
             _blame(self._parties, self._channel, reasons, set(reasons))
             return [StageOutcome([], _lost_of(self._parties, self._channel))]
         return self._outcomes(requests, answers)
+
+    def _look(self) -> None:
+        """Ask sites how far they are, and mark as lost who tells a falsehood or holds up the others for too long."""
+        channel, transfers = self._channel, self._transfers
+        waiting = [device for device in self._parties if channel.awaited(device)]
+        question = SiteRequest("progress", {"stage": self._number}, steps=0)
+        missing: set[int] = set()
+        accepted = {n for n, each in enumerate(transfers) if each.sender not in waiting}  # they have answered
+        for device, reply in channel.ask_all(dict.fromkeys(waiting, question)).items():
+            try:
+                sent, absent = (counts(reply.frame.fields, name) for name in ("sent", "missing"))
+            except EngineError as error:
+                channel.mark_lost(device, str(error))
+                continue
+            accepted |= {n for n in sent if n < len(transfers) and transfers[n].sender == device}
+            missing |= {n for n in absent if n < len(transfers) and transfers[n].recipient == device}
+        # a receipt is sent when a parcel is stored: what was accepted before a recipient is asked has arrived
+        if vanished := missing & self._accepted:
+            self._judge(min(vanished))
+        self._accepted = accepted
+        self._find_stalled(waiting, accepted, missing)
+
+    def _judge(self, number: int) -> None:
+        """Mark the recipient of a parcel as lost if it denies its own receipt, else the sender, which has none."""
+        channel, transfer = self._channel, self._transfers[number]
+        sender, recipient = (channel.sites[device] for device in (transfer.sender, transfer.recipient))
+        request = SiteRequest("progress", {"stage": self._number, "receipt": number}, steps=0)
+        for reply in channel.ask_all({transfer.sender: request}).values():
+            if self._has_accepted(sender, recipient, self._number, number, reply.frame.fields.get("receipt")):
+                reason = f"it says that parcel {number} of {sender} has not arrived, and has signed that it has"
+                channel.mark_lost(transfer.recipient, reason)
+            else:
+                reason = f"it says that {recipient} has accepted parcel {number}, and shows no receipt of it"
+                channel.mark_lost(transfer.sender, reason)
+
+    def _find_stalled(self, waiting: Sequence[int], accepted: Set[int], missing: Set[int]) -> None:
+        """Mark devices as lost that lack nothing and have not gone on for as long as a step may take.
+
+        Those that hold up the others when the time of all steps is over are lost, too, and nobody else.
+        """
+        channel, now, holding = self._channel, self._channel.clock(), {}
+        sent = Counter(self._transfers[n].sender for n in accepted)
+        lacking = Counter(self._transfers[n].recipient for n in missing)
+        for device in self._holding_up(waiting, accepted, missing):
+            done = sent[device] - lacking[device]
+            before, since = self._holding.get(device, (done, now))
+            holding[device] = (before, since) if done <= before else (done, now)
+            for reached, longest in ((holding[device][1], 1), (self._began, len(self._stages))):
+                if now - reached > longest * channel.longest:
+                    channel.mark_lost(device, f"no progress for {longest * channel.longest:g} s", silent=True)
+        self._holding = holding
+
+    def _holding_up(self, waiting: Sequence[int], accepted: Set[int], missing: Set[int]) -> set[int]:
+        """Return the devices that lack nothing for what they send next, or for their answer if they have sent all.
+
+        There is always one while parcels are missing, because stages come after earlier ones only.
+        """
+        transfers, queues = self._transfers, self._queues
+        lacks = {(transfers[n].recipient, self._places[n]) for n in missing}
+        unsent = [n for n in self._order or range(len(transfers)) if n not in accepted]
+        first = {queue: n for n in reversed(unsent) for queue in queues(n)}
+        found = {*waiting} - {transfers[n].sender for n in unsent} - {device for device, _ in lacks}
+        for n in unsent:
+            sender, before = transfers[n].sender, self._before[self._places[n]]
+            if all(first[queue] == n for queue in queues(n)) and not any((sender, each) in lacks for each in before):
+                found.add(sender)
+        return found & {*waiting}
+
+    def _queues(self, number: int) -> list[tuple[str, int]]:
+        """Return in which queues of emulated links a parcel waits for its predecessors."""
+        transfer, shared = self._transfers[number], [("channel", 0)] if self._channel_turns else []
+        return [] if self._order is None else [("from", transfer.sender), ("to", transfer.recipient), *shared]
 
     def _request(self, device: int) -> SiteRequest:
         """Return all that a site does: parcels by stage, in which order, and when the shared channel is its own."""
@@ -231,7 +320,7 @@ class OverlappingExchange:
         if self._channel_turns:
             fields["channel_turns"] = [[n, *self._channel_turns[n]] for n in own]
         grants = pack_messages({n: transfers[n].grant for n in own})
-        return SiteRequest("carry", fields, self._seal(device, fields, grants), steps=len(self._stages))
+        return SiteRequest("carry", fields, self._seal(device, fields, grants), steps=len(self._stages) + 1)
 
     def _outcomes(self, requests: Mapping[int, SiteRequest], answers: Mapping[int, SiteReply]) -> list[StageOutcome]:
         """Return the costs of all transfers as their parties report them."""

@@ -111,8 +111,13 @@ class RemoteSummer(Summer):
 
     def _engine(self, session: SiteSession) -> RemoteEngine:
         shared = session.emulated_links and self.scenario.links.d2d_channel == "shared"
-        scale = self._terms.time_scale
-        return RemoteEngine(self._channel, time_scale=scale, one_at_a_time=shared, seal=session.seal)
+        return RemoteEngine(
+            self._channel,
+            time_scale=self._terms.time_scale,
+            one_at_a_time=shared,
+            seal=session.seal,
+            has_accepted=session.has_accepted,
+        )
 
     def _measure(self, request: SumRequest) -> list[ColumnFacts]:
         order, arrays = SumOrder(request).to_message()

@@ -14,7 +14,7 @@ from codedfl.errors import EngineError
 from codedfl.network import DelayModel, RoundCosts, TransferChance
 from codedfl.scenario import DeviceGroup, Fleet, Links, Scenario
 
-_MOST = 1 << 20
+MOST_EMULATED = 1 << 20
 """Upper bound of epochs, stages and parcels; protects against memory exhaustion."""
 
 
@@ -38,7 +38,7 @@ class TransferEvent:
         if valid:
             numbers = [value for value in table.values() if value is not None]
             valid = table["parcels"] is not None and (table["epoch"] is None) != (table["stage"] is None)
-            valid = valid and all(type(number) is int and 0 <= number < _MOST for number in numbers)
+            valid = valid and all(type(number) is int and 0 <= number < MOST_EMULATED for number in numbers)
         if not valid:
             raise EngineError("the message does not say when parcels are sent; check that versions agree")
         return cls(**table)
@@ -76,10 +76,6 @@ class TransferDelays:
     def tries(self, number: int) -> float:
         """Return how often this device sends a parcel to another until it arrives."""
         return float(self._chance.parcel_tries[0, number])
-
-    def parcel(self, bits: int, tries: float, rate: float) -> float:
-        """Return how long the parcel of another device takes, which sends it so often at that rate."""
-        return self._emulation.sending(tries * bits, min(rate, self.rate))
 
     def upload(self, bits: int, number: int) -> float:
         """Return how long a parcel takes to the server."""
@@ -149,6 +145,10 @@ class Emulation:
             tries = chance.parcel_tries[:, own]
             return TransferDelays(self, replace(chance, parcel_tries=tries, up_tries=tries, relay_tries=tries))
         return TransferDelays(self, self._delays.stage_chance(self.seed, event.stage or 0, self.draw, 1, own, own))
+
+    def parcel(self, bits: int, tries: float, rate: float) -> float:
+        """Return how long the parcel of another device takes, which sends it so often at that rate."""
+        return self.sending(tries * bits, min(rate, self.rate("d2d")))
 
     def work(self, macs: int, setup: float) -> float:
         """Return how long the device computes, given its setup time in units of the mean."""

@@ -3,7 +3,7 @@
 Requests are frames (``deploy.protocol.wire``) with a session and a number, which replies repeat. A new session replaces
 the previous one. Operations: ``ping``; ``describe`` (facts of the data), ``prepare`` (create the device), ``reply`` (a
 round), ``export`` (make parcels and send them), ``absorb`` (received parcels), ``carry`` (both, in stages that
-overlap), ``forget`` (a stage, or the session).
+overlap), ``progress`` (of these), ``forget`` (a stage, or the session).
 """
 
 import logging
@@ -23,10 +23,10 @@ from codedfl.deploy.protocol.sums import SumOrder, read_rows
 from codedfl.deploy.protocol.terms import Terms
 from codedfl.deploy.protocol.wire import Frame, decode, encode
 from codedfl.deploy.site.emulation import Emulation
-from codedfl.deploy.site.exchange.overlap import carry_stages
+from codedfl.deploy.site.exchange.overlap import carry_stages, report_progress
 from codedfl.deploy.site.exchange.stage import SiteWork, absorb_stage, export_stage, receive
 from codedfl.deploy.site.locks import Cancelled, DuplicateRequest
-from codedfl.deploy.site.parcels import ChannelFree, read_peer_message, receipt
+from codedfl.deploy.site.parcels import ChannelFree, accepted, read_peer_message, refused
 from codedfl.deploy.site.privacy import PrivacyLedger
 from codedfl.deploy.site.record import FINISHED, CountingPeers, RunRecord
 from codedfl.deploy.site.requests import (
@@ -77,7 +77,7 @@ class DeviceHost(Host):
             "reply": self._reply,
         }
         site_work = SiteWork(self._peers, self._charge, self._count)
-        moved = {"export": export_stage, "absorb": absorb_stage, "carry": carry_stages}
+        moved = {"export": export_stage, "absorb": absorb_stage, "carry": carry_stages, "progress": report_progress}
         self._operations |= {kind: partial(operation, site_work) for kind, operation in moved.items()}
         self._operations |= {"forget": self._forget, "keep": self._keep}
 
@@ -125,21 +125,22 @@ class DeviceHost(Host):
             parcel = read_peer_message(run.envelopes.open(sender, payload))
             if isinstance(parcel, ChannelFree):
                 run.reception.set_free(parcel.stage, parcel.number)
-                return receipt()
-            arrived = receive(run, parcel)
-            if not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
-                run.inbox.put(sender, parcel, arrived)
+                return accepted(run.receipts.sign(sender, parcel.stage, parcel.number))
+            with run.inbox.arriving(sender, parcel) as new:
+                arrived = receive(run, parcel) if new else 0.0
+                if new and not run.reception.released(parcel.stage):  # ignore parcels of abandoned stages
+                    run.inbox.put(sender, parcel, arrived)
+            return accepted(run.receipts.sign(sender, parcel.stage, parcel.number))
         except Cancelled:
-            return receipt("the session has ended")
+            return refused("the session has ended")
         except CodedflError as error:
-            return receipt(fields.one_line(told(self._site.name, error)))
+            return refused(fields.one_line(told(self._site.name, error)))
         except Exception as error:
             _log.exception("%s cannot take a parcel from %s", self._site.name, sender)
-            return receipt(f"{type(error).__name__} while it was received")
+            return refused(f"{type(error).__name__} while it was received")
         finally:
             if run is not None:
                 run.reception.changed()
-        return receipt()
 
     def close(self) -> None:
         """Cancel all work and forget the session."""

@@ -2,7 +2,9 @@
 
 import math
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -11,6 +13,7 @@ import numpy as np
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.carrier import Peers
 from codedfl.deploy.protocol.envelopes import Envelopes
+from codedfl.deploy.protocol.receipts import Receipts
 from codedfl.deploy.protocol.wire import LARGEST_FRAME, Frame, decode, encode
 from codedfl.deploy.site.emulation import TransferEvent
 from codedfl.errors import EngineError, ParcelError
@@ -118,23 +121,45 @@ def read_peer_message(text: bytes) -> Parcel | ChannelFree:
     return Parcel.from_frame(frame)
 
 
-def deliver(peers: Peers, envelopes: Envelopes, recipient: str, parcel: Parcel | ChannelFree) -> str | None:
-    """Encrypt and send a parcel; return the reason if the recipient did not accept it."""
+def deliver(
+    peers: Peers, envelopes: Envelopes, receipts: Receipts, recipient: str, parcel: Parcel | ChannelFree
+) -> str:
+    """Encrypt and send a parcel; return the recipient's receipt, or raise the reason why it did not accept it."""
     reason = ""
     for _ in range(_ATTEMPTS):
         try:
             answer = decode(peers.send(recipient, envelopes.close(recipient, parcel.to_bytes())))
-            if answer.kind == _TAKEN:
-                return None
-            reason = fields.one_line(answer.fields.get("reason", "it gave no reason"))
+            shown = answer.fields.get("receipt")
+            if answer.kind == _TAKEN and receipts.check(receipts.site, recipient, parcel.stage, parcel.number, shown):
+                return str(shown)
+            unsigned = "its receipt is not signed by it; find out who relays parcels"
+            reason = unsigned if answer.kind == _TAKEN else answer.fields.get("reason", "it gave no reason")
         except EngineError as error:
-            reason = fields.one_line(error)
-    return reason
+            reason = str(error)
+    raise ParcelError(fields.one_line(reason))
 
 
-def receipt(refused: str | None = None) -> bytes:
-    """Return the answer to a parcel: accepted, or why it is refused."""
-    return encode(Frame(_TAKEN) if refused is None else Frame(_REFUSED, {"reason": refused}))
+def accepted(receipt: str) -> bytes:
+    """Return the answer to a parcel that is stored."""
+    return encode(Frame(_TAKEN, {"receipt": receipt}))
+
+
+def refused(reason: str) -> bytes:
+    """Return the answer to a parcel that is refused."""
+    return encode(Frame(_REFUSED, {"reason": reason}))
+
+
+@final
+@dataclass(frozen=True)
+class CarriedParcels:
+    """The parcels of stages that overlap, counted as one ``stage``: rows of number and sender, and receipts of others.
+
+    The receipts are by number; they outlast the stages, so that a site can show them when it is done.
+    """
+
+    stage: int = 0
+    wanted: Sequence[Sequence[Any]] = ()
+    receipts: dict[int, str] = field(default_factory=dict)
 
 
 @final
@@ -153,6 +178,8 @@ class Inbox:
         self._taken: set[tuple[str, int, int]] = set()
         """Parcels of unfinished stages that were taken."""
         self._finished = 0
+        self._arriving: Counter[str] = Counter()
+        """Parcels on emulated links, by sender."""
 
     def expect(self, accepted: Sequence[Layout] | None, public: Public, at_once: int = 1) -> None:
         """Accept parcels of these layouts only, so many of a sender ``at_once``.
@@ -175,21 +202,43 @@ class Inbox:
                 f"a parcel of {sender} has {size} bytes, more than the {self._most_bytes} of any in this run"
             )
 
+    @contextmanager
+    def arriving(self, sender: str, parcel: Parcel) -> Iterator[bool]:
+        """Yield whether a parcel is to be stored, before an emulated link takes time and memory for it.
+
+        Refuse what would not be stored, and more of a sender on their way than it may store.
+        """
+        with self._lock:
+            new = self._admits(sender, parcel)
+            if new and self._arriving[sender] >= self._most_parcels:
+                raise ParcelError(f"{self._most_parcels} parcels of {sender} are on their way; send no more")
+            self._arriving[sender] += new
+        try:
+            yield new
+        finally:
+            with self._lock:
+                self._arriving[sender] -= new
+
     def put(self, sender: str, parcel: Parcel, arrived: float = 0.0) -> None:
         """Store a parcel that has ``arrived``; ignore repetitions."""
+        with self._lock:
+            if self._admits(sender, parcel):
+                self._held[sender, parcel.stage, parcel.number] = parcel, arrived
+
+    def _admits(self, sender: str, parcel: Parcel) -> bool:
+        """Return whether a parcel is new; refuse one of another layout, or more than a sender may store."""
         if self._accepted is not None and layout(parcel.contents) not in self._accepted:
             raise ParcelError(
                 f"a parcel of {sender} has other arrays than this scheme sends; check that versions agree"
             )
         key = sender, parcel.stage, parcel.number
-        with self._lock:
-            if parcel.stage <= self._finished or key in self._held or key in self._taken:
-                return
-            others = [each for (name, _, _), (each, _) in self._held.items() if name == sender]
-            held = sum(array.nbytes for each in (*others, parcel) for array in each.contents.values())
-            if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
-                raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
-            self._held[key] = parcel, arrived
+        if parcel.stage <= self._finished or key in self._held or key in self._taken:
+            return False
+        others = [each for (name, _, _), (each, _) in self._held.items() if name == sender]
+        held = sum(array.nbytes for each in (*others, parcel) for array in each.contents.values())
+        if len(others) >= self._most_parcels or held > self._most_parcels * self._most_bytes:
+            raise ParcelError(f"{len(others)} parcels of {sender} ({held} bytes) are not absorbed; send no more")
+        return True
 
     def take(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[Parcel]:
         """Return the parcels of these pairs of number and sender, once; raise if one is missing."""
@@ -211,6 +260,14 @@ class Inbox:
             self._taken |= set(keys)
             self._held = {key: held for key, held in self._held.items() if key not in self._taken}
         return [parcel for parcel, _ in found], max((arrived for _, arrived in found), default=0.0)
+
+    def missing(self, stage: int, wanted: Sequence[Sequence[Any]]) -> list[int]:
+        """Return the numbers of those parcels that have not arrived; none of a stage that is over."""
+        with self._lock:
+            if stage <= self._finished:
+                return []
+            keys = {number: (sender, stage, number) for number, sender in wanted}
+            return [number for number, key in keys.items() if key not in self._held and key not in self._taken]
 
     def drop(self, stage: int) -> None:
         """Drop the parcels of a stage that is over or abandoned, and ignore later ones."""

@@ -82,12 +82,14 @@ class Reception:
     def wait(self, stage: int, seen: int, until: float | None) -> bool:
         """Wait for more changes than those ``seen``, or for a time of the clock; return whether the stage goes on."""
         with self._changed:
-            while (going_on := self._continues(stage)) and self._changes == seen:
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._changed.wait(left)
-            return going_on
+            while self._waits(stage, seen, until):
+                self._changed.wait(None if until is None else until - time.monotonic())
+            return self._continues(stage)
+
+    def waits(self, stage: int, seen: int, until: float | None) -> bool:
+        """Return whether :meth:`wait` would wait now."""
+        with self._changed:
+            return self._waits(stage, seen, until)
 
     def alone(self, stage: int, seconds: float) -> float:
         """Receive a parcel in parallel with others, and wait until it has arrived; return when."""
@@ -139,6 +141,10 @@ class Reception:
     def _sleep(self, stage: int, end: float) -> None:
         while (left := end - time.monotonic()) > 0 and self._continues(stage):
             self._changed.wait(left)
+
+    def _waits(self, stage: int, seen: int, until: float | None) -> bool:
+        over = self._closed or stage in self._released or self._changes > seen
+        return not over and (until is None or time.monotonic() < until)
 
     def _continues(self, stage: int) -> bool:
         if self._closed:

@@ -222,9 +222,9 @@ class CountingPeers(Peers):
             record.left(site, "parcel, encrypted for the site", len(payload))
         return self._peers.send(site, payload)
 
-    def waiting(self) -> AbstractContextManager[None]:
+    def waiting(self, still: Callable[[], bool]) -> AbstractContextManager[None]:
         """Return the context of the others."""
-        return self._peers.waiting()
+        return self._peers.waiting(still)
 
 
 @final

@@ -34,7 +34,7 @@ _LONGEST = 64
 _RUN = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,79}"
 """What a run may be called; it names a folder of records."""
 
-_ACKNOWLEDGED = ("ping", "prepare", "absorb", "carry", "forget", "keep", "superseded", "repeated")
+_ACKNOWLEDGED = ("ping", "prepare", "absorb", "carry", "progress", "forget", "keep", "superseded", "repeated")
 LEAVING = {"describe": "description of the data", "reply": "reply", "export": "parcels for the server, or none"}
 LEAVING |= {"error": "refusal or error"} | dict.fromkeys(_ACKNOWLEDGED, "acknowledgement")
 """What leaves the site in answer to a request, or as an answer of another kind than ``answer``."""

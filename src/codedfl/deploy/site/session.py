@@ -26,13 +26,14 @@ from codedfl.deploy.protocol.envelopes import (
     run_name,
     told_digest,
 )
+from codedfl.deploy.protocol.receipts import Receipts
 from codedfl.deploy.protocol.sums import ColumnFacts, SumOrder
 from codedfl.deploy.protocol.task_facts import TaskFacts
 from codedfl.deploy.protocol.wire import Frame, decode
 from codedfl.deploy.site.agreement import Agreement, RoundOrder, check_model, identity_of
 from codedfl.deploy.site.emulation import Emulation, TransferDelays, TransferEvent
 from codedfl.deploy.site.locks import Cancelled, RequestQueue
-from codedfl.deploy.site.parcels import Inbox
+from codedfl.deploy.site.parcels import CarriedParcels, Inbox
 from codedfl.deploy.site.privacy import LedgerEntry, RunNoise, SitePrivacy
 from codedfl.deploy.site.reception import Reception
 from codedfl.deploy.site.requests import TRAINING, admit_facts
@@ -211,6 +212,9 @@ class Session:
         """What the session releases with noise."""
         self._granted = 0
         """The last stage with grants; later ones have larger numbers."""
+        self.carried = CarriedParcels()
+        """The parcels of the last stages that overlapped."""
+        self.receipts = Receipts(name, site.name, site.key)
 
     @property
     def device(self) -> Device:
@@ -253,6 +257,7 @@ class Session:
             members, named = read_members(description), f"{self._run} {self.told}"
             identity = identity_of(site.name, site.key, site.pins, self._sites, members, self.told.encode())
             self._envelopes = Envelopes(site.name, self._key, self.own, members, self.name, named, site.pins)
+            self.receipts.members = members
         self.slow = None if emulate is None else emulate(self.scenario, index)
         self.uploads = scheme.uploads
         self.one_sum = scheme.opens_sums and scheme.sums

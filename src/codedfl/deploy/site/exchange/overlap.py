@@ -3,7 +3,9 @@
 The server tells each site at once what to send to whom, what comes from whom, and which stages each stage comes after.
 From then on the site waits for parcels only: when all that a stage brings it have arrived, it absorbs them; when it has
 absorbed all that a stage comes after, and exported its own parcels of these, it exports those of that stage; and it
-sends one parcel at a time. What the device refuses, it refuses here, too, whatever the server says about the order.
+sends one parcel at a time. If that takes long, the server asks who has sent what and who misses what (``progress``), so
+that nobody waits for a parcel that is gone. What the device refuses, it refuses here, too, whatever the server says
+about the order.
 
 One thread does all of this. Parcels arrive in others, at any time, also before the request of the server, and are held
 in the inbox. In emulated time work ends later than it is computed here, so every step has the time at which it would
@@ -14,13 +16,14 @@ import heapq
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 from codedfl.deploy.protocol import fields
 from codedfl.deploy.protocol.wire import Frame, unpack_messages
-from codedfl.deploy.site.emulation import TransferEvent
+from codedfl.deploy.site.emulation import MOST_EMULATED, TransferEvent
 from codedfl.deploy.site.exchange.stage import SiteWork, absorb, counted, send_parcel
-from codedfl.deploy.site.parcels import Parcel, Transit
+from codedfl.deploy.site.parcels import CarriedParcels, Parcel, Transit
 from codedfl.deploy.site.requests import channel_turns_of, event_of
 from codedfl.deploy.site.session import Session
 from codedfl.errors import EngineError
@@ -30,7 +33,7 @@ _PREPARED, _ABSORBED, _ARRIVED = 0, 1, 2
 """What happens at one time happens in this order."""
 _MOST_STAGES = 1 << 12
 """Upper bound of stages; protects against memory exhaustion."""
-_RELEASED = {"reason": "the stages were given up", "unreached": None, "released": True}
+_RELEASED = {"reason": "the stages were given up", "unreached": None}
 
 
 def carry_stages(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
@@ -41,6 +44,17 @@ def carry_stages(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
     _ = run.envelopes  # refuse before anything is exported
     with run.queue.slot(fields.count(frame.fields, "number"), cancellable=False):
         return _Carrying(site_work, run, frame, stages, grants).carry()
+
+
+def report_progress(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
+    """Tell which parcels others have accepted, and which of theirs have not arrived; or show the receipt of one."""
+    stage, carried = fields.count(frame.fields, "stage"), run.carried
+    if "receipt" in frame.fields:
+        shown = carried.receipts.get(fields.count(frame.fields, "receipt")) if stage == carried.stage else None
+        return Frame("answer", {"receipt": shown})
+    if stage != carried.stage:  # the request to carry them out is still on its way
+        return Frame("answer", {"sent": [], "missing": []})
+    return Frame("answer", {"sent": [*carried.receipts], "missing": run.inbox.missing(stage, carried.wanted)})
 
 
 @final
@@ -65,6 +79,7 @@ def _stages_of(frame: Frame) -> list[_SiteStage]:
         raise EngineError("the message does not name the stages to carry out; check that versions agree")
     found: list[_SiteStage] = []
     numbers: set[int] = set()
+    emulated = 0
     for place, each in enumerate(told):
         exports = fields.rows(each, "export", [(int,), (str,), (int, type(None))])
         absorbs = fields.rows(each, "absorb", [(int,), (str,)])
@@ -74,7 +89,12 @@ def _stages_of(frame: Frame) -> list[_SiteStage]:
         if twice or max(after, default=-1) >= place:
             raise EngineError(f"stage {place} of a request has improper parcels or awaits itself; check the server")
         numbers |= {*own}
-        found.append(_SiteStage(event_of(each), first, after, exports, absorbs))
+        event = event_of(each)
+        emulated += 0 if event is None else event.parcels
+        uncounted = event is not None and max(own, default=-1) >= first + event.parcels
+        if uncounted or emulated > MOST_EMULATED:  # each counted parcel takes memory
+            raise EngineError(f"stage {place} of a request does not say how many parcels it has; check the server")
+        found.append(_SiteStage(event, first, after, exports, absorbs))
     return found
 
 
@@ -118,6 +138,7 @@ class _Carrying:
         self._ready: dict[int, tuple[str, Parcel]] = {}
         self._unsent = len(exported)
         self._working = 0.0
+        run.carried = CarriedParcels(self._stage, [row for each in stages for row in each.absorbs])
 
     def carry(self) -> Frame:
         """Do all steps; return the answer to the server."""
@@ -132,14 +153,15 @@ class _Carrying:
                 self._happen(*heapq.heappop(self._events))
             if (number := self._next()) is not None:
                 site, parcel = self._ready.pop(number)
-                failure = send_parcel(run, self._site_work.peers, site, parcel, self._turns.get(number))
-                if failure is not None:  # where the others were released meanwhile, it may be for that reason
-                    return Frame("error", _RELEASED) if reception.released(self._stage) else failure
+                receipt = send_parcel(run, self._site_work.peers, site, parcel, self._turns.get(number))
+                if isinstance(receipt, Frame):  # where the others were released meanwhile, it may be for that reason
+                    return Frame("error", _RELEASED) if reception.released(self._stage) else receipt
+                run.carried.receipts[number] = receipt
                 self._unsent -= 1
             elif self._steps or self._unsent:
-                until = self._events[0][0] if self._events else None
-                with self._site_work.peers.waiting():
-                    reception.wait(self._stage, seen, until)
+                awaited = self._stage, seen, self._events[0][0] if self._events else None
+                with self._site_work.peers.waiting(partial(reception.waits, *awaited)):
+                    reception.wait(*awaited)
         run.inbox.drop(self._stage)
         return self._answer()
 

@@ -11,7 +11,7 @@ from codedfl.deploy.protocol.wire import Frame, pack_messages, unpack_messages
 from codedfl.deploy.site.parcels import ChannelFree, Parcel, Transit, deliver
 from codedfl.deploy.site.requests import channel_turns_of, event_of
 from codedfl.deploy.site.session import Session
-from codedfl.errors import EngineError
+from codedfl.errors import EngineError, ParcelError
 from codedfl.schemes import Work, message_bits
 
 
@@ -61,8 +61,9 @@ def export_stage(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
             if delays is not None and event is not None:
                 transit = Transit(event, turn, relayed, delays.tries(parcel), delays.rate)
             sent = Parcel(stage, parcel, contents, transit, owners[parcel])
-            if (failure := send_parcel(run, site_work.peers, site, sent, turns.get(parcel))) is not None:
-                return failure
+            receipt = send_parcel(run, site_work.peers, site, sent, turns.get(parcel))
+            if isinstance(receipt, Frame):
+                return receipt
     site_work.count(parcels_made=len(wanted), multiplications=sum(work.macs + work.beforehand for work in works))
     bits_sent = [message_bits(parcels[parcel]) for parcel, _, _, _ in wanted]
     uploads = {parcel: parcels[parcel] for parcel, site, _, _ in wanted if site is None}
@@ -70,18 +71,24 @@ def export_stage(site_work: SiteWork, run: Session, frame: Frame) -> Frame:
     return Frame("answer", told, pack_messages(uploads))
 
 
-def send_parcel(run: Session, peers: Peers, site: str, parcel: Parcel, turn: Sequence[Any] | None) -> Frame | None:
-    """Send a parcel, in its turn on a shared channel, and pass the turn on; return the reply if that is impossible."""
+def send_parcel(run: Session, peers: Peers, site: str, parcel: Parcel, turn: Sequence[Any] | None) -> Frame | str:
+    """Send a parcel, in its turn on a shared channel, and pass the turn on.
+
+    Return the receipt of the parcel, or the reply to the server if that is impossible.
+    """
     awaits, next_site, next_parcel = turn or (False, None, None)
     if awaits:
         run.reception.await_free(parcel.stage, parcel.number)
     messages: list[tuple[str, Parcel | ChannelFree]] = [(site, parcel)]
     if next_site is not None and next_parcel is not None:
         messages.append((next_site, ChannelFree(parcel.stage, next_parcel)))
+    receipts = []
     for peer, message in messages:
-        if (reason := deliver(peers, run.envelopes, peer, message)) is not None:
-            return Frame("error", {"reason": f"it could not send to {peer}: {reason}", "unreached": peer})
-    return None
+        try:
+            receipts.append(deliver(peers, run.envelopes, run.receipts, peer, message))
+        except ParcelError as error:
+            return Frame("error", {"reason": f"it could not send to {peer}: {error}", "unreached": peer})
+    return receipts[0]
 
 
 def receive(run: Session, parcel: Parcel) -> float:
@@ -89,9 +96,10 @@ def receive(run: Session, parcel: Parcel) -> float:
     transit, bits = parcel.transit, message_bits(parcel.contents)
     if transit is None or run.slow is None:
         return time.monotonic()
-    delays = run.slow.transfers(transit.event)
-    direct = delays.parcel(bits, transit.tries, transit.rate)
-    seconds = delays.download(bits, parcel.number) if transit.relayed else direct
+    if transit.relayed:
+        seconds = run.slow.transfers(transit.event).download(bits, parcel.number)
+    else:  # the sender tells what it needs, so that nothing is drawn for all parcels that it says there are
+        seconds = run.slow.parcel(bits, transit.tries, transit.rate)
     if transit.turn is None:
         return run.reception.alone(parcel.stage, seconds)
     return run.reception.in_turn(parcel.stage, transit.turn, seconds, wait=not transit.relayed)
