@@ -12,7 +12,6 @@ from codedfl import schemes
 from codedfl.engines import VirtualEngine
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
-from codedfl.schemes.coded.coded_padded import CodedPaddedDevice
 from codedfl.schemes.coded.deferred_replies import DeferredReply
 from codedfl.schemes.messages import Work, payloads
 from codedfl.training import State, train
