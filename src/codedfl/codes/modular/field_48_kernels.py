@@ -46,6 +46,8 @@ ROWS = 1 << 14
 """Rows after which sums are reduced."""
 SMALL = 1 << 29
 """Sum of magnitudes in a row up to which its products with limbs add up exactly in float64."""
+SMALL_DEPTH = 8
+"""Rows of the right factor over which their sums stay in registers: more are more streams than are fetched in time."""
 TOGETHER = 5
 """Rows of small entries that are multiplied together: their sums fill ten of sixteen registers."""
 
@@ -172,8 +174,8 @@ def _small_product(
     for start in range(first, last, TILE):
         groups = min(TILE, last - start) // LANES
         sums[:groups] = 0
-        for k in range(0, d, DEPTH):
-            depth = min(DEPTH, d - k)
+        for k in range(0, d, SMALL_DEPTH):
+            depth = min(SMALL_DEPTH, d - k)
             for g in range(groups):
                 at = k * columns + start + g * LANES
                 for r in range(0, rows, TOGETHER):

@@ -26,7 +26,7 @@ def model_exposures(transcript: Transcript, problem: Problem, rate: Callable[[in
     rates = np.array([rate(epoch) for epoch in range(1, len(points))])[:, None, None]
     told = problem.samples * ((points[:-1] - points[1:]) / rates - problem.ridge * points[:-1])
     total, right = (
-        sum(np.asarray(part, np.float64) for part in parts)
+        np.asarray(sum(np.asarray(part, np.float64) for part in parts))
         for parts in zip(*((shard.gram, shard.moments) for shard in problem.shards), strict=True)
     )
     errors = told - (_products(total, points[:-1]) - right)
@@ -54,4 +54,4 @@ def _products(
 ) -> Float[np.ndarray, "epochs d c"]:
     """Return the product of a matrix with every model, in one: a stack of products would read it for each of them."""
     epochs, d, c = models.shape
-    return (matrix @ side_by_side(models)).reshape(d, epochs, c).transpose(1, 0, 2)
+    return np.asarray(matrix @ side_by_side(models)).reshape(d, epochs, c).transpose(1, 0, 2)
