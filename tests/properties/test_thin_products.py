@@ -57,7 +57,7 @@ def test_other_operands_are_left_to_a_general_product(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("rows", "columns", "few"), [(530, 1008, 10), (257, 2064, 3), (1, 16 * 2**15, 16)])
 def test_large_matrices_in_single_precision(rows: int, columns: int, few: int) -> None:
-    """Within the bound on a sum of products in float32, in blocks of 256: gamma_256 |A|^T |x|, and one more rounding."""
+    """Within the bound on a sum of products in float32, in blocks of 256: gamma_257 |A|^T |x|, and one more."""
     rng = np.random.default_rng(rows)
     matrix, right = rng.standard_normal((rows, columns), np.float32), rng.standard_normal((rows, few), np.float32)
     exact = matrix.T.astype(np.float64) @ right
