@@ -118,7 +118,8 @@ def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) 
 
 
 def _outside(basis: Float64[np.ndarray, "d r"], columns: Float64[np.ndarray, "d s"]) -> Float64[np.ndarray, "d s"]:
-    return np.asarray(columns - basis @ (basis.T @ columns))
+    inside = basis @ (basis.T @ columns)
+    return np.asarray(np.subtract(columns, inside, out=inside))  # a new matrix of this size would cost as much
 
 
 def _schur_complement(
