@@ -83,11 +83,16 @@ def bare_seconds(out: Path) -> dict[str, float]:
 
 
 def _needed_macs(run: Run) -> float:
-    """Return the multiplications behind the replies of a run, summed where they may be."""
-    if run.scenario.scheme not in _SUMMED:
-        return float(run.summary["device_macs"])
+    """Return the multiplications behind the replies of a run, summed where they may be.
+
+    Of ``coded-padded`` those of the awaited replies and of one that checks them.
+    """
     (d, c), devices, replies = run.model.shape, run.scenario.fleet.size, run.epochs["replies"]
     each = run.epochs["device_macs"] / devices
+    if run.scenario.scheme == "coded-padded":
+        return float((np.minimum(replies + 1, devices) * each).sum())
+    if run.scenario.scheme not in _SUMMED:
+        return float(run.summary["device_macs"])
     return float(np.minimum(replies * each, d * d * c + (devices - replies) * each).sum())
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from codedfl.codes import thin_products
-from codedfl.codes.thin_products import thin_product
+from codedfl.codes.thin_products import symmetric_product, thin_product, transposed_product
 from codedfl.testing.small import gamma
 
 
@@ -53,3 +53,30 @@ def test_other_operands_are_left_to_a_general_product(monkeypatch: pytest.Monkey
         assert np.array_equal(thin_product(one, other), one @ other)
     monkeypatch.setattr(thin_products, "compiled", lambda: False)
     assert np.array_equal(thin_product(left, right), left @ right)
+
+
+@pytest.mark.parametrize(("rows", "columns", "few"), [(530, 1008, 10), (257, 2064, 3), (1, 16 * 2**15, 16)])
+def test_large_matrices_in_single_precision(rows: int, columns: int, few: int) -> None:
+    """Within the bound on a sum of products in float32, in blocks of 256: gamma_257 |A|^T |x|, and one more."""
+    rng = np.random.default_rng(rows)
+    matrix, right = rng.standard_normal((rows, columns), np.float32), rng.standard_normal((rows, few), np.float32)
+    exact = matrix.T.astype(np.float64) @ right
+    u = np.finfo(np.float32).eps / 2
+    bound = 257 * u / (1 - 257 * u) * (np.abs(matrix.T).astype(np.float64) @ np.abs(right)) + u * np.abs(exact)
+    found = transposed_product(matrix, right)
+    assert found.dtype == np.float32
+    assert np.all(np.abs(found - exact) <= bound)
+
+
+def test_a_symmetric_matrix_is_its_own_transpose() -> None:
+    rng = np.random.default_rng(1)
+    rows, right = rng.standard_normal((9, 736), np.float32), rng.standard_normal((736, 10), np.float32)
+    gram = rows.T @ rows
+    assert np.array_equal(symmetric_product(gram, right), transposed_product(gram, right))
+
+
+@pytest.mark.parametrize("columns", [720, 736 + 8])
+def test_small_matrices_and_odd_numbers_of_columns_have_the_bits_of_blas(columns: int) -> None:
+    rng = np.random.default_rng(2)
+    matrix, right = rng.standard_normal((720, columns), np.float32), rng.standard_normal((720, 4), np.float32)
+    assert np.array_equal(transposed_product(matrix, right), matrix.T @ right)

@@ -37,6 +37,12 @@ class Deferred(Mapping[str, Shaped[np.ndarray, "..."]]):
         return self.compute()
 
     @final
+    @property
+    def is_computed(self) -> bool:
+        """Whether somebody has read it."""
+        return "_computed" in vars(self)
+
+    @final
     def __getitem__(self, name: str) -> Shaped[np.ndarray, "..."]:
         return self._computed[name]
 

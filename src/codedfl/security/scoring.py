@@ -51,7 +51,7 @@ class Score:
 
 def relative_error(found: Float[np.ndarray, "rows columns"], true: Float[np.ndarray, "rows columns"]) -> float:
     """Return the Frobenius norm of the difference against that of the truth; infinite where it is not a number."""
-    difference = float(np.linalg.norm(found.astype(np.float64) - true))
+    difference = float(np.linalg.norm(np.subtract(found, true, dtype=np.float64)))
     size = float(np.linalg.norm(true.astype(np.float64)))
     if size == 0:
         return 0.0 if difference == 0 else math.inf

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from codedfl.codes.thin_products import symmetric_product
 from codedfl.data import FeatureMap, Preparation
 from codedfl.solvers import Ridge
 from codedfl.storage import roomy
@@ -68,7 +69,7 @@ class Sums(NamedTuple):
 
     def gradient(self, model: Float[np.ndarray, "d c"]) -> Float[np.ndarray, "d c"]:
         """Return X^T (X Theta - Y) in float64, multiplied in the precision of the devices."""
-        return np.asarray((self.gram @ model).astype(np.float64) - self.moments)
+        return np.asarray(symmetric_product(self.gram, model).astype(np.float64) - self.moments)
 
 
 def row_sums(shards: Sequence[Shard], rows: Sequence[slice | Int[np.ndarray, "k"]]) -> Sums:

@@ -2,7 +2,8 @@
 
 An epoch goes on as soon as it has the replies that it needs. Any further reply checks it, whenever it arrives. Until
 then the training keeps what it takes to go back. Epochs that get no spare reply in time are checked together, by one
-round after the last epoch (``codedfl.schemes.coded.server``).
+round after the last epoch (``codedfl.schemes.coded.server``). Where a simulation computes replies when they are read
+(``Deferred``), devices are honest: one spare reply of an epoch is read, which checks it, and the others are not.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ from codedfl.engines import Engine
 from codedfl.engines.contract import LATE_ROUNDS
 from codedfl.errors import LyingDeviceError
 from codedfl.schemes.contract import Round, Server
-from codedfl.schemes.messages import Message
+from codedfl.schemes.messages import Deferred, Message
 from codedfl.training.records import Lie, Point, State
 
 _ADVICE = (
@@ -40,6 +41,17 @@ class _Epoch:
     def needed(self) -> int:
         """How many replies determine all others."""
         return self.question.needed or 0
+
+    def with_spare(self) -> dict[int, Message]:
+        """Return the replies to check: all; of those yet to be computed, no more than make one spare reply."""
+        order = sorted(self.replies, key=lambda device: _is_open(self.replies[device]))
+        known = sum(not _is_open(message) for message in self.replies.values())
+        return {device: self.replies[device] for device in order[: max(known, self.needed + 1)]}
+
+    def fits(self, server: Server, device: int, message: Message) -> bool:
+        """Tell whether one more reply fits confirmed ones; as many as determine all others suffice for that."""
+        others = [each for each in self.with_spare() if each != device][: self.needed]
+        return server.check(self.question, {device: message} | {each: self.replies[each] for each in others}) == ()
 
 
 class SpoiltEpoch(Exception):  # noqa: N818 - the loop goes on from it
@@ -98,7 +110,7 @@ class Watch:
 
     def _take(self, found: _Epoch, device: int, message: Message) -> None:
         """Take in a late reply; one that does not fit confirmed ones is wrong, and the epoch is right."""
-        if found.confirmed and self._server.check(found.question, {**found.replies, device: message}) != ():
+        if found.confirmed and not _is_open(message) and not found.fits(self._server, device, message):
             raise SpoiltEpoch(found, [device])
         found.replies[device] = message
 
@@ -106,7 +118,7 @@ class Watch:
         """Check an epoch, if it has a spare reply."""
         if found.confirmed or len(found.replies) <= found.needed:
             return
-        if self._server.check(found.question, found.replies) != ():
+        if self._server.check(found.question, found.with_spare()) != ():
             raise SpoiltEpoch(found)
         found.confirmed = True
         self._state.checked.add(found.question.epoch)
@@ -212,6 +224,11 @@ def lie_words(lie: Lie) -> str:
     if lie.contradicts_itself:
         return f"it replied two different numbers to the same question of epoch {lie.epoch}"
     return f"its reply in epoch {lie.epoch} does not fit the replies of the others"
+
+
+def _is_open(message: Message) -> bool:
+    """Tell whether a simulation has yet to compute a message."""
+    return isinstance(message, Deferred) and not message.is_computed
 
 
 def _differ(one: Message, other: Message) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, Domain, FixedPoint, Pad, PrimeField, Seed
 from codedfl.cipher.seals import pads as pads_module
-from codedfl.codes.modular.field_48_kernels import DEPTH, ROWS, product_48
+from codedfl.codes.modular.field_48_kernels import DEPTH, ROWS, SMALL, product_48
 from codedfl.codes.modular.vector_kernels import LANES
 from codedfl.errors import CipherError
 
@@ -163,3 +163,26 @@ def test_the_paper_leaves_26_bits_for_the_data() -> None:
     """(15/16) 2^47 / (16 * 2000) steps for a sum of 60: 60 * 2^26 = 4.03e9 fits in 4.12e9, 2^27 does not."""
     found = FixedPoint.choose(FIELD_48, entry_bound=2.4, summands=25, dimension=2000, model_steps=16)
     assert found.data_bits == 26
+
+
+@given(st.data(), st.integers(1, 11), st.integers(1, DEPTH + 3), st.integers(1, 2 * LANES + 1))
+@settings(max_examples=100)
+def test_small_entries_of_either_sign(data: st.DataObject, c: int, d: int, b: int) -> None:
+    """Rows whose magnitudes add up to the bound at most, of both signs, on limbs at their edges."""
+    largest = SMALL // d
+    entries = st.one_of(st.sampled_from([-largest, -1, 0, 1, largest]), st.integers(-largest, largest))
+    few = data.draw(st.lists(entries, min_size=1, max_size=11)), data.draw(st.lists(residues_48, min_size=1))
+    left = np.resize(FIELD_48.residues(np.array(few[0], np.int64)), (c, d))
+    right = np.resize(np.array(few[1], np.uint64), (d, b))
+    np.testing.assert_array_equal(FIELD_48.product(left, right), exact(left, right))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_entries_at_and_above_the_bound_of_small_ones(sign: int, more: int) -> None:
+    left = np.full((1, 8), SMALL // 8, np.int64)
+    left[0, 0] += more
+    right = np.full((8, LANES), P - 1, np.uint64)
+    right[::2] = 2**24 - 1
+    found = FIELD_48.product(FIELD_48.residues(sign * left), right)
+    np.testing.assert_array_equal(found, exact(sign * left, right))

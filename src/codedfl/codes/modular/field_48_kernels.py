@@ -12,11 +12,20 @@ stay below 2^64, and after so many rows what is there is reduced. Because 2^48 =
 The innermost loop is written in vectors of LLVM: two rows of the left factor meet four columns of the right one, and
 their sums stay in registers over sixteen rows of the right factor. Kernels work on a range of columns and hold no lock
 of the interpreter.
+
+A model has a few steps an entry (``codedfl.schemes.sealing``), so that its centred entries t are small and two sums in
+float64 suffice,
+
+    sum t x = sum t x0 + 2^24 sum t x1,    both exact while the sum of |t| is at most 2^29,
+
+each of one fused multiplication and addition a term; without fused ones the result is the same, because nothing is
+rounded.
 """
 
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 from numba import njit
 from numba.extending import intrinsic
 from numpy.typing import NDArray
@@ -25,6 +34,7 @@ from codedfl.codes.modular import PRIME_48
 from codedfl.codes.modular.vector_kernels import LANES, WORDS, accumulation, constant, load, repeat
 
 P = np.uint64(PRIME_48)
+ONE = np.uint64(1)
 MASK = np.uint64(2**48 - 1)
 BITS = np.uint64(48)
 EXCESS = np.uint64(59)
@@ -34,6 +44,12 @@ TILE = 1024
 DEPTH = 16
 ROWS = 1 << 14
 """Rows after which sums are reduced."""
+SMALL = 1 << 29
+"""Sum of magnitudes in a row up to which its products with limbs add up exactly in float64."""
+SMALL_DEPTH = 8
+"""Rows of the right factor over which their sums stay in registers: more are more streams than are fetched in time."""
+TOGETHER = 5
+"""Rows of small entries that are multiplied together: their sums fill ten of sixteen registers."""
 
 
 def _more(builder: Any, sums: list[Any], words: Any, factors: Any) -> list[Any]:
@@ -49,6 +65,32 @@ def _more(builder: Any, sums: list[Any], words: Any, factors: Any) -> list[Any]:
 
 
 _accumulate: Any = intrinsic(accumulation(_more, [WORDS] * 6))
+
+DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
+
+
+def _double(builder: Any, limb: Any) -> Any:
+    """The numbers of a limb in float64: the bits of 2^52 + limb, less 2^52."""
+    shifted = builder.bitcast(builder.or_(limb, constant(0x433 << 52)), DOUBLES)
+    return builder.fsub(shifted, ir.Constant(DOUBLES, [2.0**52] * LANES))
+
+
+def _more_small(builder: Any, sums: list[Any], words: Any, factors: Any) -> list[Any]:
+    """The sums of t x0 and t x1 of five rows after one more row of four words; factors are t in float64."""
+    x = load(builder, words, 0)
+    limbs = [builder.and_(x, constant(2**24 - 1)), builder.lshr(x, constant(24))]
+    numbers, result = [_double(builder, limb) for limb in limbs], []
+    for row in range(TOGETHER):
+        factor = builder.bitcast(repeat(builder, factors, row), DOUBLES)
+        terms = [builder.fmul(factor, number, flags=["contract"]) for number in numbers]
+        result += [
+            builder.fadd(s, term, flags=["contract"])
+            for s, term in zip(sums[2 * row : 2 * row + 2], terms, strict=True)
+        ]
+    return result
+
+
+_accumulate_small: Any = intrinsic(accumulation(_more_small, [DOUBLES] * (2 * TOGETHER)))
 
 
 @njit(inline="always")
@@ -93,14 +135,71 @@ def product_48(
     left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64], first: int, last: int
 ) -> None:
     """Columns first..last-1 of left @ right modulo 2^48 - 59 into ``out``; all three lie row after row in memory."""
+    whole = last - (last - first) % LANES
+    out[:, first:last] = 0
+    if _is_small(left):
+        _small_product(left, right, out, first, whole)
+    else:
+        _large_product(left, right, out, first, whole)
+    if whole < last:
+        _single_columns(_factors(left, len(left)), right, out, whole, last)
+
+
+@njit(cache=True, nogil=True)
+def _is_small(left: NDArray[np.uint64]) -> bool:
+    """Whether the magnitudes of the centred entries of every row add up to no more than ``SMALL``."""
+    for r in range(len(left)):
+        total = np.uint64(0)
+        for k in range(left.shape[1]):
+            total += min(left[r, k], P - left[r, k])
+            if total > SMALL:
+                return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _small_product(
+    left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64], first: int, last: int
+) -> None:
+    """The columns of a product with small entries on the left, a multiple of four of them."""
+    c, (d, columns) = left.shape[0], right.shape
+    rows, words = -(-c // TOGETHER) * TOGETHER, right.reshape(-1)
+    numbers = np.zeros((d, rows))
+    for r in range(c):
+        for k in range(d):
+            t = np.int64(left[r, k])
+            numbers[k, r] = t if left[r, k] <= P >> ONE else t - np.int64(P)
+    sums = np.empty((TILE // LANES, rows, 2, LANES))
+    factors, flat_sums = numbers.reshape(-1).view(np.uint64), sums.reshape(-1).view(np.uint64)
+    for start in range(first, last, TILE):
+        groups = min(TILE, last - start) // LANES
+        sums[:groups] = 0
+        for k in range(0, d, SMALL_DEPTH):
+            depth = min(SMALL_DEPTH, d - k)
+            for g in range(groups):
+                at = k * columns + start + g * LANES
+                for r in range(0, rows, TOGETHER):
+                    place = 2 * LANES * (g * rows + r)
+                    _accumulate_small(words, at, columns, factors, k * rows + r, rows, depth, flat_sums, place)
+        for r in range(c):
+            for g in range(groups):
+                for j in range(LANES):
+                    low, high = np.int64(sums[g, r, 0, j]), np.int64(sums[g, r, 1, j])
+                    residues = np.uint64(low % np.int64(P)), np.uint64(high % np.int64(P))
+                    out[r, start + g * LANES + j] = _joined(residues[0], np.uint64(0), residues[1])
+
+
+@njit(cache=True, nogil=True)
+def _large_product(
+    left: NDArray[np.uint64], right: NDArray[np.uint64], out: NDArray[np.uint64], first: int, whole: int
+) -> None:
+    """The columns of any product, a multiple of four of them, added to what is in ``out``."""
     c, (d, columns) = left.shape[0], right.shape
     rows = c + c % 2
     factors, words = _factors(left, rows), right.reshape(-1)
     flat_factors = factors.reshape(-1)
     sums = np.empty((TILE // LANES, rows, 3, LANES), np.uint64)
     flat_sums = sums.reshape(-1)
-    whole = last - (last - first) % LANES
-    out[:, first:last] = 0
     for start in range(first, whole, TILE):
         groups = min(TILE, whole - start) // LANES
         for top in range(0, d, ROWS):
@@ -119,7 +218,6 @@ def product_48(
                         value = _reduced(sums[g, r, 0, j], sums[g, r, 1, j], sums[g, r, 2, j])
                         column = start + g * LANES + j
                         out[r, column] = _sum(out[r, column], value)
-    _single_columns(factors, right, out, whole, last)
 
 
 @njit(cache=True, nogil=True)

@@ -26,6 +26,7 @@ from codedfl.codes.gradient_code import GradientCode
 from codedfl.errors import CipherError, ScenarioError
 from codedfl.network import RoundCosts, TransferCosts, TransferTable
 from codedfl.scenario import SchemeOptions
+from codedfl.schemes.coded.deferred_replies import DeferringDevice
 from codedfl.schemes.coded.server import PaddedServer
 from codedfl.schemes.coded.worker_choice import choose_alpha
 from codedfl.schemes.contract import CountedCosts, Device, Round, Scheme, Stage, Transfer, check_at_most
@@ -48,7 +49,7 @@ from codedfl.schemes.secrecy import (
 )
 from codedfl.schemes.sharing.sealed import SEALED_DEVICES, SEALED_EAVESDROPPER, fresh_grant, pad_of
 from codedfl.settings import setting
-from codedfl.task import Shard
+from codedfl.task import Problem, Shard
 
 DATA_BITS: dict[Ring, int] = {FIELD_48: 24}
 """Bits after the binary point, of 48, as published; otherwise as many as fit."""
@@ -299,6 +300,12 @@ class CodedPadded(Scheme[CodedPaddedOptions]):
         """Prepare a device; it pads its data when it receives a seed."""
         check_bounds(self.public, shard)
         return CodedPaddedDevice(index, shard, self.formats, self.code, self.public.nonce(index))
+
+    def simulated(self, problem: Problem, epochs: int) -> Sequence[Device]:
+        """Prepare devices that compute products when they are read."""
+        d, c = self.public.features, self.public.outputs
+        promised = {"product": self.formats.ring.wire_layout(c, d)}
+        return [DeferringDevice(device, promised, c * d * d) for device in super().simulated(problem, epochs)]
 
     def counted(self, shards: Sequence[Shard], epochs: int) -> CountedCosts:
         """Count transfers and rounds from the public sizes: they are the same for any data."""

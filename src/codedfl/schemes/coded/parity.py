@@ -215,8 +215,7 @@ class ParityServer(Server):
     def combine(self, epoch: int, replies: Mapping[int, Message], work: Work) -> Float[np.ndarray, "d c"]:
         """Add the replies and the gradient of the parity data, and divide by the size of the batch."""
         number = (epoch - 1) % len(self._allocations)
-        features, targets = self._parity.of(number)
-        total = work.product(features.T, work.product(features, self._model) - targets).astype(np.float64)
+        total = self._parity.gradient(number, self._model, work)
         together = pooled_total(replies)
         for gradient in [replies[device]["gradient"] for device in sorted(replies)] if together is None else [together]:
             total += gradient
@@ -345,6 +344,7 @@ class Parity(Scheme[ParityOptions]):
         devices = [self._pooled(index, shard, pool) for index, shard in enumerate(problem.shards)]
         if not worth_summing(problem, parts, epochs):
             return devices
+        pool.summed = True
 
         def sums(epoch: int) -> Sums:
             number = (epoch - 1) % parts
@@ -373,8 +373,8 @@ class Parity(Scheme[ParityOptions]):
 
     @property
     def memory(self) -> int:
-        """The sums of the Gram matrices of all batches."""
-        return batch_memory(self.public, self.options.parts)
+        """The sums of the Gram matrices of all batches, and the Gram matrices of their parity data."""
+        return 2 * batch_memory(self.public, self.options.parts)
 
     def server(self) -> Server:
         """Prepare the server."""

@@ -13,8 +13,9 @@ from jaxtyping import Float
 
 from codedfl.schemes.contract import Device
 from codedfl.schemes.messages import Deferred, Layout, Message, Work
+from codedfl.schemes.plain.pooling import LEAST_MACS
 from codedfl.task import Problem
-from codedfl.task.shard import Sums
+from codedfl.task.shard import Sums, gram
 
 ParityRows = tuple[Float[np.ndarray, "rows d"], Float[np.ndarray, "rows c"]]
 """Features and targets of the parity data of a batch."""
@@ -30,6 +31,10 @@ class ParityPool:
         """Sums over the points of each batch that devices work on."""
         self.parity: dict[tuple[int, tuple[int, ...]], ParityRows] = {}
         """Parity data by batch, and by the devices that have sent theirs."""
+        self.summed = False
+        """Whether a training takes so many epochs that Gram matrices of parity data are worth it."""
+        self.parity_sums: dict[tuple[int, tuple[int, ...]], Sums] = {}
+        """Gram matrices and right-hand sides of parity data, by the same."""
 
     @classmethod
     def of(cls, problem: Problem, key: Hashable) -> "ParityPool":
@@ -96,6 +101,8 @@ class ParityData:
         ]
         self._places = places
         self._promised: list[list[tuple[int, PooledParity]]] = [[] for _ in rows]
+        self._summed: dict[int, tuple[ParityPool, tuple[int, tuple[int, ...]]]] = {}
+        """Where the sums over the parity data of a batch are kept, if a training uses them."""
 
     def receive(self, sender: int, parcel: Message) -> None:
         """Add a device's parity data to those of the batch, now or when they are first used."""
@@ -122,4 +129,19 @@ class ParityData:
             for array in self._known[batch]:
                 array.setflags(write=False)  # other trainings will use it
             pool.parity[key] = self._known[batch]
+            if pool.summed:
+                self._summed[batch] = pool, key
         return self._known[batch]
+
+    def gradient(self, batch: int, model: Float[np.ndarray, "d c"], work: Work) -> Float[np.ndarray, "d c"]:
+        """Return X~^T (X~ Theta - Y~) in float64, from the Gram matrix where that takes fewer multiplications."""
+        features, targets = self.of(batch)
+        macs = 2 * features.size * model.shape[1]
+        if batch not in self._summed or macs < max(LEAST_MACS, model.size * len(model)):
+            return work.product(features.T, work.product(features, model) - targets).astype(np.float64)
+        pool, key = self._summed[batch]
+        if key not in pool.parity_sums:
+            moments = np.asarray(features.T @ targets, dtype=np.float64)
+            pool.parity_sums[key] = Sums(gram(features), moments, len(features))
+        work.add(macs)
+        return pool.parity_sums[key].gradient(model)

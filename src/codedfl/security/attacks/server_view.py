@@ -66,8 +66,12 @@ def completed(
     core = basis.T @ images
     core = (core + core.T) / 2
     bound = _outside(basis, _root(images, core))
-    gram = known + known.T - basis @ core @ basis.T + bound @ bound.T
-    return np.asarray(gram if prior is None else gram + _schur_complement(basis, prior.astype(np.float64)))
+    gram = known + known.T
+    gram -= basis @ core @ basis.T
+    gram += bound @ bound.T
+    if prior is not None:
+        gram += _schur_complement(basis, prior.astype(np.float64))
+    return np.asarray(gram)
 
 
 def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64[np.ndarray, "d r"]]:
@@ -114,7 +118,8 @@ def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) 
 
 
 def _outside(basis: Float64[np.ndarray, "d r"], columns: Float64[np.ndarray, "d s"]) -> Float64[np.ndarray, "d s"]:
-    return np.asarray(columns - basis @ (basis.T @ columns))
+    inside = basis @ (basis.T @ columns)
+    return np.asarray(np.subtract(columns, inside, out=inside))  # a new matrix of this size would cost as much
 
 
 def _schur_complement(
@@ -123,6 +128,5 @@ def _schur_complement(
     """Return the Schur complement of the prior outside the span."""
     image = prior @ basis
     root = _root(image, basis.T @ image)
-    rest = prior - root @ root.T
-    rest = _outside(basis, rest)
+    rest = _outside(basis, prior - root @ root.T)
     return _outside(basis, np.ascontiguousarray(rest.T)).T

@@ -8,10 +8,12 @@ ring, and m / mu times that rounding is the error of the gradient.
 from collections.abc import Callable, Iterable
 
 import numpy as np
+from jaxtyping import Float
 
 from codedfl.security.transcript import Exposure, Transcript
 from codedfl.security.views.kinds import CohortsView, KnownOthersView
 from codedfl.task import Problem
+from codedfl.task.objective import side_by_side
 
 ASSUMPTION = "all other devices together, from the models"
 
@@ -24,10 +26,10 @@ def model_exposures(transcript: Transcript, problem: Problem, rate: Callable[[in
     rates = np.array([rate(epoch) for epoch in range(1, len(points))])[:, None, None]
     told = problem.samples * ((points[:-1] - points[1:]) / rates - problem.ridge * points[:-1])
     total, right = (
-        sum(np.asarray(part, np.float64) for part in parts)
+        np.asarray(sum(np.asarray(part, np.float64) for part in parts))
         for parts in zip(*((shard.gram, shard.moments) for shard in problem.shards), strict=True)
     )
-    errors = told - (total @ points[:-1] - right)
+    errors = told - (_products(total, points[:-1]) - right)
     models, noise = points[1:-1], errors[1:] - errors[0]
     summed = total @ models[-1] - right
     # epochs count by how exactly they are known, which follows from the public steps of the models
@@ -35,7 +37,7 @@ def model_exposures(transcript: Transcript, problem: Problem, rate: Callable[[in
     weighted = weights * models
     sizes = np.array([shard.samples for shard in problem.shards])
     for device, shard in enumerate(problem.shards):
-        products = shard.gram.astype(np.float64) @ models
+        products = _products(shard.gram.astype(np.float64), models)
         noisy = weights * (products + noise)
         unit = float(np.linalg.norm(weights * noise) / np.linalg.norm(noisy))
         view = KnownOthersView(weighted, noisy, unit)
@@ -45,3 +47,11 @@ def model_exposures(transcript: Transcript, problem: Problem, rate: Callable[[in
         cohort = CohortsView(models[-1:], gradient[None] + errors[-1:], alone, sizes)
         parts = {device: gradient}
         yield Exposure(cohort, None, summed, assumption=ASSUMPTION, adversary="devices", parts=parts)
+
+
+def _products(
+    matrix: Float[np.ndarray, "d d"], models: Float[np.ndarray, "epochs d c"]
+) -> Float[np.ndarray, "epochs d c"]:
+    """Return the product of a matrix with every model, in one: a stack of products would read it for each of them."""
+    epochs, d, c = models.shape
+    return np.asarray(matrix @ side_by_side(models)).reshape(d, epochs, c).transpose(1, 0, 2)

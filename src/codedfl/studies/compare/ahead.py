@@ -32,7 +32,8 @@ def compute_ahead(
     """Let ``run`` carry out all parts that take long; return the errors of refused ones.
 
     First what is trained, then what is predicted from it. What is sorted by label and predictable takes no time. Of
-    what shares its data, what is trained most often comes first, so that no process has a long part at the end.
+    what shares its data, what is trained most often comes first, and of predictions those of many devices, so that no
+    process has a long part at the end.
     """
     measurements = Measurements(fleets, names, out, silent, sort=sort, attacked_epochs=attacked_epochs)
     first, later = list[Part](), list[Part]()
@@ -46,6 +47,7 @@ def compute_ahead(
                 elif partition != SORTED:
                     later.append((partition, fleet, name))
     first = _longest_first(first, measurements)
+    later.sort(key=lambda part: -fleets[part[1]].fleet.size)
     tables = {name: scenario.to_toml() for name, scenario in fleets.items()}
     refused: Refusals = {}
     for parts in (first, later):
