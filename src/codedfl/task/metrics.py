@@ -128,7 +128,7 @@ def accuracies(predicted: Float[np.ndarray, "q b c"], labels: Shaped[np.ndarray,
 LARGE = 1 << 22
 """Entries of a test set from which on outputs that are not needed are not computed."""
 _MOST_MODELS = 16
-"""Models of a block up to which their outputs are kept: a training scores blocks of eight."""
+"""Models of a block at most: a training scores eight together."""
 _MOST_BLOCKS = 24
 """Blocks whose outputs are kept."""
 _RIDGE = 1e-9
@@ -194,12 +194,15 @@ class NearbyModels:
 
     def accuracies(self, columns: Float[np.ndarray, "d columns"], count: int) -> Float[np.ndarray, "b"]:
         """Return the accuracy of models given side by side as columns."""
+        if count > _MOST_MODELS:
+            blocks = np.array_split(columns.T.reshape(count, -1, len(columns)), -(-count // _MOST_MODELS))
+            return np.concatenate([self.accuracies(each.reshape(-1, len(columns)).T, len(each)) for each in blocks])
         models = columns.T.reshape(count, -1, len(columns)).transpose(1, 0, 2).astype(np.float64)
-        known = self._nearest(models) if 1 < count <= _MOST_MODELS else None
+        known = self._nearest(models)
         hits = None if known is None else self._from_known(known, models, columns)
         if hits is None:
             outputs, hits = self._multiplied(np.arange(len(self._x)), models, columns)
-            if 1 < count <= _MOST_MODELS and np.isfinite(models).all():
+            if count > 1 and np.isfinite(models).all():
                 self._blocks = [*self._blocks[1 - _MOST_BLOCKS :], _KnownBlock.of(models, outputs)]
         return np.asarray(hits / len(self._x))
 
