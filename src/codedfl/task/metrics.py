@@ -229,7 +229,7 @@ class NearbyModels:
         if known.spent > 1:  # to know outputs of newer models is not dearer then
             known.spent = 0.0  # another training may come near these
             return None
-        return hits + self._multiplied(rows, models, columns)[1] if len(rows) else hits
+        return np.asarray(hits + self._multiplied(rows, models, columns)[1]) if len(rows) else hits
 
     def _multiplied(
         self, rows: Int[np.ndarray, "r"], models: Float[np.ndarray, "c b d"], columns: Float[np.ndarray, "d columns"]
