@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from codedfl.task.metrics import Counts, counts
+from codedfl.task.metrics import Counts, NearbyModels, counts
+from codedfl.task.objective import side_by_side
 
 
 def classes(rows: int, kinds: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -86,3 +87,65 @@ class TestRemarks:
         assert "R² -0." in (Counts.regressed(np.full((3, 1), 3.0), values).remark() or "")
         assert Counts.regressed(values * 0.9, values).remark() is None
         assert Counts.regressed(values, np.ones((3, 1))).remark() is None, "R² is undefined"
+
+
+class TestNearbyModels:
+    """Accuracies are those of outputs in float64, whatever was scored before."""
+
+    def trained(self, rows: int, dtype: Any, epochs: int, parts: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows, labels, and the models of gradient descent, which move less and less."""
+        rng = np.random.default_rng(rows)
+        x, labels = rng.standard_normal((rows, 30)), rng.integers(0, 4, rows)
+        x[np.arange(rows), labels] += 1.5
+        model, models = np.zeros((30, 4)), []
+        for epoch in range(epochs):
+            part = slice(epoch % parts, None, parts)
+            model = model - 0.02 * x[part].T @ (x[part] @ model - np.eye(4)[labels[part]]) * parts / rows
+            models.append(model)
+        return x.astype(dtype), labels, np.array(models, dtype)
+
+    def expected(self, x: np.ndarray, labels: np.ndarray, models: np.ndarray) -> list[float]:
+        outputs = np.einsum("qd,bdc->bqc", x.astype(np.float64), models.astype(np.float64))
+        return [float(each) for each in (outputs.argmax(axis=2) == labels).mean(axis=1)]
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("parts", [1, 5])
+    def test_every_block_of_a_training(self, dtype: Any, parts: int) -> None:
+        x, labels, models = self.trained(400, dtype, 96, parts)
+        nearby = NearbyModels(x, labels)
+        for block in np.split(models, 12):
+            assert nearby.accuracies(side_by_side(block), 8).tolist() == self.expected(x, labels, block)
+        assert len(nearby._blocks) < 6, "most blocks follow from others"
+
+    def test_models_far_from_known_ones_and_single_ones(self, rng: np.random.Generator) -> None:
+        x, labels, models = self.trained(200, np.float32, 8)
+        nearby = NearbyModels(x, labels)
+        for count in (8, 3, 8, 1, 20):
+            far = rng.standard_normal((count, 30, 4)).astype(np.float32)
+            assert nearby.accuracies(side_by_side(far), count).tolist() == self.expected(x, labels, far)
+        assert nearby.accuracies(side_by_side(models), 8).tolist() == self.expected(x, labels, models)
+
+    def test_ties_within_the_rounding_of_single_precision(self, rng: np.random.Generator) -> None:
+        """Two classes whose outputs differ by less than float32 can tell are told apart in float64."""
+        x, labels, models = self.trained(300, np.float32, 16)
+        models[:, :, 1] = models[:, :, 0]
+        models[:, 0, 1] = np.nextafter(models[:, 0, 1], np.float32(9))
+        nearby = NearbyModels(x, labels)
+        for block in (models[:8], models[8:], models[4:12]):
+            assert nearby.accuracies(side_by_side(block), 8).tolist() == self.expected(x, labels, block)
+
+    def test_models_that_are_not_finite_have_some_accuracy(self) -> None:
+        x, labels, models = self.trained(100, np.float32, 24)
+        models[9:, 3, 2] = np.inf
+        nearby = NearbyModels(x, labels)
+        with np.errstate(all="ignore"):
+            found = [nearby.accuracies(side_by_side(block), 8) for block in np.split(models, 3)]
+        assert np.all((np.array(found) >= 0) & (np.array(found) <= 1))
+        assert len(nearby._blocks) == 1, "nothing follows from infinite models"
+
+    def test_rows_of_zeros(self) -> None:
+        x, labels, models = self.trained(50, np.float32, 16)
+        x[::3] = 0
+        nearby = NearbyModels(x, labels)
+        for block in np.split(models, 2):
+            assert nearby.accuracies(side_by_side(block), 8).tolist() == self.expected(x, labels, block)

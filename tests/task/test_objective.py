@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from codedfl.task.objective import PublicObjective, TestSet, accuracies, accuracy
+from codedfl.task.metrics import accuracies, accuracy
+from codedfl.task.objective import PublicObjective, TestSet
 
 MODELS = np.array([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0]]])
 """The first model tells by the larger feature, the second by the smaller one, the third says 0 always."""

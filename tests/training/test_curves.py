@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from codedfl.network import DelayModel
-from codedfl.training.curves import SharingCurves, bands, curves_of, curves_side_by_side, sharing_curves
+from codedfl.training.curves import (
+    SharingCurves,
+    bands,
+    curves_of,
+    curves_side_by_side,
+    sharing_curves,
+    times_and_curves,
+)
+from codedfl.training.timing import epoch_ends
 from tiny import trained
 from training.test_sharing_draws import EPOCHS, FLEET, LINKS, by_hand, given, sharing, variant, wanted
 
@@ -32,6 +40,25 @@ def test_curves_side_by_side_are_those_of_each_alone() -> None:
         assert np.array_equal(found.active, alone.active)
         assert np.array_equal(found.supports, alone.supports)
     assert len({found.active.tobytes() for found in together}) > 1, "they are not all alike"
+
+
+def test_several_channels_in_one_replay_are_those_of_each_alone() -> None:
+    """The channel between devices delays hand-overs and nothing else, also after the first epoch."""
+    links = [wanted({"links.d2d_channel": channel}).links for channel in ("parallel", "shared")]
+    delays = [DelayModel.create(wanted().fleet, each) for each in links]
+    asked: dict[str, Any] = {"epochs": EPOCHS, "seed": 3, "draws": 6}
+    variants = [
+        variant(wanted(supply=supply, delta=delta, detect_from=first))
+        for supply, delta, first in (("once", 0.0, 2), ("reissued", 0.001, 2), ("reissued", 0.0, 1))
+    ]
+    ends, (last, first) = times_and_curves(variants, delays, curves=[2, 0], **asked)
+    for own, each in zip(ends, delays, strict=True):
+        assert np.array_equal(own, epoch_ends(variants, each, **asked).astype(np.float32))
+    assert not np.array_equal(*ends), "the channels differ"
+    for found, number in ((first, 0), (last, 2)):
+        alone = sharing_curves(variants[number], delays[1], **asked)
+        assert np.array_equal(found.active, alone.active)
+        assert np.array_equal(found.supports, alone.supports)
 
 
 OPTIONS: list[dict[str, Any]] = [

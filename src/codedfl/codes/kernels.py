@@ -283,20 +283,21 @@ def stalled_sets(edges: NDArray[Any], m: int, erasures: int, trials: int, seed: 
 
 
 TILE = 1024
-"""Columns that are added up together: those of ten rows of float32 stay in the first cache."""
+"""Columns of eight rows that are multiplied by all rows on the left before the next ones are read."""
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"})
 def add_thin_product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any]) -> None:
     """Add left @ right to ``out``; entries are added in the order of the rows of ``right``, eight at a time.
 
-    A general product first copies ``right`` into blocks, which pays for many rows on the left only.
+    A general product first copies ``right`` into blocks, which pays for many rows on the left only. ``left`` has an
+    even number of rows: two share what is read of ``right``, as registers do not suffice for more.
     """
     rows, inner = left.shape
     whole = inner - inner % 8
-    for start in range(0, right.shape[1], TILE):
-        stop = min(start + TILE, right.shape[1])
-        for k in range(0, whole, 8):
+    for k in range(0, whole, 8):
+        for start in range(0, right.shape[1], TILE):
+            stop = min(start + TILE, right.shape[1])
             b0, b1, b2, b3 = (
                 right[k, start:stop],
                 right[k + 1, start:stop],
@@ -309,15 +310,21 @@ def add_thin_product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any])
                 right[k + 6, start:stop],
                 right[k + 7, start:stop],
             )
-            for r in range(rows):
+            for r in range(0, rows, 2):
                 a0, a1, a2, a3 = left[r, k], left[r, k + 1], left[r, k + 2], left[r, k + 3]
                 a4, a5, a6, a7 = left[r, k + 4], left[r, k + 5], left[r, k + 6], left[r, k + 7]
-                row = out[r, start:stop]
+                c0, c1, c2, c3 = left[r + 1, k], left[r + 1, k + 1], left[r + 1, k + 2], left[r + 1, k + 3]
+                c4, c5, c6, c7 = left[r + 1, k + 4], left[r + 1, k + 5], left[r + 1, k + 6], left[r + 1, k + 7]
+                first, second = out[r, start:stop], out[r + 1, start:stop]
                 for j in range(stop - start):
                     low = a0 * b0[j] + a1 * b1[j] + a2 * b2[j] + a3 * b3[j]
-                    row[j] += low + a4 * b4[j] + a5 * b5[j] + a6 * b6[j] + a7 * b7[j]
-        for k in range(whole, inner):
-            for r in range(rows):
-                factor, last, row = left[r, k], right[k, start:stop], out[r, start:stop]
-                for j in range(stop - start):
-                    row[j] += factor * last[j]
+                    other = c0 * b0[j] + c1 * b1[j] + c2 * b2[j] + c3 * b3[j]
+                    one = first[j] + (low + a4 * b4[j] + a5 * b5[j] + a6 * b6[j] + a7 * b7[j])
+                    two = second[j] + (other + c4 * b4[j] + c5 * b5[j] + c6 * b6[j] + c7 * b7[j])
+                    first[j] = one
+                    second[j] = two
+    for k in range(whole, inner):
+        for r in range(rows):
+            factor, last, row = left[r, k], right[k], out[r]
+            for j in range(last.size):
+                row[j] += factor * last[j]

@@ -1,7 +1,7 @@
 """The learning task: shards, Gram matrices, loss and scores."""
 
 from codedfl.task.loading import RawData, feature_map, load_data, partition_rows, with_owners
-from codedfl.task.objective import accuracy
+from codedfl.task.metrics import accuracy
 from codedfl.task.problem import Problem, learning_rate
 from codedfl.task.shard import Shard, gram, make_shard
 

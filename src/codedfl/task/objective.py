@@ -8,6 +8,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +18,7 @@ from codedfl.data import Preparation
 from codedfl.errors import DataError
 from codedfl.solvers import Ridge
 from codedfl.task.description import Description
-from codedfl.task.metrics import Counts, counts
+from codedfl.task.metrics import LARGE, Counts, NearbyModels, accuracies, counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +111,17 @@ class TestSet:
 
     def score(self, columns: Float[np.ndarray, "d columns"], models: int) -> Float[np.ndarray, "b"]:
         """Return the accuracy (or R^2) of models given side by side as columns."""
-        predicted = self.outputs(columns, models)
         if self.kind == "classification":
-            return accuracies(predicted, self.y)
+            if self.preparation is None and self.x.size >= LARGE:
+                return self._nearby.accuracies(columns, models)
+            return accuracies(self.outputs(columns, models), self.y)
+        predicted = self.outputs(columns, models)
         return np.array([r_squared(predicted[:, i], self.y) for i in range(models)])
+
+    @cached_property
+    def _nearby(self) -> NearbyModels:
+        """What earlier models tell about the classes of all rows."""
+        return NearbyModels(self.x, self.y)
 
     def outputs(self, columns: Float[np.ndarray, "d columns"], models: int = 1) -> Float[np.ndarray, "q b c"]:
         """Return the outputs of models given side by side as columns, in the units of the targets."""
@@ -166,17 +174,6 @@ class PublicObjective(Objective):
     def largest_stable_rate(self) -> float:
         """Unknown."""
         return math.nan
-
-
-def accuracy(predicted: Float[np.ndarray, "q c"], labels: Shaped[np.ndarray, "q"]) -> float:
-    """Return the share of samples whose largest output is that of their class."""
-    return float(accuracies(predicted[:, None], labels)[0])
-
-
-def accuracies(predicted: Float[np.ndarray, "q b c"], labels: Shaped[np.ndarray, "q"]) -> Float[np.ndarray, "b"]:
-    """Return the accuracy of each of several models."""
-    # one call for all models: the outputs of a single one are not contiguous, which takes twice as long
-    return np.asarray(np.mean(np.argmax(predicted, axis=2) == labels[:, None], axis=0))
 
 
 def r_squared(predicted: Float[np.ndarray, "q c"], values: Float[np.ndarray, "q c"]) -> float:

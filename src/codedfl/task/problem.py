@@ -199,6 +199,10 @@ class Problem(Objective):
 
     def ridge_solution(self) -> Float[np.ndarray, "d c"]:
         """Return the minimiser of the squared loss, the limit of full-batch training, less the first model."""
+        return self._minimiser.copy()
+
+    @cached_property
+    def _minimiser(self) -> Float[np.ndarray, "d c"]:
         import scipy.linalg  # not installed at small sites
 
         system = self.total_gram / self.samples + self.ridge * np.eye(self.shape[0])

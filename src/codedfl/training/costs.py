@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
@@ -110,9 +111,7 @@ def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> Sh
     """Let a few devices of their own reply and hand over for real, and count what it takes."""
     if scheme.sharing is None:
         raise TypeError(f"scheme '{scheme.name}' does not share")
-    own = problem.shards[0]
-    # costs follow from sizes; zeros are within every bound, however many devices have them
-    shard = Shard(np.zeros_like(own.x), np.zeros_like(own.y))
+    shard = _zeros_like(problem.shards[0])
     # epoch, sender, recipient, support: device 1 hands over to 0 with a new support, then 0 forwards to 2
     moved, size = [(2, 1, 0, 0), (3, 0, 2, -1)], 3
     if scheme.sharing.policy().may_double:
@@ -143,6 +142,16 @@ def measure(scheme: Scheme[Any], problem: Problem, *, first_offline: bool) -> Sh
     )
 
 
+def _zeros_like(shard: Shard) -> Shard:
+    """Return data of the same shapes: costs follow from sizes, and zeros are within every bound of any fleet."""
+    return _zeros(shard.x.shape, shard.y.shape, shard.x.dtype.name, shard.y.dtype.name)
+
+
+@lru_cache(maxsize=1)  # one object for all that are measured one after the other: a cipher encodes it once
+def _zeros(x: tuple[int, int], y: tuple[int, int], x_dtype: str, y_dtype: str) -> Shard:
+    return Shard(np.zeros(x, x_dtype), np.zeros(y, y_dtype))
+
+
 def _first_costs(
     scheme: Scheme[Any], devices: Sequence[Device], server: Server, problem: Problem
 ) -> tuple[RoundCosts, Message]:
@@ -151,8 +160,7 @@ def _first_costs(
     everyone = len(question.requests) == len(devices)
     if everyone and scheme.wrapped:  # a wrapper asks a device alone as the scheme inside does
         alone = scheme.with_public(dataclasses.replace(scheme.public, samples=scheme.public.samples[:1]))
-        own = problem.shards[0]
-        devices, server = [alone.device(0, Shard(np.zeros_like(own.x), np.zeros_like(own.y)))], alone.server()
+        devices, server = [alone.device(0, _zeros_like(problem.shards[0]))], alone.server()
         question = server.ask(1, np.ones(problem.shape))
     return _round_costs(devices, server, question, 0, scheme.public.devices if everyone else 1)
 

@@ -3,7 +3,7 @@
 Both are counted when an epoch begins, so K(1) = N and L(1) = M.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from codedfl.network import DelayModel, Draws
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.training.records import State
+from codedfl.training.sharing_blocks import SharedEpochs
 from codedfl.training.timing import Band, Variant, band, sharing_blocks
 
 
@@ -41,11 +42,42 @@ def curves_side_by_side(
 ) -> list[SharingCurves]:
     """Replay several policies, which meet the same random delays."""
     drawn = Draws(delays, seed=seed, first=first, count=draws)
-    found = []
-    for blocks in zip(*sharing_blocks(variants, drawn, epochs), strict=True):
-        both = (np.concatenate([getattr(each, name) for each in blocks]).T for name in ("active", "supports"))
-        found.append(SharingCurves(*map(np.ascontiguousarray, both)))
-    return found
+    return [_joined(blocks) for blocks in zip(*sharing_blocks(variants, drawn, epochs), strict=True)]
+
+
+def times_and_curves(
+    variants: Sequence[Variant],
+    channels: Sequence[DelayModel],
+    *,
+    epochs: int,
+    seed: int,
+    draws: int,
+    curves: Sequence[int] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> tuple[Float[np.ndarray, "channels variants draws epochs"], list[SharingCurves]]:
+    """Return when epochs end where delays differ in the channel between devices only, and curves of some variants.
+
+    Every policy is replayed once, since replies do not use that channel. Times are in single precision.
+    """
+    drawn, *others = (Draws(delays, seed=seed, count=draws) for delays in channels)
+    ends = np.empty((len(channels), len(variants), draws, epochs), np.float32)
+    kept: list[list[SharedEpochs]] = [[] for _ in curves]
+    done = 0
+    for block in sharing_blocks(variants, drawn, epochs, others):
+        later = done + len(block[0].ends)
+        for place, played in enumerate(block):
+            for channel, times in enumerate((played.ends, *played.elsewhere)):
+                ends[channel, place, :, done:later] = times.T
+        for number, blocks in zip(curves, kept, strict=True):
+            blocks.append(block[number])
+        done = later
+        progress(done, epochs)
+    return ends, [_joined(blocks) for blocks in kept]
+
+
+def _joined(blocks: Sequence[SharedEpochs]) -> SharingCurves:
+    both = (np.concatenate([getattr(each, name) for each in blocks]).T for name in ("active", "supports"))
+    return SharingCurves(*map(np.ascontiguousarray, both))
 
 
 def curves_of(state: State, policy: SharingPolicy) -> SharingCurves:

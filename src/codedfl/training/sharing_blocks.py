@@ -71,11 +71,15 @@ class SharingFleet:
 
 @dataclass(frozen=True, eq=False)
 class SharedEpochs:
-    """Consecutive epochs in all draws: when each ends, and the active devices and supports left at its beginning."""
+    """Consecutive epochs in all draws: when each ends, and the active devices and supports left at its beginning.
+
+    ``elsewhere`` has when they end on other channels between devices.
+    """
 
     ends: Float[np.ndarray, "epochs draws"]
     active: Int[np.ndarray, "epochs draws"]
     supports: Float[np.ndarray, "epochs draws"]
+    elsewhere: tuple[Float[np.ndarray, "epochs draws"], ...] = ()
 
 
 @final
@@ -105,9 +109,20 @@ class SharingReplay:
     lasts as long whenever it begins: rounding is monotonous, so that the latest of sums is the sum with the latest.
     """
 
-    def __init__(self, fleet: SharingFleet, draws: Draws, now: Float[np.ndarray, "draws"]) -> None:
-        """Go on after the first epoch, at the times ``now``."""
+    def __init__(
+        self,
+        fleet: SharingFleet,
+        draws: Draws,
+        now: Float[np.ndarray, "draws"],
+        elsewhere: Sequence[tuple[Draws, Float[np.ndarray, "draws"]]] = (),
+    ) -> None:
+        """Go on after the first epoch, at the times ``now``; ``elsewhere`` has other channels between devices.
+
+        Replies do not use these channels, so that the same devices hand over after the same epochs on all of them.
+        """
         self._fleet, self._draws, self._now = fleet, draws, now
+        self._channels = [other for other, _ in elsewhere]
+        self._times = [begun for _, begun in elsewhere]
         self._questions: dict[int, Sequence[RoundCosts]] = {}
 
     def begin(self, delays: BlockDelays) -> None:
@@ -116,6 +131,7 @@ class SharingReplay:
         self._delays, self._steps = delays, np.zeros((shape[0], 3, shape[1]))  # a round, the server's work, hand-overs
         self._active = np.broadcast_to(fleet.active.sum(axis=1), shape).copy()
         self._supports = np.broadcast_to(fleet.supports, shape).copy()
+        self._elsewhere = np.zeros((len(self._channels), *shape))  # hand-overs on the other channels
         self._next = np.full(shape[1], shape[0])
         self._time(np.arange(shape[1]), 0)
 
@@ -136,17 +152,22 @@ class SharingReplay:
         if any(transfers):
             times = self._draws.handovers(epoch, *transfers, parallel=fleet.parallel, rows=rows)
             self._steps[place, -1, rows] = times.seconds
+            for other, seconds in zip(self._channels, self._elsewhere, strict=True):
+                times = other.handovers(epoch, *transfers, parallel=fleet.parallel, rows=rows)
+                seconds[place, rows] = times.seconds
         self._active[place + 1 :, rows] = fleet.active[rows].sum(axis=1)
         self._supports[place + 1 :, rows] = fleet.supports[rows]
         self._time(rows, place + 1)
 
     def finish(self) -> SharedEpochs:
         """Return the epochs of the block."""
-        steps = self._steps
-        begun = np.concatenate([self._now[None], steps.reshape(-1, steps.shape[2])])
-        ends = np.add.accumulate(begun, axis=0)  # one after the other, as a clock adds
-        self._now = ends[-1]
-        return SharedEpochs(ends[1:].reshape(steps.shape)[:, -2], self._active, self._supports)
+        steps, elsewhere = self._steps, []
+        self._now, ends = _added(self._now, steps)
+        for number, seconds in enumerate(self._elsewhere):
+            steps[:, -1] = seconds
+            self._times[number], other = _added(self._times[number], steps)
+            elsewhere.append(other)
+        return SharedEpochs(ends, self._active, self._supports, tuple(elsewhere))
 
     def _asked(self, active: int) -> Sequence[RoundCosts]:
         if active not in self._questions:
@@ -190,6 +211,15 @@ class SharingReplay:
             leaves &= fleet.grants[rows] | ((seconds - kept).max(axis=0) > limit)
         leaves[[not fleet.detects(epoch) for epoch in self._delays.epochs[start:]]] = False
         self._next[rows] = np.where(leaves.any(axis=0), start + leaves.argmax(axis=0), len(self._steps))
+
+
+def _added(
+    now: Float[np.ndarray, "draws"], steps: Float[np.ndarray, "epochs steps draws"]
+) -> tuple[Float[np.ndarray, "draws"], Float[np.ndarray, "epochs draws"]]:
+    """Return when the last step ends, and when each epoch does, before its hand-overs."""
+    begun = np.concatenate([now[None], steps.reshape(-1, steps.shape[2])])
+    ends = np.add.accumulate(begun, axis=0)  # one after the other, as a clock adds
+    return ends[-1], ends[1:].reshape(steps.shape)[:, -2]
 
 
 def _last_awaited(

@@ -128,17 +128,27 @@ def _in_blocks(course: History | Variant) -> TypeGuard[Variant]:
     return isinstance(course, Variant) and not (course.costs.other.standing or np.isfinite(course.costs.other.deadline))
 
 
-def sharing_blocks(variants: Sequence[Variant], draws: Draws, epochs: int) -> Iterator[list[SharedEpochs]]:
-    """Go through the epochs of variants, block by block, side by side so that they share random numbers."""
+def sharing_blocks(
+    variants: Sequence[Variant], draws: Draws, epochs: int, elsewhere: Sequence[Draws] = ()
+) -> Iterator[list[SharedEpochs]]:
+    """Go through the epochs of variants, block by block, side by side so that they share random numbers.
+
+    ``elsewhere`` has the same draws with other channels between devices.
+    """
     if not (variants and epochs):
         return
     replays, firsts = [], []
     for variant in variants:
-        clock, fleet = Clock(draws), variant.fleet(draws)
-        first = _first_epoch(variant, clock, fleet)
+        begun = []
+        for channel in (draws, *elsewhere):
+            clock, fleet = Clock(channel), variant.fleet(channel)
+            begun.append((fleet, _first_epoch(variant, clock, fleet), clock.now))
+        (fleet, first, now), *others = begun
         assert first.active is not None and first.supports is not None  # noqa: S101 - who shares has both
-        firsts.append(SharedEpochs(first.ends[None], first.active[None], first.supports[None]))
-        replays.append(SharingReplay(fleet, draws, clock.now))
+        ends = tuple(other.ends[None] for _, other, _ in others)
+        firsts.append(SharedEpochs(first.ends[None], first.active[None], first.supports[None], ends))
+        later = (each for _, _, each in others)
+        replays.append(SharingReplay(fleet, draws, now, list(zip(elsewhere, later, strict=True))))
     yield firsts
     largest = max(1, _BLOCK // (draws.count * draws.delays.devices))
     start, size = 2, min(_FIRST_BLOCK, largest)

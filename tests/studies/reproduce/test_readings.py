@@ -19,7 +19,6 @@ from codedfl.studies.reproduce.readings import (
     alone_shares,
     claimed_cases,
     curve_table,
-    curves_of_cases,
     end_cases,
     hollow_problem,
     reading_times,
@@ -59,7 +58,7 @@ def test_every_combination_is_read_once() -> None:
 def test_replayed_times_are_those_of_runs(channel: str, tmp_path: Any) -> None:
     """On hollow data, costs are those of real arrays; the run's server adds what it computes itself."""
     plan = small()
-    times = reading_times(plan, channel, hollow_problem(plan), {}, silent)
+    times = reading_times(plan, hollow_problem(plan), {}, [], silent)[0][channel]
     chosen = [reading for reading in READINGS if reading.channel == channel]
     assert times.shape == (2, len(chosen), 1, 5, 12)
     for number, setting in enumerate(plan.settings):
@@ -130,7 +129,7 @@ def test_the_nearest_reading_comes_first() -> None:
 def test_curves_begin_with_everyone_and_never_rise() -> None:
     plan = small()
     case = CurveCase(plan.settings[0], "once", 0.0)
-    (found,) = curves_of_cases(plan, [case], hollow_problem(plan), {})
+    (found,) = reading_times(plan, hollow_problem(plan), {}, [case], silent)[1]
     assert (found.active[:, 0] == plan.minibatch.fleet.size).all()
     assert (found.supports[:, 0] == plan.settings[0].options["M"]).all()
     assert (np.diff(found.active, axis=1) <= 0).all()
@@ -141,7 +140,7 @@ def test_curves_begin_with_everyone_and_never_rise() -> None:
 def test_tables_of_curves_name_their_cases() -> None:
     plan, known = small(), dict[int, SharedCosts]()
     claimed, at_end = claimed_cases(plan), end_cases(plan)
-    found = curves_of_cases(plan, [*claimed, *at_end], hollow_problem(plan), known)
+    found = reading_times(plan, hollow_problem(plan), known, [*claimed, *at_end], silent)[1]
     rows = [curve_table(*each) for each in zip(claimed, found, strict=False)]
     named = [(row["level"], row["supply"], row["delta"]) for row in rows]
     assert named == [
@@ -149,6 +148,6 @@ def test_tables_of_curves_name_their_cases() -> None:
     ]
     assert all(row["active"][0] == plan.minibatch.fleet.size for row in rows)
     shares = alone_shares(dict(zip(at_end, found[len(claimed) :], strict=True)))
-    (alone,) = curves_of_cases(plan, at_end[-1:], hollow_problem(plan), known)
+    (alone,) = reading_times(plan, hollow_problem(plan), known, at_end[-1:], silent)[1]
     assert list(shares) == ["once", "reissued"]
     assert shares["reissued"][at_end[-1].delta] == alone.alone

@@ -27,9 +27,11 @@ def thin_product(
         return np.asarray(left @ right)
     from codedfl.codes.kernels import add_thin_product  # numba is slow to import
 
-    out = np.zeros((len(left), right.shape[1]), right.dtype)
-    add_thin_product(np.ascontiguousarray(left), right, out)
-    return out
+    even = len(left) + len(left) % 2
+    rows, out = np.zeros((even, len(right)), right.dtype), np.zeros((even, right.shape[1]), right.dtype)
+    rows[: len(left)] = left
+    add_thin_product(rows, right, out)
+    return out[: len(left)]
 
 
 def symmetric_product(

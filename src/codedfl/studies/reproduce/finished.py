@@ -7,10 +7,10 @@ from codedfl.errors import RunDirectoryError
 from codedfl.runs import Run, load
 from codedfl.storage import DAMAGED
 from codedfl.studies.reproduce.experiment import experiment
-from codedfl.studies.reproduce.readings import hollow_problem
+from codedfl.studies.reproduce.readings import CHANNELS, hollow_problem
 from codedfl.studies.reproduce.sealed import sealed_figure, sealed_times
 from codedfl.studies.reproduce.study import Reproduction
-from codedfl.studies.reproduce.tasks import CHANNELS, place, wanted
+from codedfl.studies.reproduce.tasks import place, wanted
 
 
 def load_reproduction(out: Path, *, sealed: bool = True) -> Reproduction:

@@ -22,9 +22,10 @@ from codedfl.studies.reproduce.experiment import READINGS, Experiment, Reading, 
 from codedfl.studies.reproduce.sealed import speedup
 from codedfl.task import Problem
 from codedfl.training.costs import SharedCosts, measure
-from codedfl.training.curves import SharingCurves, bands, curves_side_by_side
-from codedfl.training.timing import Band, Variant, epoch_ends
+from codedfl.training.curves import SharingCurves, bands, times_and_curves
+from codedfl.training.timing import Band, Variant
 
+CHANNELS = ("parallel", "shared")
 SUPPLIES = ("once", "reissued")
 _SMALL_DELTAS = (0.1, 0.5, 1.0, 3.0, 6.0, 12.0)
 """In seconds at the paper's size: Deltas at which the end of the training is looked at."""
@@ -78,26 +79,32 @@ def hollow_problem(plan: Experiment) -> Problem:
 
 
 def reading_times(
-    plan: Experiment, channel: str, problem: Problem, known: dict[int, SharedCosts], progress: Progress
-) -> Times:
-    """Return when epochs end, for both settings, all readings of a channel and all Deltas; ``known`` costs are kept."""
-    chosen = [reading for reading in READINGS if reading.channel == channel]
-    variants = [
-        variant_of(setting, reading, delta, problem, known)
-        for setting in plan.settings
-        for reading in chosen
-        for delta in setting.deltas
+    plan: Experiment, problem: Problem, known: dict[int, SharedCosts], cases: Sequence["CurveCase"], progress: Progress
+) -> tuple[dict[str, Times], list[SharingCurves]]:
+    """Return when epochs end, by channel, for both settings, all readings and all Deltas; and who is active in cases.
+
+    Who hands over when is the same on both channels. ``known`` costs are kept.
+    """
+    chosen = [reading for reading in READINGS if reading.channel == CHANNELS[0]]
+    wanted = [(setting, reading, delta) for setting in plan.settings for reading in chosen for delta in setting.deltas]
+    timed = len(wanted)
+    shown = [
+        (case.setting, dataclasses.replace(case.setting.reading, supply=case.supply), case.delta) for case in cases
     ]
-    scenario = plan.minibatch.with_settings({"links.d2d_channel": channel})
-    ends = epoch_ends(
-        variants,
-        DelayModel.create(scenario.fleet, scenario.links),
-        epochs=scenario.training.epochs,
-        seed=scenario.timing.seed,
+    for each in shown:
+        wanted += [] if each in wanted else [each]
+    scenarios = [plan.minibatch.with_settings({"links.d2d_channel": channel}) for channel in CHANNELS]
+    ends, curves = times_and_curves(
+        [variant_of(*each, problem, known) for each in wanted],
+        [DelayModel.create(scenario.fleet, scenario.links) for scenario in scenarios],
+        epochs=plan.minibatch.training.epochs,
+        seed=plan.minibatch.timing.seed,
         draws=plan.draws,
-        progress=lambda done, total: progress(f"readings with {channel} links", done, total),
+        curves=[wanted.index(each) for each in shown],
+        progress=lambda done, total: progress("readings", done, total),
     )
-    return ends.reshape(len(plan.settings), len(chosen), -1, *ends.shape[1:])
+    shape = len(plan.settings), len(chosen), -1, *ends.shape[2:]
+    return {name: each[:timed].reshape(shape) for name, each in zip(CHANNELS, ends, strict=True)}, curves
 
 
 def timed_readings(
@@ -175,22 +182,3 @@ def alone_shares(found: Mapping[CurveCase, SharingCurves]) -> dict[str, dict[flo
     for case, curves in found.items():
         shares.setdefault(case.supply, {})[case.delta] = curves.alone
     return shares
-
-
-def curves_of_cases(
-    plan: Experiment, cases: Sequence[CurveCase], problem: Problem, known: dict[int, SharedCosts]
-) -> list[SharingCurves]:
-    """Return active devices and supports left of each case, epoch by epoch."""
-    scenario = plan.minibatch
-    return curves_side_by_side(
-        [
-            variant_of(
-                case.setting, dataclasses.replace(case.setting.reading, supply=case.supply), case.delta, problem, known
-            )
-            for case in cases
-        ],
-        DelayModel.create(scenario.fleet, scenario.links),
-        epochs=scenario.training.epochs,
-        seed=scenario.timing.seed,
-        draws=plan.draws,
-    )

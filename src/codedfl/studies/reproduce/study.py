@@ -17,10 +17,10 @@ from codedfl.studies.cluster import Cluster
 from codedfl.studies.processes import in_processes, one_blas_thread
 from codedfl.studies.reproduce import claims
 from codedfl.studies.reproduce.experiment import Experiment, Setting, experiment
-from codedfl.studies.reproduce.readings import readings_table, timed_readings
+from codedfl.studies.reproduce.readings import CHANNELS, readings_table, timed_readings
 from codedfl.studies.reproduce.rows import Evidence, padded_table, security_level, support_rows, timing_rows
 from codedfl.studies.reproduce.sealed import sealed_claims
-from codedfl.studies.reproduce.tasks import CHANNELS, all_tasks, place, wanted
+from codedfl.studies.reproduce.tasks import all_tasks, place, wanted
 from codedfl.studies.tables import to_csv
 from codedfl.training.timing import first_epoch
 
@@ -57,10 +57,10 @@ def reproduce(
     else:
         results = in_processes(tasks, workers, report)
     make_folder(out)
-    trained, (parallel, shared, others, codes) = results[: len(seeds)], results[len(seeds) :]
+    trained, (readings, others, codes) = results[: len(seeds)], results[len(seeds) :]
     runs = _runs(plan, out, seeds)
-    timed = timed_readings(plan, runs, dict(zip(CHANNELS, (parallel.ends, shared.ends), strict=True)))
-    measured = Evidence(plan, runs, timed, trained, others, codes, parallel.alone)
+    timed = timed_readings(plan, runs, readings.ends)
+    measured = Evidence(plan, runs, timed, trained, others, codes, readings.alone)
     found = [*timing_rows(measured), *support_rows(measured)]
     sealed: dict[str, list[Run]] = {}
     for channel in CHANNELS:
@@ -88,7 +88,7 @@ def reproduce(
         ],
         "readings": readings_table(timed),
         "coded_padded": padded_table(measured),
-        "active_devices": parallel.curves,
+        "active_devices": readings.curves,
         "larger_supports": codes.larger,
         "table1": [_table1(setting) for setting in plan.settings],
         "claims": [dataclasses.asdict(claim) for claim in found],

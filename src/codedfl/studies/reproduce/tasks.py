@@ -24,13 +24,12 @@ from codedfl.studies.plan import predict, probe
 from codedfl.studies.reproduce import readings
 from codedfl.studies.reproduce.above_target import LongCurve, long_curves
 from codedfl.studies.reproduce.experiment import Experiment, experiment
+from codedfl.studies.reproduce.readings import CHANNELS
 from codedfl.studies.reproduce.sealed import KnownCosts, Times, sealed_times
 from codedfl.studies.tasks import StudyPart
 from codedfl.task.shared import SharedProblem
-from codedfl.training.costs import SharedCosts
 from codedfl.training.timing import Band, band
 
-CHANNELS = ("parallel", "shared")
 ALPHAS = (2, 3, 4, 16, 25)
 """How many devices hold the data of each in CodedPaddedFL; the published one among them."""
 _FER_SEED = 1
@@ -46,12 +45,12 @@ class SeedResult:
 
 @dataclass(frozen=True, eq=False)
 class ReadingTimes:
-    """When epochs end in all readings of a channel; of the first channel also who is active when.
+    """When epochs end in all readings, by channel; who is active when.
 
     ``alone`` has the share of draws that end with a single active device, by supply and Delta.
     """
 
-    ends: readings.Times
+    ends: dict[str, readings.Times]
     curves: list[dict[str, Any]]
     alone: dict[str, dict[float, float]]
 
@@ -87,12 +86,12 @@ def place(scenario: Scenario) -> str:
 
 
 def all_tasks(plan: Experiment, out: Path, seeds: Sequence[int], *, quick: bool) -> list[StudyPart]:
-    """Return the parts: one for each seed, then both channels, other times, and codes."""
+    """Return the parts: one for each seed, then readings, other times, and codes."""
     tasks = []
     for seed in seeds:
         uses = tuple(place(scenario) for scenario in wanted(plan, seed).values())
         tasks.append(StudyPart(train_seed, (quick, seed), out, uses, records=(SeedResult, LongCurve)))
-    tasks += [StudyPart(time_readings, (quick, channel), records=(ReadingTimes,)) for channel in CHANNELS]
+    tasks.append(StudyPart(time_readings, (quick,), records=(ReadingTimes,)))
     tasks.append(StudyPart(time_others, (quick,), records=(OtherTimes, Band)))
     return [*tasks, StudyPart(try_codes, (quick,), records=(Codes, FrameErrorRate))]
 
@@ -111,15 +110,12 @@ def train_seed(out: str, quick: bool, seed: int, progress: Progress = silent) ->
     return SeedResult(float(problem.score(model[None]).accuracy[0]), curves)
 
 
-def time_readings(quick: bool, channel: str, progress: Progress = silent) -> ReadingTimes:
-    """Return when epochs end in all readings of a channel, and what the first channel has more."""
+def time_readings(quick: bool, progress: Progress = silent) -> ReadingTimes:
+    """Return when epochs end in all readings, and who is active when."""
     plan = experiment(quick=quick)
-    problem, known = readings.hollow_problem(plan), dict[int, SharedCosts]()
-    ends = readings.reading_times(plan, channel, problem, known, progress).astype(np.float32)
-    if channel != CHANNELS[0]:
-        return ReadingTimes(ends, [], {})
     claimed, at_end = readings.claimed_cases(plan), readings.end_cases(plan)
-    found = readings.curves_of_cases(plan, [*claimed, *at_end], problem, known)
+    problem = readings.hollow_problem(plan)
+    ends, found = readings.reading_times(plan, problem, {}, [*claimed, *at_end], progress)
     tables = [readings.curve_table(*each) for each in zip(claimed, found, strict=False)]
     return ReadingTimes(ends, tables, readings.alone_shares(dict(zip(at_end, found[len(claimed) :], strict=True))))
 
