@@ -17,7 +17,7 @@ class DeferredReply(Deferred):
     """A reply that the device computes when it is read."""
 
     def __init__(self, device: Device, epoch: int, request: Message, promised: Layout) -> None:
-        super().__init__(promised)
+        self.promised = promised
         self._device, self._epoch, self._request = device, epoch, request
 
     def compute(self) -> Message:
