@@ -42,7 +42,7 @@ def test_a_receipt_is_of_one_parcel_of_one_session(session: str, told: tuple[str
 @pytest.mark.parametrize(
     "shown",
     [None, 0, "", "x", "00" * 64, SHOWN[:-2], SHOWN + "00", [SHOWN], of("device-1").sign("device-1", 7, 3)],
-    ids=str,
+    ids=["nothing", "number", "empty", "no hex", "zeros", "shorter", "longer", "list", "another key"],
 )
 def test_what_the_recipient_has_not_signed_is_no_receipt(shown: object) -> None:
     assert not of("device-1").check("device-1", "device-2", 7, 3, shown)
