@@ -5,6 +5,8 @@ from jaxtyping import Float
 
 from codedfl.codes.modular import compiled
 
+__all__ = ["LARGE", "LARGE_32", "symmetric_product", "thin_product", "transposed_product"]
+
 LARGE = 1 << 22
 """Entries of a matrix from which on it is worth to load a compiled kernel."""
 LARGE_32 = 1 << 19
