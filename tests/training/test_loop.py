@@ -278,10 +278,12 @@ def test_training_goes_on_where_it_is_not_to_stop(changes: dict[str, Any]) -> No
     assert trained(given_problem, wanted({"training.epochs": 2 * BLOCK, **changes})).epoch == 2 * BLOCK
 
 
-def test_a_stopped_training_resumes_to_the_same_end() -> None:
+@pytest.mark.parametrize("epoch", [BLOCK - 2, BLOCK])
+def test_a_stopped_training_resumes_to_the_same_end(epoch: int) -> None:
+    """Also one that was killed when its last target was met, before it could end."""
     given_problem = problem(SIZES, kind="regression")
     stop = {"training.epochs": 40, "training.targets": [-100.0], "training.stop_at_last_target": True}
     whole = trained(given_problem, wanted(stop))
     assert whole.epoch == BLOCK
-    kept = stopped_after(given_problem, wanted(stop), BLOCK - 2)
+    kept = stopped_after(given_problem, wanted(stop), epoch)
     assert_same(trained(given_problem, wanted(stop), State.from_arrays(kept)).to_arrays(), whole.to_arrays())
