@@ -273,18 +273,8 @@ class Copy:
         caches = Path(tempfile.mkdtemp(dir=self._caches.parent)) if compiled else self._caches
         variables = {"PYTHONPATH": str(self._tree / "src"), "NUMBA_CACHE_DIR": str(caches)}
         variables |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "--no-header",
-            "--tb=no",
-            "-p",
-            "no:cacheprovider",
-            *tests,
-        ]
+        options = ("-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider")
+        command = [sys.executable, "-m", "pytest", *options, *tests]
         process = subprocess.Popen(
             command,
             cwd=self._tree,

@@ -1,9 +1,9 @@
 """The compiled product of a few rows with a matrix in single precision, which reads the matrix once.
 
 A general product first copies the matrix into blocks. Here five rows of the left factor meet sixteen columns of the
-right one, and their sums stay in registers over eight rows of the right factor. A
-word of 64 bits holds two numbers; a factor is there twice. Sums of 256 products in single precision are added up in
-double precision, so that rounding is less than that of a product which adds all of them in single precision.
+right one, and their sums stay in registers over eight rows of the right factor. A word of 64 bits holds two numbers; a
+factor is there twice. Sums of 256 products in single precision are added up in double precision, so that rounding is
+less than that of a product which adds all of them in single precision.
 """
 
 from typing import Any
