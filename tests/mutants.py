@@ -351,6 +351,8 @@ def main() -> None:
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # copies are removed on the way out
     files = [file.resolve() for file in chosen.files] or default_files()
+    if missing := [str(file) for file in chosen.files if not file.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
     drawn, every = drawn_from(files, chosen.count, chosen.seed)
     drawn = drawn[chosen.skip :]
     print(f"{len(drawn)} of {every} mutants of {len(files)} files", flush=True)
