@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codedfl.network import Chance, DelayModel, RoundCosts
+from codedfl.network import delays as delays_module
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number below exact: overhead 1/2, so that 1 bit takes 1.5 / rate seconds.
@@ -144,6 +145,12 @@ def test_a_draw_is_the_same_alone_as_among_others(seed: int, epoch: int, first: 
     for number in {0, draws // 2, draws - 1}:
         alone = drawn(delays.chance(seed, epoch, first + number, 1))
         assert np.array_equal(together[:, number], alone[:, 0])
+
+
+def test_many_numbers_are_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = drawn(model().chances(7, (1, 2, 5), 3, 11))
+    monkeypatch.setattr(delays_module, "_LEAST_THREADED_NUMBERS", 0)  # on all cores
+    assert np.array_equal(drawn(model().chances(7, (1, 2, 5), 3, 11)), few)
 
 
 @given(st.integers(0, 2**64), st.integers(1, 10**6))

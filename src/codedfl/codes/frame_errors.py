@@ -1,7 +1,6 @@
 """Frame error rates by Monte Carlo: how often a random set of erasures stops peeling, or any decoder at all."""
 
 import math
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import scipy
 from jaxtyping import Int
 
 from codedfl.codes.graph import TannerGraph
+from codedfl.codes.threads import cores
 from codedfl.errors import CodeError
 
 BLOCK = 4096
@@ -155,7 +155,7 @@ def _batches(
     def work(size: int, stream: np.uint64) -> _Counted:
         return count(kernels.stalled_sets(edges, graph.m, erasures, size, stream))
 
-    with ThreadPoolExecutor(workers or len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(workers or cores()) as pool:
         for start in range(0, blocks, batch):
             part = slice(start, start + batch)
             yield sizes[part], list(pool.map(work, sizes[part], seeds[part]))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from jaxtyping import Float, Int
 
+from codedfl.codes.threads import on_all_cores
 from codedfl.network.costs import RoundCosts
 from codedfl.scenario import Fleet, Links
 
@@ -22,6 +23,9 @@ _HANDOVERS = 3
 _FURTHER = 7
 _STAGES = 16
 _RELAYED = 1 << 30
+
+_LEAST_THREADED_NUMBERS = 50_000
+"""Fewer logarithms take less time than a second thread needs to begin."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +66,13 @@ class RandomBook:
             bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
             bits.advance(first * columns)
             np.random.Generator(bits).random(out=found[place])
-        np.negative(found, out=found)
-        return np.log1p(found, out=found).reshape(len(epochs) * draws, columns)
+        flat = found.reshape(-1)
+
+        def some(first: int, end: int) -> None:
+            np.log1p(np.negative(flat[first:end], out=flat[first:end]), out=flat[first:end])
+
+        on_all_cores(some, flat.size, workers=None if flat.size > _LEAST_THREADED_NUMBERS else 1)
+        return found.reshape(len(epochs) * draws, columns)
 
 
 _FRESH = RandomBook()

@@ -15,8 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from codedfl.codes.threads import on_all_cores
 from codedfl.network.costs import StageCosts, TransferCosts
 from codedfl.network.delays import DelayModel
+
+_LEAST_THREADED_PARCELS = 10_000
+"""In all draws; fewer take less time than a second thread needs to begin."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,13 @@ def overlap(
     way = np.concatenate(ways, axis=1)
     times = PipelineTimes(np.zeros_like(way), np.zeros_like(way), np.zeros(draws))
     granted, orders = granted.copy(), (*_by(parcels[1], n), *_by(parcels[2], n))  # one that numba may write to
-    written = times.begin, times.end, times.seconds
-    play(parcels, way, granted, export, absorb, awaits, *orders, delays.shared_channel, *written)
+
+    def some(first: int, end: int) -> None:
+        read, written = (way, granted, export, absorb), (times.begin, times.end, times.seconds)
+        given, found = ([each[first:end] for each in arrays] for arrays in (read, written))
+        play(parcels, *given, awaits, *orders, delays.shared_channel, *found)
+
+    on_all_cores(some, draws, workers=None if way.size > _LEAST_THREADED_PARCELS else 1)
     return times
 
 

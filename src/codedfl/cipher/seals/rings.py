@@ -5,17 +5,16 @@ magnitude that is congruent to it, and is the inverse of ``residues`` on -modulu
 exact. What is sent is ``to_wire`` of residues: the words they are held in, or fewer bits where those would be wasted.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import partial
 from typing import Any, final
 
 import numpy as np
 from jaxtyping import Int64, Shaped, UInt
 
 from codedfl.codes.modular import PRIME_31, PRIME_48, PRIME_61, WORD_BITS, arithmetic, kernel
+from codedfl.codes.threads import on_all_cores
 from codedfl.errors import CipherError
 
 Residues = UInt[np.ndarray, "..."]
@@ -81,15 +80,7 @@ class Ring(ABC):
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         if left.size * columns < _LEAST_THREADED_WORK:
             workers = 1
-        if workers == 1 or not columns:
-            kernel(left, right, out, 0, columns)
-            return out
-        share = -(-columns // (workers or _cores()))
-        ranges = ((first, min(columns, first + share)) for first in range(share, columns, share))
-        others = [_pool().submit(kernel, left, right, out, *each) for each in ranges]
-        kernel(left, right, out, 0, share)
-        for other in others:
-            other.result()
+        on_all_cores(partial(kernel, left, right, out), columns, workers=workers)
         return out
 
     @abstractmethod
@@ -261,20 +252,6 @@ class PrimeField(Ring):
 
     def _kernel(self) -> Kernel:
         return arithmetic(self.modulus)["product"]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_cores(), thread_name_prefix="ring")
-
-
-# a forked child inherits the object and none of its threads
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 Z_32 = PowerOfTwoRing(32)

@@ -1,0 +1,38 @@
+"""Ranges on threads: every number once, whoever works on it."""
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from codedfl.codes.threads import cores, on_all_cores
+
+
+@given(st.integers(0, 50), st.one_of(st.none(), st.integers(1, 8)))
+def test_every_number_is_in_one_range(count: int, workers: int | None) -> None:
+    seen, ranges = np.zeros(count, int), []
+
+    def work(first: int, end: int) -> None:
+        ranges.append((first, end))
+        seen[first:end] += 1
+
+    on_all_cores(work, count, workers=workers)
+    assert (seen == 1).all()
+    assert len(ranges) <= (workers or cores())
+
+
+def test_ranges_are_worked_on_at_the_same_time() -> None:
+    met = threading.Barrier(2, timeout=60)
+    on_all_cores(lambda first, end: met.wait(), 2, workers=2)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_failure_is_raised(failing: int) -> None:
+    def work(first: int, end: int) -> None:
+        if first == failing:
+            raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        on_all_cores(work, 2, workers=2)
