@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.network import DelayModel, Draws, Step, TransferCosts
+from codedfl.network import DelayModel, Draws, Step, TransferCosts, clock
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number exact: no loss, no setup, and a bit takes 1.5/16 s between devices.
@@ -94,6 +94,19 @@ def test_a_draw_is_the_same_alone_as_among_others() -> None:
     assert np.array_equal(together, alone)
     assert len(set(together.tolist())) > 10
     assert not np.array_equal(together, stage_seconds(delays, 2, transfers, seed=5, first=0, draws=20))
+
+
+@pytest.mark.parametrize("channel", ["parallel", "shared"])
+def test_many_parcels_are_timed_as_few(channel: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads, relayed and direct parcels have the same times to the last bit in compiled code."""
+    pairs = [(a, b) for a in range(4) for b in range(-1, 4) if a != b]
+    costs = [parcel(a, b, relayed=place % 3 == 0 and b >= 0, export_macs=3) for place, (a, b) in enumerate(2 * pairs)]
+    draws = Draws(model(loss=0.3, d2d_channel=channel), seed=5, count=7)  # type: ignore[arg-type]
+    few = draws.stage(1, costs)
+    monkeypatch.setattr(clock, "_LEAST_COMPILED_PARCELS", 0)
+    many = draws.stage(1, costs)
+    for name, expected in vars(few).items():
+        assert np.array_equal(getattr(many, name), expected), name
 
 
 parcels = st.lists(

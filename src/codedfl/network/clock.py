@@ -28,6 +28,8 @@ from codedfl.network.pipeline import OverlappingStage, PipelineTimes, overlap
 Kept = TypeVar("Kept")
 _FEW = 4
 """Places up to which selecting them is quicker than sorting."""
+_LEAST_COMPILED_PARCELS = 100_000
+"""In all draws; fewer take less time than loading compiled code."""
 
 
 @dataclass(frozen=True)
@@ -190,35 +192,53 @@ def lay_out(
 
     Only ``rows`` of ``chance`` are used. With ``parallel``, recipients receive several parcels at once.
     """
-    n, draws = delays.devices, np.arange(len(way))
+    n = delays.devices
     granted = delays.send_seconds(chance.grant_tries[rows] * _sums(costs.sender, costs.grant_bits, n), delays.down_rate)
     prepared = granted + delays.work_seconds(_sums(costs.sender, costs.export_macs, n), chance.export_setup[rows])
     work = delays.work_seconds(_sums(costs.recipient, costs.absorb_macs, n), chance.absorb_setup[rows])
     sending, taking = np.zeros((2, len(way), n + 1))  # until when each is busy; the last column is the server's
     sending[:, :n] = prepared
-    channel = np.zeros(len(way))  # until when the shared channel is busy
-    begins, ends = np.empty_like(way), np.empty_like(way)
     relayed = np.any(costs.relayed != 0, axis=0)
     direct = ~relayed & np.any(costs.recipient >= 0, axis=0)
-    for number in range(way.shape[1]):
-        sender, recipient = (draws, costs.sender[:, number]), (draws, costs.recipient[:, number])
-        begin = sending[sender]
-        if direct[number] and not parallel:
-            begin = np.maximum(begin, taking[recipient])
-        if direct[number] and delays.shared_channel:
-            begin = np.maximum(begin, channel)
-        end = begin + way[:, number]
-        sending[sender] = end
-        if direct[number]:
-            channel = end
-        if relayed[number]:
-            end = np.maximum(end, taking[recipient]) + down[:, number]
-        taking[recipient] = np.maximum(end, taking[recipient])
-        begins[:, number], ends[:, number] = begin, end
+    begins, ends, send = np.empty_like(way), np.empty_like(way), _in_turn
+    if way.size > _LEAST_COMPILED_PARCELS:
+        from codedfl.network.kernels import in_turn as send  # numba is slow to import
+    kinds = direct & (not parallel), direct & delays.shared_channel, relayed
+    send(costs.sender, costs.recipient, np.stack(kinds), way, down, sending, taking, begins, ends)
     taken = taking[:, :n]
     absorbed = taken + work
     seconds = np.maximum(absorbed, sending[:, :n]).max(axis=1, initial=0.0)
     return StageTimes(granted, prepared, begins, ends, taken, absorbed, seconds)
+
+
+def _in_turn(
+    senders: Int[np.ndarray, "rows m"],
+    recipients: Int[np.ndarray, "rows m"],
+    kinds: Bool[np.ndarray, "3 m"],
+    way: Float[np.ndarray, "draws m"],
+    down: Float[np.ndarray, "draws m"],
+    sending: Float[np.ndarray, "draws parties"],
+    taking: Float[np.ndarray, "draws parties"],
+    begins: Float[np.ndarray, "draws m"],
+    ends: Float[np.ndarray, "draws m"],
+) -> None:
+    """Send one parcel after the other in all draws; ``codedfl.network.kernels.in_turn`` is the same, compiled."""
+    draws, channel = np.arange(len(way)), np.zeros(len(way))  # until when the shared channel is busy
+    for number, (awaited, shared, relayed) in enumerate(kinds.T):
+        sender, recipient = (draws, senders[:, number]), (draws, recipients[:, number])
+        begin = sending[sender]
+        if awaited:
+            begin = np.maximum(begin, taking[recipient])
+        if shared:
+            begin = np.maximum(begin, channel)
+        end = begin + way[:, number]
+        sending[sender] = end
+        if shared:
+            channel = end
+        if relayed:
+            end = np.maximum(end, taking[recipient]) + down[:, number]
+        taking[recipient] = np.maximum(end, taking[recipient])
+        begins[:, number], ends[:, number] = begin, end
 
 
 def _sums(

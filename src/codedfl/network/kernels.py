@@ -1,4 +1,4 @@
-"""Compiled event loop of stages that overlap: who sends what to whom when, one draw after the other."""
+"""Compiled loops over parcels, one draw after the other: in their order, and the events of stages that overlap."""
 
 from typing import Any
 
@@ -18,6 +18,44 @@ PREPARED, ABSORBED, SENT = 0, 1, 2
 READY, BEGUN = 1, 2
 _WHAT, _KIND = 1 << 22, 1 << 60
 """Factors of a parcel or stage and of a kind in the number of an event; devices are below the first."""
+
+
+@njit(cache=True, nogil=True)
+def in_turn(
+    senders: NDArray[Any],
+    recipients: NDArray[Any],
+    kinds: NDArray[Any],
+    way: NDArray[Any],
+    down: NDArray[Any],
+    sending: NDArray[Any],
+    taking: NDArray[Any],
+    begins: NDArray[Any],
+    ends: NDArray[Any],
+) -> None:
+    """Write when parcels begin and end that are sent in their order.
+
+    ``kinds`` are rows: whether a parcel waits for its recipient, whether it takes the shared channel, whether the
+    server relays it. Senders and recipients have a row for each draw, or one for all. ``sending`` and ``taking`` are
+    until when each party is busy.
+    """
+    awaited, shared, relayed = kinds
+    for draw in range(len(way)):
+        row, channel = min(draw, len(senders) - 1), 0.0
+        for number in range(way.shape[1]):
+            sender, recipient = senders[row, number], recipients[row, number]
+            begin = sending[draw, sender]
+            if awaited[number]:
+                begin = max(begin, taking[draw, recipient])
+            if shared[number]:
+                begin = max(begin, channel)
+            end = begin + way[draw, number]
+            sending[draw, sender] = end
+            if shared[number]:
+                channel = end
+            if relayed[number]:
+                end = max(end, taking[draw, recipient]) + down[draw, number]
+            taking[draw, recipient] = max(end, taking[draw, recipient])
+            begins[draw, number], ends[draw, number] = begin, end
 
 
 @njit(cache=True, nogil=True)

@@ -77,9 +77,9 @@ def overlap(
     granted, orders = granted.copy(), (*_by(parcels[1], n), *_by(parcels[2], n))  # one that numba may write to
 
     def some(first: int, end: int) -> None:
-        read, written = (way, granted, export, absorb), (times.begin, times.end, times.seconds)
-        given, found = ([each[first:end] for each in arrays] for arrays in (read, written))
-        play(parcels, *given, awaits, *orders, delays.shared_channel, *found)
+        own = slice(first, end)
+        seconds, written = (way[own], granted[own], export[own], absorb[own]), (times.begin, times.end, times.seconds)
+        play(parcels, *seconds, awaits, *orders, delays.shared_channel, *(each[own] for each in written))
 
     on_all_cores(some, draws, workers=None if way.size > _LEAST_THREADED_PARCELS else 1)
     return times
