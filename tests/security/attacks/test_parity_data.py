@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from codedfl.data import FeatureMap
-from codedfl.security.attacks.parity_data import ParityGram, ParitySpan, read_targets
+from codedfl.security.attacks.parity_data import ParityGram, ParitySpan, _span, read_targets
 from codedfl.security.contract import Finding
 from codedfl.security.scoring import Score, Truth, relative_error, score
 from codedfl.security.views.kinds import ParityMembershipView, ParityView
@@ -53,6 +53,21 @@ def test_as_many_rows_as_points_tell_every_member(digits: np.ndarray, rows: int,
     found, scored = ranked(encoded(digits[:60], rows, 1, weights, dtype), digits[:60], digits[60:1000])
     assert (scored.auc, scored.verdict) == (1.0, "falls")
     assert found.remark == "a span of dimension 60 of 150"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("lame", [False, True])
+def test_the_span_of_many_rows_is_that_of_the_singular_values(digits: np.ndarray, dtype: str, lame: bool) -> None:
+    """Also where the first rows say nothing: then they are no random combinations of the points."""
+    view = encoded(digits[:40], 130, 1, dtype=dtype)
+    if lame:
+        view.parity[:60] = 0
+    _, sizes, right = np.linalg.svd(view.parity.astype(np.float64))
+    basis, found = _span(view.parity, view.points)
+    unit = float(np.finfo(np.float64).eps) * sizes[0]
+    assert found == pytest.approx(sizes[:40], abs=130 * unit)
+    # projections onto spans differ by no more than the noise beside them against the gap (Davis and Kahan)
+    assert basis @ basis.T == pytest.approx(right[:40].T @ right[:40], abs=130 * (unit + sizes[40]) / sizes[39])
 
 
 def test_a_member_lies_in_the_span_up_to_rounding(digits: np.ndarray) -> None:

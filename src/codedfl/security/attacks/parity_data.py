@@ -25,6 +25,11 @@ from jaxtyping import Float, Float64
 from codedfl.security.contract import Attack, Finding
 from codedfl.security.views.kinds import ParityMembershipView, ParityView
 
+_SPARE = 10
+"""Rows beyond the number of points whose span is taken for that of all rows."""
+_FEW_ROUNDINGS = 10.0
+"""Units of rounding by which rows may lie outside the span of some of them."""
+
 
 @final
 class ParityGram(Attack[ParityView]):
@@ -106,6 +111,24 @@ def _span(parity: Float[np.ndarray, "c d"], points: int) -> tuple[Float64[np.nda
 
     At most as many directions as there are points are kept, and none below rounding.
     """
-    _, sizes, right = np.linalg.svd(parity.astype(np.float64), full_matrices=False)
-    rank = int(np.count_nonzero(sizes[:points] > np.finfo(parity.dtype).eps * sizes[:1].sum()))
+    rows, rounding = parity.astype(np.float64), float(np.finfo(parity.dtype).eps)
+    wide = points + _SPARE
+    if 2 * wide < min(rows.shape):
+        # each row combines all points at random, so a few more rows than points span what all rows span, up to
+        # rounding, which one step of subspace iteration takes away
+        turn, _ = np.linalg.qr(rows[:wide].T)
+        left, _ = np.linalg.qr(rows @ turn)
+        turn, _ = np.linalg.qr(rows.T @ left)
+        inside = rows @ turn
+        if np.linalg.norm(rows - inside @ turn.T) <= _FEW_ROUNDINGS * rounding * np.linalg.norm(rows):
+            _, sizes, right = np.linalg.svd(inside, full_matrices=False)
+            return _kept(sizes, right @ turn.T, points, rounding)
+    _, sizes, right = np.linalg.svd(rows, full_matrices=False)
+    return _kept(sizes, right, points, rounding)
+
+
+def _kept(
+    sizes: Float64[np.ndarray, "s"], right: Float64[np.ndarray, "s d"], points: int, rounding: float
+) -> tuple[Float64[np.ndarray, "d r"], Float64[np.ndarray, "r"]]:
+    rank = int(np.count_nonzero(sizes[:points] > rounding * sizes[:1].sum()))
     return np.ascontiguousarray(right[:rank].T), sizes[:rank]

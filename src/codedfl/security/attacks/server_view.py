@@ -60,18 +60,30 @@ def completed(
 
     Law: never further from a positive semidefinite A than the completion by zeros (without a prior, up to rounding).
     """
-    known = images @ basis.T
     if basis.shape[0] == basis.shape[1]:
+        known = images @ basis.T
         return np.asarray((known + known.T) / 2)
+    half, bound = _inside(basis, images)
+    gram = bound @ bound.T
+    if prior is not None:
+        guess = prior.astype(np.float64)
+        told, least = _inside(basis, guess @ basis)
+        half -= told  # what the prior says of the span is wrong; outside, it counts but for the bound of its own
+        gram += guess
+        gram -= least @ least.T
+    known = half @ basis.T
+    gram += known
+    gram += known.T
+    return np.asarray(gram)
+
+
+def _inside(
+    basis: Float64[np.ndarray, "d r"], images: Float64[np.ndarray, "d r"]
+) -> tuple[Float64[np.ndarray, "d r"], Float64[np.ndarray, "d s"]]:
+    """Return H and F: H U^T + U H^T is A but for its block outside the span of U, which is at least F F^T."""
     core = basis.T @ images
     core = (core + core.T) / 2
-    bound = _outside(basis, _root(images, core))
-    gram = known + known.T
-    gram -= basis @ core @ basis.T
-    gram += bound @ bound.T
-    if prior is not None:
-        gram += _schur_complement(basis, prior.astype(np.float64))
-    return np.asarray(gram)
+    return images - basis @ (core / 2), _outside(basis, _root(images, core))
 
 
 def reached_span(view: RepliesView) -> tuple[Float64[np.ndarray, "d r"], Float64[np.ndarray, "d r"]]:
@@ -120,13 +132,3 @@ def _root(images: Float64[np.ndarray, "d r"], core: Float64[np.ndarray, "r r"]) 
 def _outside(basis: Float64[np.ndarray, "d r"], columns: Float64[np.ndarray, "d s"]) -> Float64[np.ndarray, "d s"]:
     inside = basis @ (basis.T @ columns)
     return np.asarray(np.subtract(columns, inside, out=inside))  # a new matrix of this size would cost as much
-
-
-def _schur_complement(
-    basis: Float64[np.ndarray, "d r"], prior: Float64[np.ndarray, "d d"]
-) -> Float64[np.ndarray, "d d"]:
-    """Return the Schur complement of the prior outside the span."""
-    image = prior @ basis
-    root = _root(image, basis.T @ image)
-    rest = _outside(basis, prior - root @ root.T)
-    return _outside(basis, np.ascontiguousarray(rest.T)).T

@@ -71,6 +71,12 @@ class KeyGeometry:
         return self.n - self.k
 
     @cached_property
+    def plain(self) -> bool:
+        """Whether Q and L are the identity, as for residues: words are messages but for the scale of their columns."""
+        identity = np.eye(self.k)
+        return np.array_equal(self.frame, identity) and np.array_equal(self.factor, identity)
+
+    @cached_property
     def freedom(self) -> Float64[np.ndarray, "n"]:
         """The diagonal of P: the squared length of each unit vector without its codeword part."""
         return np.asarray(np.maximum(1 - np.einsum("ij,ij->j", self.frame, self.frame), 0))
@@ -88,6 +94,8 @@ class KeyGeometry:
 
     def coordinates(self, words: Float[np.ndarray, "d n"]) -> Float64[np.ndarray, "d k"]:
         """Return C D Q^T in float64."""
+        if self.plain:
+            return np.asarray(words * self.weights)
         result = np.empty((words.shape[0], self.k))
         for rows, block in self._weighted(words):
             np.matmul(block, self.frame.T, out=result[rows])
@@ -108,6 +116,8 @@ class KeyGeometry:
         """Return coordinates times L^-1, in their memory."""
         from scipy.linalg import blas
 
+        if self.plain:
+            return coordinates
         return np.asarray(blas.dtrsm(1.0, self.factor, coordinates.T, lower=1, trans_a=1, overwrite_b=1).T)
 
     def without(
