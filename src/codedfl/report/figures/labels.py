@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.report.figures.style import Style, plain
+from codedfl.report.figures.style import Style, lay_out, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -100,7 +100,7 @@ def label_margin(axes: "Axes", curves: Sequence[Labelled], style: Style) -> None
     """
     words = [wrapped(curve.words, style) for curve in curves]
     heights = [_height(text, style) for text in words]
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+    lay_out(axes.figure)  # type: ignore[arg-type]
     extent = axes.get_window_extent()
     wide, tall = (length * 72 / axes.figure.dpi for length in (extent.width, extent.height))
     ends = [_fraction(axes, curve.x[-1:], curve.y[-1:])[0] for curve in curves]
@@ -139,7 +139,7 @@ def label_ends(
     the figure is frozen.
     """
     figure: Any = axes.figure
-    figure.draw_without_rendering()
+    lay_out(figure)
     figure.set_layout_engine("none")
     extent = axes.get_window_extent()
     wide, tall = (size * 72 / figure.dpi for size in (extent.width, extent.height))
