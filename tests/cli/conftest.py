@@ -4,6 +4,7 @@ Nothing of codedfl is imported at the top: pytest may read this file before the 
 """
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,6 +51,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path / "work")
     (tmp_path / "work/small.toml").write_text(SMALL)
     return tmp_path / "work"
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave figures out, as without matplotlib, where no test looks at them: they take most of a short command."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
 
 @pytest.fixture

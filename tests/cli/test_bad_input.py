@@ -19,6 +19,7 @@ from cli.wrong.pages import PAGES
 from cli.wrong.privacy import PRIVACY
 from cli.wrong.settings import SCENARIOS, SETTINGS, USAGE
 from codedfl import storage as whole_files
+from codedfl.studies import cluster
 from rundirs import SMALL, tree
 from tiny import is_one_sentence
 
@@ -134,7 +135,8 @@ def refused(err: str, *, narrated: bool = False) -> str:
 
 
 @pytest.mark.parametrize("wrong", TABLE)
-def test_wrong_input(codedfl: Command, folder: Path, wrong: Wrong) -> None:
+def test_wrong_input(codedfl: Command, folder: Path, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.5)  # a port where nobody listens refuses at once, and every time
     put(folder, wrong.files)
     before = tree(folder.parent)
     outcome = codedfl(*wrong.command)

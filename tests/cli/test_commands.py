@@ -16,7 +16,6 @@ from codedfl.cli import main
 from codedfl.cli import reproduce as reproducing
 from codedfl.data import SOURCES, TABLES
 from codedfl.errors import ScenarioError
-from codedfl.report.figures import files as figure_files
 from codedfl.report.pages import seconds_text
 from codedfl.studies import processes
 from codedfl.studies.reproduce.study import Reproduction
@@ -140,7 +139,7 @@ class TestJson:
         assert codedfl("compare", "-s", "small.toml", "--json").code == 0
         assert seen == [list(schemes.SCHEMES)]
 
-    def test_compare_all(self, codedfl: Command, folder: Path) -> None:
+    def test_compare_all(self, codedfl: Command, folder: Path, inline: None) -> None:
         outcome = codedfl(
             *("compare", "conventional", "--all", "-s", "small.toml", "--out", "out", "--no-attacks", "--json"), *FEW
         )
@@ -242,12 +241,11 @@ class TestJson:
 
 @pytest.fixture
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Room for every table; and nobody looks at figures here."""
+    """Room for every table."""
     monkeypatch.setenv("COLUMNS", "220")
-    monkeypatch.setattr(figure_files, "save", lambda figure, path: None)
 
 
-@pytest.mark.usefixtures("wide")
+@pytest.mark.usefixtures("wide", "no_figures")
 class TestForPeople:
     def test_run(self, codedfl: Command, folder: Path) -> None:
         outcome = codedfl("run", "small.toml", "--out", "some/where")

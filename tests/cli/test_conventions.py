@@ -33,6 +33,7 @@ class TestScenario:
 
     @pytest.mark.parametrize("named", [("small.toml", "minibatch"), ("minibatch", "-s", "small.toml")])
     @pytest.mark.parametrize("command", ["compare", "plan"])
+    @pytest.mark.usefixtures("no_figures")
     def test_beside_schemes(self, codedfl: Command, command: str, named: tuple[str, ...]) -> None:
         outcome = codedfl(command, *named, *FEW, "--json")
         assert outcome.code == 0, outcome.err
@@ -41,6 +42,7 @@ class TestScenario:
         assert [row["scheme"] for row in rows] == ["minibatch"]
 
     @pytest.mark.parametrize("named", [("small.toml",), ("-s", "small.toml")])
+    @pytest.mark.usefixtures("no_figures")
     def test_of_a_sweep(self, codedfl: Command, named: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("codedfl.studies.processes.ProcessPoolExecutor", InlinePool)
         outcome = codedfl("sweep", *named, "--over", "links.loss=0.1", *FEW, "--json")
@@ -161,6 +163,7 @@ class TestWarnings:
 
 
 class TestWords:
+    @pytest.mark.usefixtures("no_figures")
     def test_a_run_that_only_models_costs_says_so(self, codedfl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("COLUMNS", "80")
         costs = ("--set", "schemes.he.backend=costs")

@@ -39,6 +39,7 @@ def test_plan(codedfl: Command) -> None:
     assert f"noise of one-shot: {STATEMENT}" in words(shown)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_compare(codedfl: Command) -> None:
     chosen = ("one-shot", "-s", "small.toml", "--out", "there", *SEEDED)
     shown = codedfl("compare", *chosen).out

@@ -32,9 +32,15 @@ def swept(settings: dict[str, Any], seconds: float | None, score: float | None =
     return {"settings": settings, **times, **scores, "bits_per_device": links}
 
 
+def _draw(figure: Any) -> None:
+    """Place everything, unless nothing has changed since a figure was drawn last."""
+    if figure.stale:
+        figure.draw_without_rendering()
+
+
 def overlaps(figure: Any, texts: Sequence[Any]) -> list[tuple[str, str]]:
     """Return the pairs of texts whose boxes overlap; lines that lead to a text do not count."""
-    figure.draw_without_rendering()
+    _draw(figure)
     boxes = [
         (text.get_text(), Text.get_window_extent(text)) for text in texts if text.get_visible() and text.get_text()
     ]
@@ -48,7 +54,7 @@ def overlaps(figure: Any, texts: Sequence[Any]) -> list[tuple[str, str]]:
 
 def outside(figure: Any, texts: Sequence[Any]) -> list[str]:
     """Return the texts that stick out of a figure."""
-    figure.draw_without_rendering()
+    _draw(figure)
     whole = figure.bbox
     found = [
         (text.get_text(), Text.get_window_extent(text)) for text in texts if text.get_visible() and text.get_text()

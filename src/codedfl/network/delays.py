@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 
 from codedfl.codes.threads import on_all_cores
 from codedfl.network.costs import RoundCosts
+from codedfl.network.seeds import addressed_seed
 from codedfl.scenario import Fleet, Links
 
 # Streams of random numbers of an epoch: the first round, hand-overs, further rounds. Stages use those of epoch 0.
@@ -63,7 +64,7 @@ class RandomBook:
         """Return the numbers of a stream in some epochs, a row a draw."""
         found = np.empty((len(epochs), draws, columns))
         for place, epoch in enumerate(epochs):
-            bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(epoch, stream)))
+            bits = np.random.PCG64(addressed_seed(seed, epoch, stream))
             bits.advance(first * columns)
             np.random.Generator(bits).random(out=found[place])
         flat = found.reshape(-1)

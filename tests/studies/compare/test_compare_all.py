@@ -12,7 +12,6 @@ import pytest
 from codedfl.errors import DataError, RunDirectoryError, UsageError
 from codedfl.progress import silent
 from codedfl.report.comparison import write_page
-from codedfl.report.figures import files as figure_files
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
@@ -74,7 +73,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dic
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figure_files, "save", lambda figure, path: None)
+    """Leave figures out, as without matplotlib, where no test looks at them."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
 
 def of(rows: list[dict[str, Any]], fleet: str, scheme: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from codedfl.report.figures.labels import Box, Labelled, label_ends
 from codedfl.report.figures.overlay import Series, overlay_look
 from codedfl.report.figures.points import Curve, curve_of, thinned
-from codedfl.report.figures.style import COLOURS, GUIDE, SCREEN, Style, curve_style, metric_label, plain
+from codedfl.report.figures.style import COLOURS, GUIDE, SCREEN, Style, curve_style, lay_out, metric_label, plain
 from codedfl.runs import Run
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def accuracy_against_time(
     _frame(axes, limits, targets, style)
     if style.titles:
         axes.set_title("mean and 95% band", fontsize=style.small, loc="right")
-    figure.draw_without_rendering()
     taken = _draw_speedups(axes, speedups, style)
     avoid = [point for curve in drawn for point in _bars(curve)]
     label_ends(axes, labelled, style, taken=taken, guides=targets, avoid=avoid)
@@ -140,6 +139,7 @@ def _draw_speedups(axes: "Axes", speedups: Sequence[Speedup], style: Style) -> l
     """Draw a double arrow between the times of two curves, above where they cross the target; return what it covers."""
     if not speedups:
         return []
+    lay_out(axes.figure)  # type: ignore[arg-type]
     extent, scale = axes.get_window_extent(), 72 / axes.figure.dpi
     words = [gap.words if len(gap.words) <= style.wrap else gap.words.replace(", ", ",\n") for gap in speedups]
     row = max(text.count("\n") + 1 for text in words) * 1.25 * style.small + 3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from codedfl.errors import MissingExtraError, RunDirectoryError
 from codedfl.progress import Progress
+from codedfl.report.figures.style import lay_out
 from codedfl.storage import write_whole
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 FORMATS = ("pdf", "svg", "png")
 _FONTS: Any = {"pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "codedfl"}
 """TrueType fonts whole in PDF (journals refuse Type 3), text as text in SVG, and the same bytes for the same figure."""
+_NO_ENGINE: Any = {"figure.autolayout": False, "figure.constrained_layout.use": False}
+"""A figure without a layout engine of its own has none."""
 _METADATA: dict[str, dict[str, None]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
 
 
@@ -29,8 +32,18 @@ def save_as(figure: "Figure", path: Path, kind: str) -> None:
     """Write a figure in one format, atomically."""
     import matplotlib
 
+    _fix_layout(figure)
     with matplotlib.rc_context(_FONTS):
         write_whole(path, lambda file: figure.savefig(file, format=kind, metadata=_METADATA[kind]))
+
+
+def _fix_layout(figure: "Figure") -> None:
+    """Lay a figure out once for all formats; with an engine, matplotlib lays it out and draws it twice for each."""
+    import matplotlib
+
+    lay_out(figure)
+    with matplotlib.rc_context(_NO_ENGINE):
+        figure.set_layout_engine(None)
 
 
 def save_if_possible(draw: Callable[[], "Figure"], path: Path, progress: Progress) -> bool:
@@ -59,6 +72,7 @@ def svg_text(figure: "Figure") -> str:
     """
     import matplotlib
 
+    _fix_layout(figure)
     text = io.StringIO()
     with matplotlib.rc_context(_FONTS):
         figure.savefig(text, format="svg", transparent=True, metadata=_METADATA["svg"])

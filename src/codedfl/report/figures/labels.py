@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from codedfl.report.figures.style import Style, plain
+from codedfl.report.figures.style import Style, lay_out, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,6 +22,8 @@ _ALONE = 5.0
 """Distance in points beyond which two curves do not run together."""
 _PLACES = (1.0, 0.9, 0.75, 0.6, 0.45, 0.3)
 """Where along a curve a label may stand, as shares of its points; the end is best."""
+_RISES = np.arange(-48.0, 49.0, 3.0)
+"""How far above its curve, in points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ def label_margin(axes: "Axes", curves: Sequence[Labelled], style: Style) -> None
     """
     words = [wrapped(curve.words, style) for curve in curves]
     heights = [_height(text, style) for text in words]
-    axes.figure.draw_without_rendering()  # type: ignore[union-attr]
+    lay_out(axes.figure)  # type: ignore[arg-type]
     extent = axes.get_window_extent()
     wide, tall = (length * 72 / axes.figure.dpi for length in (extent.width, extent.height))
     ends = [_fraction(axes, curve.x[-1:], curve.y[-1:])[0] for curve in curves]
@@ -139,7 +141,7 @@ def label_ends(
     the figure is frozen.
     """
     figure: Any = axes.figure
-    figure.draw_without_rendering()
+    lay_out(figure)
     figure.set_layout_engine("none")
     extent = axes.get_window_extent()
     wide, tall = (size * 72 / figure.dpi for size in (extent.width, extent.height))
@@ -178,14 +180,16 @@ def _lead(axes: "Axes", box: Box, line: Any, scale: Any, colour: str) -> None:
     edge, gaps = _gaps(finite, box)
     nearest = int(np.argmin(gaps))
     if gaps[nearest] > _NEAR:
-        x, y = (np.array([edge[nearest], finite[nearest]]) / scale).T
+        end = [axis[nearest] for axis in edge]
+        x, y = (np.array([end, finite[nearest]]) / scale).T
         axes.plot(x, y, transform=axes.transAxes, color=colour, linewidth=0.5, label="_leader")
 
 
-def _gaps(points: Any, box: Box) -> tuple[Any, Any]:
-    """Return the point of a box that is nearest to each point, and how far it is."""
-    edge = np.column_stack([np.clip(points[:, 0], box[0], box[2]), np.clip(points[:, 1], box[1], box[3])])
-    return edge, np.hypot(*(points - edge).T)
+def _gaps(points: Any, box: Any) -> tuple[Any, Any]:
+    """Return the point of a box that is nearest to each point, and how far it is; a row for each of several boxes."""
+    x, y = points.T
+    across, upright = np.clip(x, box[0], box[2]), np.clip(y, box[1], box[3])
+    return (across, upright), np.hypot(x - across, y - upright)
 
 
 def _best(
@@ -208,16 +212,16 @@ def _best(
     found: list[tuple[float, Box]] = []
     for share in _PLACES:
         x, y = own[round((len(own) - 1) * share)]
+        bottoms = y + _RISES - height / 2
+        bottoms = bottoms[(bottoms >= 0) & (bottoms + height <= limits[1])]
         for left in (x + 4, x - width / 2, x - width - 4):
-            for rise in np.arange(-48.0, 49.0, 3.0):
-                corner = float(np.clip(left, 1, max(1, limits[0] - width))), float(y + rise - height / 2)
-                box = (corner[0], corner[1], corner[0] + width, corner[1] + height)
-                if box[1] < 0 or box[3] > limits[1]:
-                    continue
-                gaps = _gaps(own, box)[1]
-                nearest = int(np.argmin(gaps))
-                cost = 25 * (1 - share) + 1.5 * float(gaps[nearest]) + (0 if alone[nearest] else 15)
-                cost += 1000 * sum(_overlap(box, other) for other in boxes) + 3 * _inside(hidden, box)
+            corner = float(np.clip(left, 1, max(1, limits[0] - width)))
+            gaps = _gaps(own, (corner, bottoms[:, None], corner + width, bottoms[:, None] + height))[1]
+            inside = _inside(hidden, (corner, bottoms[:, None], corner + width, bottoms[:, None] + height))
+            for bottom, gap, nearest, number in zip(bottoms, gaps, np.argmin(gaps, axis=1), inside, strict=True):
+                box = (corner, float(bottom), corner + width, float(bottom) + height)
+                cost = 25 * (1 - share) + 1.5 * float(gap[nearest]) + (0 if alone[nearest] else 15)
+                cost += 1000 * sum(_overlap(box, other) for other in boxes) + 3 * int(number)
                 found.append((cost, box))
     return min(found)[1] if found else (1.0, 0.0, 1.0 + width, height)
 
@@ -229,9 +233,10 @@ def _overlap(box: Box, other: Box) -> float:
     return max(0.0, wide) * max(0.0, tall) / ((box[2] - box[0]) * (box[3] - box[1]))
 
 
-def _inside(points: Any, box: Box) -> int:
+def _inside(points: Any, boxes: Any) -> Any:
+    """Return how many points each of several boxes hides."""
     x, y = points.T
-    return int(np.sum((x > box[0] - 1) & (x < box[2] + 1) & (y > box[1]) & (y < box[3])))
+    return np.sum((x > boxes[0] - 1) & (x < boxes[2] + 1) & (y > boxes[1]) & (y < boxes[3]), axis=1)
 
 
 def _dense(line: Any) -> Any:

@@ -101,8 +101,18 @@ def _by_time(label: str, runs: Sequence[Run], epochs: tuple[int, int]) -> Curve:
     values = accuracy_at(runs, grid)
     # a set-up ends at different times: a curve begins when most of its draws have, and those are averaged
     begun = np.isfinite(values).mean(axis=0) > 0.5
-    low, high = np.nanquantile(values[:, begun], [0.025, 0.975], axis=0)
+    low, high = _limits(values[:, begun])
     return Curve(label, grid[begun], np.nanmean(values[:, begun], axis=0), low, high, epochs)
+
+
+def _limits(values: Float[np.ndarray, "rows points"]) -> Float[np.ndarray, "2 points"]:
+    """Return limits that hold 95% of the known values at each point; numpy looks at points with nan one by one."""
+    found = np.empty((2, values.shape[1]))
+    whole = np.isfinite(values).all(axis=0)
+    for some, quantile in ((whole, np.quantile), (~whole, np.nanquantile)):
+        if some.any():
+            found[:, some] = quantile(values[:, some], [0.025, 0.975], axis=0)
+    return found
 
 
 def _by_epoch(label: str, runs: Sequence[Run], epochs: tuple[int, int]) -> Curve:

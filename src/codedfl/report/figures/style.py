@@ -85,6 +85,12 @@ def new_figure(width: float = 7, height: float = 4.4, *, dpi: int = 150) -> "Fig
     return Figure(figsize=(width, height), layout="constrained", dpi=dpi)
 
 
+def lay_out(figure: "Figure") -> None:
+    """Place the axes so that everything around them fits, without drawing, which takes several times as long."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+
+
 def curve_style(number: int) -> dict[str, Any]:
     """Return the colour and line style of a curve; further rounds through the colours have other line styles."""
     turn, colour = divmod(number, len(COLOURS))

@@ -37,6 +37,7 @@ from jaxtyping import Float, Int
 
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
+from codedfl.network.seeds import addressed_seed
 from codedfl.scenario import InexactOptions
 from codedfl.schemes.coded.parity_data import ParityData, ParityPool, PooledParityDevice
 from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
@@ -124,7 +125,7 @@ class Secrets:
 
     def __init__(self, seed: int, device: int, number: int, batch: Batch) -> None:
         self._batch = batch
-        self._rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(device, number)))
+        self._rng = np.random.default_rng(addressed_seed(seed, device, number))
         worked = self._rng.permutation(batch.points) < batch.load
         self._weights = np.sqrt(np.where(worked, *batch.squares))
         self.worked: Int[np.ndarray, "l"] | slice = batch.rows.start + np.flatnonzero(worked)
