@@ -221,6 +221,7 @@ def test_bounds_of_dense_solutions_are_met_up_to_the_number_of_roundings(decoder
     p = 1.5 + 0.49 units and q = 1.5 - 0.49 units are both cast to 1.5. So for y = (1, -1) the restored x1 is 0 and off
     by 0.98 D units, where amplification is 3 D. The bound grants every term n + 3 = 7 units of its size, or 21 D
     units, and 14 more for the way from one x to the other: at most 7 (3 + 2/D) / 0.98 times the error, 22 for large D.
+    Coefficients are cast to within a unit.
     """
     D = 2.0**bits
     p, q = 1.5 + 0.49 * UNIT, 1.5 - 0.49 * UNIT
@@ -231,6 +232,21 @@ def test_bounds_of_dense_solutions_are_met_up_to_the_number_of_roundings(decoder
     error = np.abs(plan.decode(words).astype(float) - words).max()
     assert error == pytest.approx(0.98 * D * UNIT, rel=1e-3)
     assert error <= plan.error_bound <= 1.001 * 7 * (3 + 2 / D) / 0.98 * error
+    assert plan.error_bound >= (1 - UNIT) * 21 * D * UNIT
+
+
+def test_of_two_checks_for_a_symbol_the_less_amplifying_one_is_taken():
+    """x0 + y0 = 0 and x1 + y1 = 0 restore x0 and x1 within 1 and a rounding, 2 in all; then x2 can be had twice.
+
+    x2 + 2 x0 = 0 makes 4 of it, x2 + x1 + 2.5 y2 = 0 makes 2 + 2.5.
+    """
+    E = np.array([[1.0, 0, 0], [0, 1, 0], [2, 0, 1], [0, 1, 1]])
+    known = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 2.5]])
+    code, erased = bordered(E, known)
+    first, second = schedule(code.H, erased, inactivate=False).rounds
+    assert first.targets.tolist() == [0, 1]
+    assert (second.targets.tolist(), second.checks.tolist()) == ([2], [2])
+    assert Peeling().prepare(code, erased).amplification == 4
 
 
 @pytest.mark.parametrize("length", [1, 4, 18])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -159,6 +160,15 @@ def test_bounds_on_floating_point_are_within_a_factor_of_ten_of_what_happens() -
         assert scheme.rounding is not None
         worst = max(worst, np.abs(error).max() / scheme.rounding.entries(np.abs(point).sum(axis=0)[None], 1).max())
     assert 0.1 <= worst <= 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_no_short_chain_of_roundings_exceeds_its_bound(dtype: str) -> None:
+    """Of k roundings that each err by the unit u, up or down; the bound is larger in second order only."""
+    unit = Fraction(float(np.finfo(dtype).eps)) / 2
+    for count in (1, 2, 10, 50):
+        worst = (1 + unit) ** count - 1
+        assert worst <= Fraction(relative_error(count, dtype)) <= worst * (1 + 2 * count * unit)
 
 
 @pytest.mark.parametrize("count", [1, 10, 1000, 60_000])

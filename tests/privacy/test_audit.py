@@ -37,22 +37,22 @@ class TestBound:
         assert epsilon_bound(1000, 100, 90, 1e-4) < epsilon_bound(1000, 100, 90, 0.0)
 
 
+def planned(epsilon: float) -> Release:
+    return Release.plan(
+        epsilon=epsilon,
+        delta=1e-5,
+        clip_features=1.0,
+        clip_targets=1.0,
+        features=FEATURES,
+        outputs=OUTPUTS,
+        devices=DEVICES,
+        largest_rows=COUNT,
+        records=DEVICES * COUNT,
+    )
+
+
 def audited(stated: float, added: float, number: int) -> Audit:
     """Audit noise for one epsilon, stated to be for another."""
-
-    def planned(epsilon: float) -> Release:
-        return Release.plan(
-            epsilon=epsilon,
-            delta=1e-5,
-            clip_features=1.0,
-            clip_targets=1.0,
-            features=FEATURES,
-            outputs=OUTPUTS,
-            devices=DEVICES,
-            largest_rows=COUNT,
-            records=DEVICES * COUNT,
-        )
-
     rng = np.random.default_rng(number)
     canaries, included = Canaries.draw(COUNT, FEATURES, OUTPUTS, rng), rng.random(COUNT) < 0.5
     gram, moments = np.zeros((FEATURES, FEATURES)), np.zeros((FEATURES, OUTPUTS))
@@ -78,3 +78,16 @@ class TestAudit:
         found = [audited(1.0, true, number) for number in range(5)]
         assert min(audit.bound for audit in found) > 0.5
         assert np.mean([audit.estimate for audit in found]) == pytest.approx(true, rel=0.08)
+
+    def test_of_few_canaries_one_is_guessed_at_least(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """All, a half, a quarter ... of five; from no guess at all there is no bound."""
+        bounded = []
+
+        def recorded(canaries: int, guesses: int, right: int, delta: float, confidence: float) -> float:
+            bounded.append((canaries, guesses))
+            return 0.0
+
+        monkeypatch.setattr("codedfl.privacy.audit.epsilon_bound", recorded)
+        drawn = Canaries.draw(5, FEATURES, OUTPUTS, np.random.default_rng(0))
+        drawn.audit(drawn.x.T @ drawn.x, drawn.x.T @ drawn.y, np.ones(5, bool), planned(1.0))
+        assert bounded == [(5, guesses) for guesses in (5, 2, 1, 1, 1, 1, 1)]

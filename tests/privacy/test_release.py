@@ -206,15 +206,15 @@ def test_a_device_counts_as_so_many_records() -> None:
     assert fewer.least_gram_std == pytest.approx(device.least_gram_std, rel=1e-6)
 
 
-@pytest.mark.parametrize("colluding", [0, 24])
-def test_noise_stays_within_its_reach(colluding: int) -> None:
-    release = plan(colluding=colluding)
-    entries = 2000 * 2001 // 2
+@pytest.mark.parametrize(("colluding", "releases"), [(0, 1), (24, 1), (0, 1000)])
+def test_noise_stays_within_its_reach(colluding: int, releases: int) -> None:
+    release = plan(colluding=colluding, releases=releases)
+    entries, targets = releases * 2000 * 2001 // 2, releases * 20_000
     for shares in (1, 25):
         diagonal = shares**0.5 * release.diagonal_steps * 2.0**-release.gram_bits
         right = shares**0.5 * release.moments_steps * 2.0**-release.moments_bits
         assert entries * 25 / shares * 2 * norm.sf(release.gram_reach(shares) / diagonal) < 2.0**-60
-        assert 20_000 * 25 / shares * 2 * norm.sf(release.moments_reach(shares) / right) < 2.0**-60
+        assert targets * 25 / shares * 2 * norm.sf(release.moments_reach(shares) / right) < 2.0**-60
         assert release.gram_reach(shares) < 12 * diagonal
 
 

@@ -172,6 +172,7 @@ def test_devices_of_one_row_score_nothing(tmp_path: Path) -> None:
     assert (run.summary["metrics"], run.summary["scored_on"], run.load_model().samples) == (None, None, 20)
     assert is_one_sentence(run.summary["remark"])
     assert "no device holds a row out" in run.summary["remark"]
+    assert run.summary["scoring"]["rows"] == 0
 
 
 def test_a_constant_target_has_no_r2() -> None:

@@ -142,6 +142,15 @@ def test_free_memory_is_at_most_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert 1 << 20 < (free_memory() or 0) < 1 << 50
 
 
+def test_free_memory_is_unknown_where_the_system_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(path: Path) -> str:
+        raise FileNotFoundError(path)
+
+    monkeypatch.delenv(LIMIT, raising=False)
+    monkeypatch.setattr(room.Path, "read_text", missing)
+    assert free_memory() is None
+
+
 @pytest.mark.parametrize("told", ["much", "8 GB", "nan"])
 def test_a_limit_that_is_no_number_is_refused(told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LIMIT, told)

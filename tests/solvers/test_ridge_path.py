@@ -193,6 +193,13 @@ def test_a_direction_that_was_sent_before_ends_the_search() -> None:
     assert np.all(working.residuals > 1e-12)
 
 
+def test_a_solver_that_is_finished_asks_at_its_model() -> None:
+    given_quadratic = quadratic(np.linspace(0.5, 1, 30), 3)
+    working = path(given_quadratic, tolerance=1e-3)
+    assert solved(working, given_quadratic) < 1 + 10, "before directions span everything"
+    assert np.array_equal(working.query(), working.model)
+
+
 PENALTIES = {"all positive": np.geomspace(1e-4, 1e4, 20)[:, None], "some zero": np.arange(20.0)[:, None] % 4}
 
 

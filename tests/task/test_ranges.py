@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from codedfl import schemes
-from codedfl.data import Column, FeatureMap, Preparation
+from codedfl.data import Column, FeatureMap, Preparation, Rows
 from codedfl.data.dataset import Dataset, classification, regression
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import Scenario, load
 from codedfl.task.folds import DeviceRows
-from codedfl.task.ranges import ranged_preparation
+from codedfl.task.ranges import declared_rows, ranged_preparation
 from codedfl.task.shard import make_shard, prepared_features
 
 COLUMNS = (Column("age"), Column("city", ("bern", "rome")), Column("height"))
@@ -50,6 +50,20 @@ def test_columns_targets_and_constant_by_hand() -> None:
     assert found.targets(COSTS)[:, 0].tolist() == [0, 1, -1]
     assert found.outputs(np.array([[0.5]])) == pytest.approx(np.array([[200.0]]))
     assert found.penalty == pytest.approx(np.full(5, 0.25))
+
+
+def test_a_site_prepares_by_ranges_where_columns_do_not_stay_as_they_are() -> None:
+    """Its columns may come in any order; the declared one is that of all sites."""
+    own = Rows(ROWS[:, [3, 0, 1, 2]], COSTS, "regression", (), (COLUMNS[2], *COLUMNS[:2]), ("cost",))
+    rows, found = declared_rows(private(**{"data.target": "cost"}), own)
+    order = [column.name for column in rows.columns]
+    assert sorted(order) == ["age", "city", "height"] and found is not None
+    features = prepared_features(rows.x, FeatureMap.create("none", inputs=4, dtype="float64"), found)
+    inputs = {"age": [[0], [1], [-1]], "city": [[0, 1], [1, 0], [0, 1]], "height": [[0.5], [-1], [1]]}
+    assert features[:, :-1] == pytest.approx(0.5 * np.hstack([inputs[name] for name in order]))
+    as_they_are = {"features.scale": "none", "features.intercept": False}
+    alone = Rows(ROWS[:, :1], COSTS, "regression", (), COLUMNS[:1], ("cost",))
+    assert declared_rows(private({}, **as_they_are, **{"features.categories": []}), alone) == (alone, None)
 
 
 def test_nothing_depends_on_the_data() -> None:

@@ -1,6 +1,6 @@
 """Lying workers: the model is that of the honest run to the last bit, and the liar is named, or the run stops."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from codedfl import schemes
 from codedfl.codes.modular import PRIME_61
 from codedfl.engines import VirtualEngine
-from codedfl.errors import CipherError, LyingDeviceError
+from codedfl.errors import CipherError, LostDevicesError, LyingDeviceError
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
 from codedfl.testing.lying import Liar
@@ -37,6 +37,7 @@ def trained(
     liars: Sequence[Liar] = (),
     state: State | None = None,
     after_epoch: Callable[[State], None] = lambda state: None,
+    last_epochs: Mapping[int, int] | None = None,
 ) -> State:
     given_problem = problem(SIZES, dtype="float64")
     scheme = schemes.create(wanted, given_problem)
@@ -45,7 +46,8 @@ def trained(
         liar.corrupt(devices, scheme.formats.field)
     state = state or State.fresh(given_problem)
     delays, timing = DelayModel.create(wanted.fleet, wanted.links), wanted.timing
-    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, now=state.now)
+    last_epochs = last_epochs or {}
+    engine = VirtualEngine(devices, delays, seed=timing.seed, draw=timing.draw, now=state.now, last_epochs=last_epochs)
     return train(given_problem, wanted, scheme, engine, state, after_epoch)
 
 
@@ -143,6 +145,30 @@ def test_without_spare_replies_nothing_is_checked_and_the_state_says_so(scheme: 
     assert honest(scheme, 0, "gradient-descent").checked == set()
     with pytest.raises(CipherError, match="larger than the bounds allow"):
         trained(chosen(scheme, 0), [Liar(0)])
+
+
+def test_everyone_is_awaited_after_a_lie_that_only_the_audit_shows() -> None:
+    """One reply is enough, and all others come too late to check epoch 2: the same lie told again names its author."""
+    calls: list[int] = []
+
+    def twice(epoch: int) -> bool:
+        calls.append(epoch)
+        return epoch == 2 and calls.count(2) <= 2
+
+    rates = [{"count": 1, "mac_rate": 1e4}, {"count": 6, "mac_rate": 1.0}]
+    found = trained(chosen("coded-padded", 6, **{"fleet.devices": rates}), [Liar(0, twice, "one", 1)])
+    same_training(found, honest("coded-padded", 6, "gradient-descent"))
+    assert [(lie.device, lie.epoch) for lie in found.lies] == [(0, 2)]
+
+
+def test_what_is_left_of_a_run_that_lost_too_many_devices_is_checked() -> None:
+    """One spare reply, that of a device a thousand times slower: it is awaited when too few devices are left."""
+    left = State.fresh(problem(SIZES, dtype="float64"))
+    slow = chosen("coded-padded", 1, **{"fleet.devices.6.mac_rate": 1.0})
+    with pytest.raises(LostDevicesError):
+        trained(slow, state=left, last_epochs={0: 2, 6: 2})
+    assert left.epoch == 2
+    assert left.checked == {1, 2}
 
 
 def test_the_liar_is_replaced_and_the_others_are_checked_as_before() -> None:

@@ -18,6 +18,7 @@ from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Public, Work
 from codedfl.schemes.aggregated.secagg import SecAgg
+from codedfl.schemes.plain.conventional import Conventional, gradient_bound
 from codedfl.task import Problem, Shard
 from rundirs import Stopped, results, small_run, stop_at
 from schemes.residues import fleet
@@ -133,6 +134,18 @@ def test_steps_are_as_fine_as_the_sum_allows(monkeypatch: pytest.MonkeyPatch) ->
         assert 2.0**61 * (1 - 1e-4) <= bound * 2.0**bits <= 2.0**62
         gradients = [s.x.T @ (s.x @ epoch.model.astype(np.float32) - s.y) for s in given_problem.shards]
         assert np.abs(gradients).sum(axis=0).max() <= bound
+
+
+def test_what_it_promises_is_of_epochs_whose_models_are_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheme inside may state less for the first epoch, whose gradients are right-hand sides alone."""
+    usual = schemes.create(wanted(), shared()).rounding
+    assert usual is not None and usual.joint > 0
+
+    def zero_at_first(self: Conventional) -> Any:
+        return lambda epoch, request: gradient_bound(self.public, (epoch > 1) * request["model"])
+
+    monkeypatch.setattr(Conventional, "reply_sum", property(zero_at_first))
+    assert schemes.create(wanted(), shared()).rounding == usual
 
 
 def averaged(inside: list[int], model: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

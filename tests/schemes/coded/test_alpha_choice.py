@@ -44,6 +44,24 @@ def test_a_shared_channel_weighs_all_parcels(channel: str) -> None:
     assert chosen(public, relayed=False, expected_epochs=epochs) == 1 + int(np.argmin(times))
 
 
+@pytest.mark.parametrize("relayed", [False, True])
+def test_work_on_own_data_weighs_twice_and_on_each_parcel_once(relayed: bool) -> None:
+    """Without chance and on links that take no time, by hand: the slowest device pads its data, then adds alpha parts.
+
+    The first alpha that is not 1 pays off when epochs are many enough, and so does each of the next.
+    """
+    d, c = 90, 1
+    public = known(GROUPS, features=d, outputs=c, loss=0.0, **dict.fromkeys(("up_rate", "down_rate", "d2d_rate"), 1e15))
+    part = (d * (d + 1) / 2 + c * d) / min(RATES)
+    replies = sorted(c * d * d / rate for rate in RATES)
+    found = []
+    for epochs in range(1, 40):
+        times = [part * (1 + alpha) * (alpha > 1) / epochs + replies[7 - alpha] for alpha in range(1, 8)]
+        found.append(chosen(public, relayed=relayed, expected_epochs=epochs))
+        assert found[-1] == 1 + int(np.argmin(times))
+    assert found[0] == 1 and len(set(found)) > 3
+
+
 def test_a_shared_channel_makes_fewer_copies() -> None:
     """Of parcels that are relayed it says nothing."""
     counts = {

@@ -12,7 +12,7 @@ from codedfl import schemes
 from codedfl.cipher.seals import RINGS
 from codedfl.errors import CipherError, LostDevicesError, ScenarioError, TrainingError
 from codedfl.runs import directory as runs
-from codedfl.scenario import Fleet
+from codedfl.scenario import Fleet, Privacy
 from codedfl.schemes import Stage, Work
 from codedfl.schemes.coded.sealed_coded_server import SealedCodedServer
 from codedfl.training import State
@@ -382,3 +382,13 @@ def test_costs_counted_from_sizes_are_those_of_a_run(
     for epoch, (ran, told) in enumerate(zip(rounds, counted.epochs, strict=True), start=1):
         expected = [costs.uploads if offline and epoch == 1 else costs for costs in told]
         assert [costs.key() for costs in ran] == [costs.key() for costs in expected]
+
+
+@pytest.mark.parametrize(("neighbours", "harmless"), [(4, 3), (8, 7)])
+def test_noise_counts_on_harmless_pools_alone(neighbours: int, harmless: int) -> None:
+    """Of nine devices; if eight collude, the sum over the others is the data of one, whatever masks do."""
+    options = {"schemes.sealed-coded.neighbours": neighbours}
+    scheme = schemes.create(wanted("sealed-coded", options, rates=(1e6,) * 9), problem([2] * 9, features=4, outputs=1))
+    refused = {count: scheme.refuses_noise(Privacy(epsilon=1.0, colluding=count)) for count in range(9)}
+    assert all(refused[count] is None for count in range(harmless + 1))
+    assert all("must be at most 3" in str(refused[count]) for count in range(harmless + 1, 9) if harmless == 3)

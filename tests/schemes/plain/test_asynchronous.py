@@ -246,6 +246,16 @@ def test_models_are_remembered_once(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert request["model"].dtype == sent.dtype == np.float32
 
 
+def test_a_state_that_lacks_a_device_an_epoch_or_a_model_is_refused() -> None:
+    server = schemes.create(wanted({"buffer": 3}), problem(SIZES)).server()
+    server.ask(1, np.zeros((6, 3)))
+    state = dict(server.state())
+    assert len(server.restore(state).rounds[0].requests) == 8
+    for name in ("devices", "asked", "models"):
+        with pytest.raises(ValueError, match=r"zip\(\) argument 2 is"):
+            server.restore({**state, name: state[name][:-1]})
+
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "uneven": {},
     "alike": {"fleet.devices": [{"count": 5, "mac_rate": 2.5e6, "setup_ratio": 0.0}]},

@@ -26,6 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "three targets": {"outputs": 3},
     "regression with a kernel": {"rbf": True, "outputs": 2},
     "regression without intercept": {"intercept": False},
+    "three targets without intercept": {"outputs": 3, "intercept": False},
 }
 
 

@@ -73,6 +73,7 @@ TABLES: dict[str, tuple[Change, str]] = {
     "an unknown feature map": (lambda t: t["features"].update(kind="poly"), "feature map is none of codedfl's"),
     "a dimension of a billion": (lambda t: t["features"].update(dimension=10**9), "feature map is none"),
     "a negative seed": (lambda t: t["features"].update(seed=-1), "feature map is none"),
+    "a seed of 33 bits": (lambda t: t["features"].update(seed=2**32), "feature map is none"),
     "a width that is text": (lambda t: t["features"].update(gamma="wide"), "'gamma' is 'wide'"),
     "a truth value as number": (lambda t: t["features"].update(seed=True), "'seed' is True"),
     "another dimension": (lambda t: t["features"].update(dimension=41), "'feature_shift' of its preparation"),
