@@ -69,8 +69,9 @@ class RandomBook:
             np.random.Generator(bits).random(out=found[place])
         flat = found.reshape(-1)
 
-        def some(first: int, end: int) -> None:
-            np.log1p(np.negative(flat[first:end], out=flat[first:end]), out=flat[first:end])
+        def some(begin: int, end: int) -> None:
+            numbers = flat[begin:end]
+            np.log1p(np.negative(numbers, out=numbers), out=numbers)
 
         on_all_cores(some, flat.size, workers=None if flat.size > _LEAST_THREADED_NUMBERS else 1)
         return found.reshape(len(epochs) * draws, columns)
