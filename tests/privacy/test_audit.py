@@ -33,6 +33,11 @@ class TestBound:
         assert epsilon_bound(1000, 100, 50, 1e-5) == 0.0
         assert epsilon_bound(1000, 100, 0, 1e-5) == 0.0
 
+    @pytest.mark.parametrize(("guesses", "right"), [(0, 1), (5, 6), (11, 3), (5, -1)])
+    def test_impossible_counts_are_refused(self, guesses: int, right: int) -> None:
+        with pytest.raises(ValueError, match="cannot be"):
+            epsilon_bound(10, guesses, right, 1e-5)
+
     def test_more_delta_allows_more(self) -> None:
         assert epsilon_bound(1000, 100, 90, 1e-4) < epsilon_bound(1000, 100, 90, 0.0)
 

@@ -43,6 +43,8 @@ def epsilon_bound(canaries: int, guesses: int, right: int, delta: float, confide
     >>> round(epsilon_bound(1000, 100, 90, 1e-5), 2)
     1.63
     """
+    if not 0 <= right <= guesses <= canaries:
+        raise ValueError(f"{right} right of {guesses} guesses on {canaries} canaries cannot be")
 
     def refuted(epsilon: float) -> bool:
         return probability_of(canaries, guesses, right, epsilon, delta) < 1 - confidence
