@@ -38,6 +38,8 @@ be over before it runs, and FLARE ends a job if one of its processes has given u
 
 FINISHED, ABORTED, NOT_RUN = "FINISHED:", "FINISHED:ABORTED", "FINISHED:FAILED_TO_RUN"
 LOST, NO_REPLY = "LOST", "no_reply"
+_NO_ANSWER = ("Communication Error", "Can't fetch command list from server")
+"""What FLARE says of a login that got no answer: of itself, and of the request that follows it."""
 
 
 @final
@@ -311,7 +313,7 @@ def _is_connection_error(error: Exception) -> bool:
     from nvflare.apis.fl_exception import FLCommunicationError
     from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection, SessionClosed
 
-    if isinstance(error, InternalError) and "Communication Error" in str(error):  # a login that got no answer
+    if isinstance(error, InternalError) and any(words in str(error) for words in _NO_ANSWER):
         return True
     return isinstance(error, (NoConnection, SessionClosed, FLCommunicationError, ConnectionError, TimeoutError))
 
