@@ -50,26 +50,21 @@ def sampled(checker: Callable[..., Any]) -> Callable[..., Any]:
         def wrap(found: Any) -> Any:
             if isinstance(found, type):
                 if is_dataclass(found) and "__init__" in vars(found):
-                    plain = found.__init__
-                    found.__init__ = with_shapes(plain, decorate) or _first_calls(plain, check, nullcontext)
+                    found.__init__ = _first_calls(found.__init__, decorate, nullcontext)
                 return found
             if "<locals>" in found.__qualname__:
                 _made[found.__code__] += 1
                 if _made[found.__code__] > CALLS:
                     return found
-            return with_shapes(found, decorate) or check(found)
+            hints = [part for hint in getattr(found, "__annotations__", {}).values() for part in _parts(hint)]
+            # jaxtyping looks up the names it can, and checks arguments of generators when they are called
+            if any(isinstance(part, (str, ForwardRef)) for part in hints) or inspect.isgeneratorfunction(found):
+                return _first_calls(found, decorate, nullcontext)
+            if any(isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray) for part in hints):
+                return _first_calls(found, check, lambda: checker("context"))
+            return check(found)
 
         return wrap
-
-    def with_shapes(found: Callable[..., Any], decorate: Callable[[Any], Any]) -> Callable[..., Any] | None:
-        """Check the first calls of a function with shapes, or with names that may stand for some; else None."""
-        hints = [part for hint in getattr(found, "__annotations__", {}).values() for part in _parts(hint)]
-        # jaxtyping looks up the names it can, and checks arguments of generators when they are called
-        if any(isinstance(part, (str, ForwardRef)) for part in hints) or inspect.isgeneratorfunction(found):
-            return _first_calls(found, decorate, nullcontext)
-        if any(isinstance(part, type) and issubclass(part, jaxtyping.AbstractArray) for part in hints):
-            return _first_calls(found, check, lambda: checker("context"))
-        return None
 
     return decorator
 

@@ -45,10 +45,7 @@ WITH_EXAMPLES = [
 def test_no_function_of_the_tests_draws_from_a_generator_of_its_module() -> None:
     """What it draws would depend on the tests that ran before in the same process."""
     for path in Path(__file__).parent.rglob("*.py"):
-        text = path.read_text(encoding="utf-8")
-        if "default_rng" not in text:
-            continue
-        tree = ast.parse(text)
+        tree = ast.parse(path.read_text(encoding="utf-8"))
         shared = {
             ast.unparse(statement.targets[0])
             for statement in tree.body
@@ -124,7 +121,7 @@ def test_fields_of_dataclasses_are_checked_in_the_first_objects_of_every_test() 
         names: list[str] = field(default_factory=list)
 
     for _ in range(2):
-        with pytest.raises(BeartypeCallHintViolation, match="Pair"):
+        with pytest.raises(jaxtyping.TypeCheckError, match="Pair"):
             Pair(np.ones(3))
         for _ in range(shape_checker.CALLS):
             assert Pair(np.eye(2)).names == []
