@@ -45,7 +45,10 @@ WITH_EXAMPLES = [
 def test_no_function_of_the_tests_draws_from_a_generator_of_its_module() -> None:
     """What it draws would depend on the tests that ran before in the same process."""
     for path in Path(__file__).parent.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if "default_rng" not in text:
+            continue
+        tree = ast.parse(text)
         shared = {
             ast.unparse(statement.targets[0])
             for statement in tree.body
