@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codedfl.network.seeds import addressed_seed
+from codedfl.network.delays import addressed_seed
 
 PARTS = st.integers(0, 2**32 - 1)
 

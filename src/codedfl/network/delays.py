@@ -16,7 +16,6 @@ from jaxtyping import Float, Int
 
 from codedfl.codes.threads import on_all_cores
 from codedfl.network.costs import RoundCosts
-from codedfl.network.seeds import addressed_seed
 from codedfl.scenario import Fleet, Links
 
 # Streams of random numbers of an epoch: the first round, hand-overs, further rounds. Stages use those of epoch 0.
@@ -25,6 +24,8 @@ _FURTHER = 7
 _STAGES = 16
 _RELAYED = 1 << 30
 
+_POOL_BYTES = 16
+"""A seed that is shorter than the pool of a SeedSequence is padded before the address follows."""
 _LEAST_THREADED_NUMBERS = 50_000
 """Fewer logarithms take less time than a second thread needs to begin."""
 
@@ -52,6 +53,18 @@ class TransferChance:
     """Tries of relayed parcels from the server to the recipient."""
 
 
+def addressed_seed(seed: int, *address: int) -> np.random.SeedSequence:
+    """Return the state of ``SeedSequence(seed, spawn_key=address)``, a fifth of its time; parts are below 2^32.
+
+    >>> found, wanted = addressed_seed(7, 3, 1), np.random.SeedSequence(7, spawn_key=(3, 1))
+    >>> bool((found.generate_state(4) == wanted.generate_state(4)).all())
+    True
+    """
+    words = -(-seed.bit_length() // 32)
+    parts = (seed.to_bytes(max(_POOL_BYTES, 4 * words), "little"), *(part.to_bytes(4, "little") for part in address))
+    return np.random.SeedSequence(np.frombuffer(b"".join(parts), "<u4"))
+
+
 class RandomBook:
     """Random numbers by address: seed, epoch, stream, draw and device; ``log(1 - u)`` of a uniform number u.
 
@@ -73,7 +86,10 @@ class RandomBook:
             numbers = flat[begin:end]
             np.log1p(np.negative(numbers, out=numbers), out=numbers)
 
-        on_all_cores(some, flat.size, workers=None if flat.size > _LEAST_THREADED_NUMBERS else 1)
+        if flat.size > _LEAST_THREADED_NUMBERS:
+            on_all_cores(some, flat.size)
+        else:
+            some(0, flat.size)
         return found.reshape(len(epochs) * draws, columns)
 
 

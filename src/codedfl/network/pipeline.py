@@ -81,7 +81,10 @@ def overlap(
         seconds, written = (way[own], granted[own], export[own], absorb[own]), (times.begin, times.end, times.seconds)
         play(parcels, *seconds, awaits, *orders, delays.shared_channel, *(each[own] for each in written))
 
-    on_all_cores(some, draws, workers=None if way.size > _LEAST_THREADED_PARCELS else 1)
+    if way.size > _LEAST_THREADED_PARCELS:
+        on_all_cores(some, draws)
+    else:
+        some(0, draws)
     return times
 
 

@@ -79,8 +79,9 @@ class Ring(ABC):
         out = np.empty((left.shape[0], columns), self.dtype)
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         if left.size * columns < _LEAST_THREADED_WORK:
-            workers = 1
-        on_all_cores(partial(kernel, left, right, out), columns, workers=workers)
+            kernel(left, right, out, 0, columns)
+        else:
+            on_all_cores(partial(kernel, left, right, out), columns, workers=workers)
         return out
 
     @abstractmethod

@@ -37,7 +37,7 @@ from jaxtyping import Float, Int
 
 from codedfl.errors import ScenarioError
 from codedfl.network import Allocation, ReplyChances, allocate
-from codedfl.network.seeds import addressed_seed
+from codedfl.network.delays import addressed_seed
 from codedfl.scenario import InexactOptions
 from codedfl.schemes.coded.parity_data import ParityData, ParityPool, PooledParityDevice
 from codedfl.schemes.contract import SERVER, Device, Restored, Round, Scheme, Server, Stage, Transfer
