@@ -65,10 +65,16 @@ def test_shorter_rows_of_a_stage_are_padded(first: list[TransferCosts], second: 
     costs = StageCosts.create(first, TransferTable.of(second))
     for row, given_costs in enumerate((first, second)):
         filled = len(given_costs)
-        assert costs.sender[row, :filled].tolist() == [each.sender for each in given_costs]
-        assert costs.relayed[row, :filled].tolist() == [each.relayed for each in given_costs]
+        for name, column in vars(costs).items():
+            assert column[row, :filled].tolist() == [getattr(each, name) for each in given_costs]
         assert set(costs.sender[row, filled:].tolist()) <= {-1}
         assert not costs.parcel_bits[row, filled:].any()
+
+
+@given(many)
+def test_one_row_of_a_stage_needs_no_padding(only: list[TransferCosts]) -> None:
+    for name, column in vars(StageCosts.create(only)).items():
+        assert column.tolist() == [[getattr(each, name) for each in only]]
 
 
 def test_a_transfer_takes_no_more_bytes_among_many() -> None:

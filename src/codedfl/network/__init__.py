@@ -1,7 +1,7 @@
 """Costs and random delays of devices and links, and virtual time."""
 
 from codedfl.network.clock import Clock, Draws, Step
-from codedfl.network.costs import RoundCosts, TransferCosts, TransferTable
+from codedfl.network.costs import RoundCosts, StageCosts, TransferCosts, TransferTable
 from codedfl.network.delays import Chance, DelayModel, RandomBook, TransferChance
 from codedfl.network.load_allocation import Allocation, ReplyChances, allocate
 from codedfl.network.pipeline import OverlappingStage, PipelineTimes, sending_order
@@ -17,6 +17,7 @@ __all__ = [
     "RandomBook",
     "ReplyChances",
     "RoundCosts",
+    "StageCosts",
     "Step",
     "TransferChance",
     "TransferCosts",

@@ -148,7 +148,12 @@ class Draws:
         rows: Int[np.ndarray, "rows"] | slice = slice(None),
     ) -> StageTimes:
         """Return the times of the hand-overs after an epoch, given those of each draw (in these ``rows``)."""
-        costs = StageCosts.create(*transfers)
+        return self.handover_times(epoch, StageCosts.create(*transfers), parallel=parallel, rows=rows)
+
+    def handover_times(
+        self, epoch: int, costs: StageCosts, *, parallel: bool, rows: Int[np.ndarray, "rows"] | slice
+    ) -> StageTimes:
+        """Return :meth:`handovers` of costs that are columns already, as those of several channels are."""
         draw = partial(self.delays.handover_chance, self._seed, epoch, self._first, self.count)
         chance = self._kept(epoch, "hand-overs", draw)
         sender, recipient = costs.sender, costs.recipient

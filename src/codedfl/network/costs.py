@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
+from operator import attrgetter
 from typing import final, overload
 
 import numpy as np
@@ -90,6 +92,7 @@ class TransferCosts:
 
 _COLUMNS = tuple(each.name for each in fields(TransferCosts))
 _IDLE = (-1, -1, 0, 0, 0, 0, 0)
+_numbers = attrgetter(*_COLUMNS)
 
 
 @final
@@ -111,7 +114,7 @@ class TransferTable(Sequence[TransferCosts]):
         """Return costs as a table; a table is returned as it is."""
         if isinstance(costs, TransferTable):
             return costs
-        numbers = (int(number) for each in costs for number in vars(each).values())
+        numbers = chain.from_iterable(map(_numbers, costs))
         return cls(np.fromiter(numbers, np.int64).reshape(-1, len(_COLUMNS)).T)
 
     def column(self, name: str) -> Int[np.ndarray, "m"]:
@@ -196,8 +199,12 @@ class StageCosts:
     @classmethod
     def create(cls, *rows: Sequence[TransferCosts]) -> "StageCosts":
         """Make the columns from the transfers of each row."""
-        columns = np.empty((len(_IDLE), len(rows), max(map(len, rows))), np.int64)
+        if len(rows) == 1:
+            return cls(*np.ascontiguousarray(TransferTable.of(rows[0]).rows[: len(_IDLE), None]))
+        counts = np.fromiter(map(len, rows), np.int64)
+        columns = np.empty((len(_IDLE), len(rows), counts.max()), np.int64)
         columns[:] = np.array(_IDLE)[:, None, None]
-        for number, row in enumerate(rows):
-            columns[:, number, : len(row)] = TransferTable.of(row).rows[: len(_IDLE)]
+        # one table for all rows, since most have only a few transfers
+        table = TransferTable.of(chain.from_iterable(rows)).rows[: len(_IDLE)]
+        columns[:, np.arange(columns.shape[2]) < counts[:, None]] = table
         return cls(*columns)

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from codedfl.network import Clock, Draws, RoundCosts, TransferCosts
+from codedfl.network import Clock, Draws, RoundCosts, StageCosts, TransferCosts
 from codedfl.schemes.sharing.policy import SharingPolicy
 from codedfl.training.costs import SharedCosts
 
@@ -150,10 +150,10 @@ class SharingReplay:
             replies = (self._delays.replies(*each)[:, place, draw] for each in enumerate(questions))
             transfers.append(fleet.decide(draw, sum(replies, np.zeros(fleet.active.shape[1]))))
         if any(transfers):
-            times = self._draws.handovers(epoch, *transfers, parallel=fleet.parallel, rows=rows)
-            self._steps[place, -1, rows] = times.seconds
-            for other, seconds in zip(self._channels, self._elsewhere, strict=True):
-                times = other.handovers(epoch, *transfers, parallel=fleet.parallel, rows=rows)
+            costs = StageCosts.create(*transfers)
+            channels = zip((self._draws, *self._channels), (self._steps[:, -1], *self._elsewhere), strict=True)
+            for draws, seconds in channels:
+                times = draws.handover_times(epoch, costs, parallel=fleet.parallel, rows=rows)
                 seconds[place, rows] = times.seconds
         self._active[place + 1 :, rows] = fleet.active[rows].sum(axis=1)
         self._supports[place + 1 :, rows] = fleet.supports[rows]
