@@ -1,12 +1,14 @@
 """Processes that work side by side: order of results, failures, and a parent that is killed."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -14,6 +16,8 @@ from codedfl.errors import TrainingError, UsageError
 from codedfl.studies.processes import in_processes, one_blas_thread
 from codedfl.studies.tasks import StudyPart
 
+LARGEST_PAGE = 2**21
+"""Bytes of a huge page, of which new memory takes the fewest."""
 SCRIPT = """
 from studies.test_processes import note_and_sleep
 from codedfl.studies.processes import in_processes
@@ -52,6 +56,16 @@ def blas_threads() -> list[int]:
     return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
 
 
+def faults_of_an_array() -> int:
+    """Count the pages that the system gives for an array as large as one that was freed before."""
+    import resource
+
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        np.ones(2**25)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
 def vanish() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -73,6 +87,12 @@ def test_each_process_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) 
     (found,) = in_processes([StudyPart(threads, ())], 1, lambda done, total: None)
     assert found
     assert set(found) == {1}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these switches")
+def test_a_process_reuses_the_memory_of_freed_arrays() -> None:
+    (faults,) = in_processes([StudyPart(faults_of_an_array, ())], 1, lambda done, total: None)
+    assert faults < 2**28 / LARGEST_PAGE
 
 
 def test_one_thread_in_a_block_and_as_before_after_it() -> None:

@@ -1,7 +1,9 @@
 """Work on all cores: one process a core, one BLAS thread a process."""
 
+import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -18,6 +20,10 @@ from codedfl.errors import TrainingError
 from codedfl.studies.tasks import Done, StudyPart
 
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+"""Numbers of glibc's malloc.h."""
+_KEPT_BYTES = 2**31 - 1
+"""What may lie free at the end of the heap; a C int."""
 _NEWS = 5.0
 """Seconds after which progress is reported again."""
 
@@ -53,6 +59,7 @@ def _start(plugins: Sequence[Path]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     one_thread()
+    keep_memory()
     schemes.load_plugins(plugins)
 
 
@@ -60,6 +67,18 @@ def one_thread() -> None:
     """Let libraries compute with one thread in this process, those that are loaded and those that will be."""
     os.environ.update(dict.fromkeys(_THREADS, "1"))
     threadpool_limits(1)
+
+
+def keep_memory() -> None:
+    """Let glibc reuse the memory of freed arrays instead of returning it to the system.
+
+    Tasks allocate arrays of the same sizes again and again, and each page that the system gives anew is cleared first,
+    and on a virtual machine perhaps mapped by its host. Other C libraries have no such switches, and go on as they do.
+    """
+    adjust = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if adjust is not None:
+        adjust(_M_MMAP_MAX, 0)
+        adjust(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 @contextmanager
