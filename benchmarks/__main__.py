@@ -6,6 +6,7 @@ Options after the name of a single benchmark are its own: ``python -m benchmarks
 import importlib
 import pkgutil
 import sys
+from inspect import signature
 from pathlib import Path
 
 import benchmarks
@@ -30,6 +31,8 @@ def main(words: list[str]) -> None:
     for name in names or known:
         print(f"== {name}", flush=True)
         run = importlib.import_module(f"benchmarks.{name}").main
+        if options and "arguments" not in signature(run).parameters:
+            sys.exit(f"{name} takes no options, but was given '{' '.join(options)}'")
         results = run(options) if options else run()
         write_json(out / f"{name}.json", results)
 
