@@ -38,6 +38,8 @@ CORE = (
 """Rooms and files that are mutated unless files are named."""
 HAVE_CONTRACTS = ("codes", "cipher", "solvers", "schemes", "engines")
 """Rooms whose modules must also pass tests/contracts."""
+LAWS = "properties"
+"""Folder of tests that hold for several rooms; each counts as a room of a module that it depends on."""
 REAL_PROCESSES = "flare"
 """Neither modules nor tests with this in their path, or in an import of theirs, take part."""
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.toml")
@@ -222,7 +224,7 @@ def tests_of(file: Path, reach: int) -> tuple[str, ...]:
             continue
         if name not in far:
             continue
-        own, neighbour = test.stem == f"test_{stem}", name.split(".")[0] == room
+        own, neighbour = test.stem == f"test_{stem}", name.split(".")[0] in (room, LAWS)
         held = reach > 0 and room in HAVE_CONTRACTS and name.startswith("contracts.")
         if own or held or far[name] <= reach + neighbour:
             ranks[test] = (0 if own else far[name], test.stat().st_size)
