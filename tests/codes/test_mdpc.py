@@ -73,6 +73,16 @@ def test_given_matrices_are_left_alone():
     assert code.H[0, 0] == 1
 
 
+def test_entries_that_are_stored_in_parts_are_added():
+    parts = np.array([0.25, 0.75, 2.0, 1.0, -1.0, 3.0]), np.array([0, 0, 1, 2, 2, 3]), np.array([0, 6])
+    codes = [
+        MdpcCode.from_parity_check(H, rng=np.random.default_rng(0))
+        for H in (scipy.sparse.csr_matrix(parts, shape=(1, 4)), scipy.sparse.csr_matrix([[1.0, 2.0, 0.0, 3.0]]))
+    ]
+    assert codes[0].H.nnz == codes[1].H.nnz == 3
+    assert np.array_equal(codes[0].G, codes[1].G)
+
+
 def test_syndrome_tells_codewords():
     code = MdpcCode.build(40, 20, 4, seed=1)
     word = code.encode(np.ones((1, 20)))

@@ -50,6 +50,15 @@ def test_what_is_known_whatever_the_data_is_said_where_it_holds() -> None:
     assert outside.largest_feature == 1
 
 
+@pytest.mark.parametrize("target", [-1.0, 0.0, 1.0])
+def test_a_bound_on_residuals_of_a_first_model_holds_for_all_targets_alike(target: float) -> None:
+    """|y - x theta| <= 1 + |x|, whatever the targets are; it is reached where y = 1 and x theta = -1."""
+    row, start = np.ones((1, 1)), np.array([[-1.0]])
+    found = schemes.describe(PLAIN, Shard(row, np.array([[target]]) - row @ start), start)
+    assert 2.0 <= found.largest_target <= 2.0 * (1 + 1e-6)
+    assert found.largest_target == schemes.describe(PLAIN, Shard(row, row), start).largest_target
+
+
 @pytest.mark.parametrize("where", ["features", "targets"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.7e308])
 def test_numbers_without_a_bound_are_refused(value: float, where: str) -> None:

@@ -175,6 +175,7 @@ def test_installed_packages_register_by_entry_points(monkeypatch: pytest.MonkeyP
         EntryPoint("gone", "nosuchmodule:Scheme", "codedfl.schemes"),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "codedfl.schemes" else [])
+    assert {"quick", "gone"} <= set(registry._Schemes()), "found on the first question"
     monkeypatch.setattr(SCHEMES, "_discovered", False)
     assert {"quick", "gone"} <= set(SCHEMES)
     assert SCHEMES["quick"] is SCHEMES["conventional"]

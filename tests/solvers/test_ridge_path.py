@@ -76,6 +76,19 @@ def test_a_path_takes_the_epochs_of_its_smallest_weight() -> None:
     assert 20 < epochs < 50, "fewer than the 100 that directions need to span everything"
 
 
+def test_a_path_without_directions_asks_at_its_model_and_tells_its_slope() -> None:
+    """The slope is the gradient of the data term and of the ridge term; at the solution they cancel."""
+    given_quadratic = quadratic(np.full(9, 2.0), 2)
+    working = path(given_quadratic, tolerance=1e-12)
+    solved(working, given_quadratic)
+    model = working.query()
+    assert np.array_equal(model, working.model)
+    data_term = given_quadratic.gradient(model)
+    rounding = gamma(400, float) * np.linalg.norm(given_quadratic.B)
+    assert working.improve(data_term) == pytest.approx(np.linalg.norm(data_term + WEIGHTS[0] * model), abs=rounding)
+    assert working.improve(data_term) <= rounding < np.linalg.norm(data_term)
+
+
 def test_residuals_are_those_of_the_models() -> None:
     given_quadratic = quadratic(np.geomspace(1e-3, 1, 30), 3)
     working = path(given_quadratic)

@@ -32,6 +32,13 @@ def shared(supports: list[set[int]]) -> set[int]:
     return {len(one & other) for one, other in combinations(supports, 2)}
 
 
+def test_one_check_suffices_for_a_code_and_none_does_not() -> None:
+    sizes = dict.fromkeys(("degree", "t_tot", "t", "M", "beta"), 1)
+    assert Parameters(n=10, k=9, **sizes).k == 9
+    with pytest.raises(CipherError, match=r"k is 10 .*n - 1"):
+        Parameters(n=10, k=10, **sizes)
+
+
 @pytest.mark.parametrize(("t_tot", "t", "M"), [(12, 4, 3), (13, 4, 3), (12, 4, 2), (6, 1, 6)])
 def test_a_partition_gives_disjoint_supports(t_tot: int, t: int, M: int) -> None:
     _, supports = made("partition", t_tot, t, M)

@@ -69,6 +69,15 @@ def test_a_claim_that_costs_precision_stops_the_run_with_the_name_of_the_device(
     assert is_one_sentence(str(error.value))
 
 
+@pytest.mark.parametrize("inner", ["drop-slowest", "deadline"])
+def test_sums_over_some_devices_are_stopped_as_well(inner: str) -> None:
+    """They promise no exact gradient, but steps of a sum that has room for the claim would hide everything else."""
+    chosen = wanted("secagg", {"schemes.secagg.inner": inner})
+    built(chosen, 2.0)
+    with pytest.raises(ScenarioError, match=f"device {LIAR} has features up to .* task.bound_share"):
+        built(chosen, 2.0**40)
+
+
 def test_what_is_stopped_would_have_ruined_the_gradient() -> None:
     """The same claims with the limit lifted: that is what they cost, and all it takes to lift it is a setting."""
     lifted = wanted("sealed", {"schemes.sealed.ring": "Z_2^32"} | ANYTHING)
