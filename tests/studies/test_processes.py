@@ -66,6 +66,18 @@ def faults_of_an_array() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 
+def free_gigabyte() -> int:
+    """Allocate a gigabyte, free it, and return the largest memory of the process so far."""
+    import resource
+
+    np.ones(2**27)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 2**10
+
+
+def memory_now() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def vanish() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -93,6 +105,14 @@ def test_each_process_computes_with_one_thread(monkeypatch: pytest.MonkeyPatch) 
 def test_a_process_reuses_the_memory_of_freed_arrays() -> None:
     (faults,) = in_processes([StudyPart(faults_of_an_array, ())], 1, lambda done, total: None)
     assert faults < 2**28 / LARGEST_PAGE
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these switches")
+def test_a_process_gives_memory_back_between_tasks() -> None:
+    largest, after = in_processes(
+        [StudyPart(free_gigabyte, ()), StudyPart(memory_now, ())], 1, lambda done, total: None
+    )
+    assert largest > 2**30 > 2 * after
 
 
 def test_one_thread_in_a_block_and_as_before_after_it() -> None:

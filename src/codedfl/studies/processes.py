@@ -34,7 +34,7 @@ def in_processes(tasks: Sequence[StudyPart], workers: int | None, done: Done) ->
     count = min(workers or os.cpu_count() or 1, len(tasks))
     with ProcessPoolExecutor(count, context, _start, (schemes.plugin_files(),)) as pool:
         try:
-            waiting = [pool.submit(task.carry_out) for task in tasks]
+            waiting = [pool.submit(_carry_out, task) for task in tasks]
             left: set[Future[Any]] = set(waiting)
             done(0, len(waiting))
             while left:
@@ -63,6 +63,13 @@ def _start(plugins: Sequence[Path]) -> None:
     schemes.load_plugins(plugins)
 
 
+def _carry_out(task: StudyPart) -> Any:
+    try:
+        return task.carry_out()
+    finally:
+        _give_back_memory()
+
+
 def one_thread() -> None:
     """Let libraries compute with one thread in this process, those that are loaded and those that will be."""
     os.environ.update(dict.fromkeys(_THREADS, "1"))
@@ -72,13 +79,23 @@ def one_thread() -> None:
 def keep_memory() -> None:
     """Let glibc reuse the memory of freed arrays instead of returning it to the system.
 
-    Tasks allocate arrays of the same sizes again and again, and each page that the system gives anew is cleared first,
-    and on a virtual machine perhaps mapped by its host. Other C libraries have no such switches, and go on as they do.
+    A task allocates arrays of the same sizes again and again, and each page that the system gives anew is cleared
+    first, and on a virtual machine perhaps mapped by its host.
     """
-    adjust = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if adjust is not None:
-        adjust(_M_MMAP_MAX, 0)
-        adjust(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+    _call_glibc("mallopt", _M_MMAP_MAX, 0)
+    _call_glibc("mallopt", _M_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def _give_back_memory() -> None:
+    """Return free memory to the system, as other processes may need it while this one waits for a task."""
+    _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(name: str, *numbers: int) -> None:
+    """Call a function that other C libraries lack; they go on as they do."""
+    function = getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if function is not None:
+        function(*numbers)
 
 
 @contextmanager
