@@ -90,6 +90,16 @@ def test_dependent_positions_are_found_exactly():
     assert decodable(code, np.arange(6)).rank == 4
 
 
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_symbol_that_no_check_holds_cannot_be_restored(name):
+    """Also when all others are, and it is the last one left."""
+    H = np.array([[1.0, 1.0, 0.0, 1.0], [0.0, 1.0, 0.0, 2.0]])
+    code = MdpcCode.from_parity_check(scipy.sparse.csr_matrix(H), rng=np.random.default_rng(0))
+    DECODERS[name].prepare(code, np.array([0]))
+    with pytest.raises(UndecodableError, match=r"positions? 2"):
+        DECODERS[name].prepare(code, np.array([0, 2]))
+
+
 def test_single_precision_is_refused_where_no_digit_would_be_left():
     H = np.array([[1.0, 1.0, 1.0, 0.0], [1.0, 1.0 + 1e-9, 0.0, 1.0]])
     code = MdpcCode.from_parity_check(scipy.sparse.csr_matrix(H), rng=np.random.default_rng(0))

@@ -11,7 +11,7 @@ from scipy.stats import norm
 from codedfl.errors import UsageError
 from codedfl.privacy import release as release_module
 from codedfl.privacy.accounting import delta_of, epsilon_of, mu_of
-from codedfl.privacy.release import GRAM_SHARE, Release
+from codedfl.privacy.release import GRAM_SHARE, Calibration, Release
 from codedfl.privacy.sampling import LARGEST_SIGMA
 
 PAPER: dict[str, Any] = {
@@ -94,6 +94,12 @@ def test_a_record_at_the_clips_reaches_the_bound(seed: int, d: int, c: int) -> N
     wanted = GRAM_SHARE * mu_of(1.0, 1e-5) ** 2, (1 - GRAM_SHARE) * mu_of(1.0, 1e-5) ** 2
     for reached, bound in zip(found, wanted, strict=True):
         assert 0.99**2 * bound <= reached <= bound
+
+
+def test_of_small_noise_the_variance_that_smooths_is_not_counted_on() -> None:
+    """By hand: of sigma = 5 steps, 25 (1 - 2^-20) less r^2 = 16; for four devices, and a change of 3/4 of 8 steps."""
+    found = Calibration(bits=3, sigma=5, sensitivity=0.75)
+    assert found.ratio(4) == pytest.approx(6 / (2 * np.sqrt(9 - 25 * 2.0**-20)), rel=1e-14)
 
 
 def test_rounding_is_part_of_the_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from codedfl.errors import CipherError, DataError, LostDevicesError, ScenarioErr
 from codedfl.runs import directory as runs
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES, Public, Work
+from codedfl.schemes.aggregated.noisy import kept_bits
 from codedfl.schemes.aggregated.secagg import SecAgg
 from codedfl.schemes.plain.conventional import Conventional, gradient_bound
 from codedfl.task import Problem, Shard
@@ -134,6 +135,17 @@ def test_steps_are_as_fine_as_the_sum_allows(monkeypatch: pytest.MonkeyPatch) ->
         assert 2.0**61 * (1 - 1e-4) <= bound * 2.0**bits <= 2.0**62
         gradients = [s.x.T @ (s.x @ epoch.model.astype(np.float32) - s.y) for s in given_problem.shards]
         assert np.abs(gradients).sum(axis=0).max() <= bound
+
+
+def test_noisy_sums_are_off_by_half_a_step_of_each_device() -> None:
+    """Beside what the inner scheme rounds; Gram matrices and right-hand sides have steps of their own."""
+    private = {"privacy.epsilon": 5.0, "privacy.clip_targets": 30.0}
+    scheme = schemes.create(wanted("conventional", private), shared())
+    gram_bits, moments_bits = kept_bits(scheme.public.release)
+    assert gram_bits != moments_bits
+    found, inner = scheme.rounding, scheme.inner.rounding
+    assert (found.gram - inner.gram) * 2.0**gram_bits == pytest.approx(len(SIZES) / 2)
+    assert (found.moments - inner.moments) * 2.0**moments_bits == pytest.approx(len(SIZES) / 2)
 
 
 def test_what_it_promises_is_of_epochs_whose_models_are_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
