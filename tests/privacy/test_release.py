@@ -178,6 +178,18 @@ def test_whoever_is_lost_and_whoever_tells_its_spare_noise_enough_is_left(device
             assert left >= counted
 
 
+@given(sigma=st.integers(5, 2**24), others=st.integers(3, 60), data=st.data())
+def test_spare_noise_suffices_and_little_is_wasted_whatever_the_steps(sigma: int, others: int, data: Any) -> None:
+    """Noise of N - c - L devices, and spare noise of N - c - 2 L; two steps are for rounding."""
+    losses = data.draw(st.integers(1, (others - 1) // 2))
+    (spare, *_), wanted = release_module._spares((sigma,) * 3, others, losses), others * (sigma**2 - 16)
+
+    def left(steps: int) -> int:
+        return (others - losses) * (sigma**2 - 16) + (others - 2 * losses) * (steps**2 - 16)
+
+    assert left(spare) >= wanted > left(spare - 3)
+
+
 def test_noise_at_the_paper_size() -> None:
     """By hand: mu is 0.26805 for (1, 1e-5), and rounding adds a step to each of 2000 * 2000 and 2000 * 10 entries."""
     release = plan()

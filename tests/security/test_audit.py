@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 from benchmarks.level_formulas import PAPER_92
 
+import tiny
 from codedfl import schemes
 from codedfl.errors import UsageError
 from codedfl.scenario import Scenario, load
+from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.attacks.parity_data import ParityGram
 from codedfl.security.attacks.server_view import ServerReplies
-from codedfl.security.audit import attack_scenario, exposures, statement
+from codedfl.security.audit import attack_scenario, decisive_epochs, exposures, statement
 from codedfl.security.estimates.suite import estimates
 from codedfl.task import Problem, Shard
 from tiny import is_one_sentence
@@ -211,3 +213,14 @@ def test_an_infinite_error_is_null_for_machines(outcomes: list[Any]) -> None:
     entry = outcomes[0]
     worse = dataclasses.replace(entry, score=dataclasses.replace(entry.score, relative_error=np.inf))
     assert worse.to_table()["relative_error"] is None
+
+
+@pytest.mark.parametrize(
+    ("outputs", "epochs", "decisive"), [(3, 100, 4 + MARGIN), (4, 100, 3 + MARGIN), (3, 5, 5), (3, 1, 2)]
+)
+def test_replies_of_c_dimensions_decide_after_as_many_epochs_as_span_all(
+    outputs: int, epochs: int, decisive: int
+) -> None:
+    """Ten features: four epochs of three outputs, three of four; not more than are trained, and two at least."""
+    chosen = tiny.scenario({"training.epochs": epochs})
+    assert decisive_epochs(chosen, tiny.problem([4, 4], features=10, outputs=outputs)) == decisive
