@@ -187,6 +187,18 @@ def test_a_constant_target_has_no_r2() -> None:
         assert found.metrics()["mae"] == pytest.approx(np.abs(errors).mean(), rel=1e-9)
 
 
+@pytest.mark.parametrize("mean", [0.0, 1e9])
+def test_a_target_far_from_zero_keeps_the_digits_of_its_variance(mean: float) -> None:
+    rng = np.random.default_rng(1)
+    x, noise = rng.normal(size=(3, 9, 2)), rng.normal(size=(3, 9, 1))
+    y = mean + x.sum(axis=2, keepdims=True) + noise
+    rows = [DeviceRows(np.column_stack([part, np.ones(9)]), target) for part, target in zip(x, y, strict=True)]
+    summer = PlainSummer(rows, FeatureMap.create("none", inputs=3, dtype="float64"))
+    found = held_out_counts(summer, "regression", np.array([[1.0], [1.0], [mean]]), None)
+    # targets are rounded to 2^-23 where they are near 1e9
+    assert found.metrics()["r2"] == pytest.approx(1 - np.mean(noise**2) / (y - mean).var(), rel=1e-6)
+
+
 def small(scheme: str) -> Scenario:
     return codedfl.load("own-data").with_settings({"scheme": scheme, "data.source": "t.npz"}).with_devices(3)
 

@@ -204,3 +204,17 @@ def test_compare_uses_the_solver_it_is_made_for(tmp_path: Path) -> None:
     rows = compare(small(), ["one-shot"], tmp_path / "out", silent)
     (row,) = (row for row in rows if row["scheme"] == "one-shot")
     assert (row["solver"], row["epochs"], row["survives_losses"]) == ("closed-form", 1, 1)
+
+
+@pytest.mark.parametrize(("colluding", "losses", "least"), [(4, 2, None), (2, 3, None), (4, 3, 7), (3, 3, 7)])
+def test_a_server_that_deviates_opens_no_two_noisy_sums(colluding: int, losses: int, least: int | None) -> None:
+    """Nine devices of which c sign two lists: both hold t, if 2 t <= 9 + c, where t is 6, or 9 - L if that is more."""
+    private = {"privacy.epsilon": 5.0, "privacy.losses": losses, "privacy.colluding": colluding}
+    chosen = wanted({"fleet.devices": fleet(*[1e6] * 9), "privacy.clip_targets": 30.0, **private})
+    given = problem([5] * 9, features=8, outputs=2)
+    if least is None:
+        assert schemes.create(chosen, given).survives_losses == losses
+        return
+    with pytest.raises(ScenarioError, match=f"open two sums, .* threshold = {least}, or lower") as error:
+        schemes.create(chosen, given)
+    assert is_one_sentence(str(error.value))
