@@ -215,6 +215,6 @@ def test_a_server_that_deviates_opens_no_two_noisy_sums(colluding: int, losses: 
     if least is None:
         assert schemes.create(chosen, given).survives_losses == losses
         return
-    with pytest.raises(ScenarioError, match=f"open two sums, .* threshold = {least}, or lower") as error:
+    with pytest.raises(ScenarioError, match=f"open two sums, .*threshold = {least}, or lower") as error:
         schemes.create(chosen, given)
     assert is_one_sentence(str(error.value))
