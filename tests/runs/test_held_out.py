@@ -175,10 +175,11 @@ def test_devices_of_one_row_score_nothing(tmp_path: Path) -> None:
     assert run.summary["scoring"]["rows"] == 0
 
 
-def test_a_constant_target_has_no_r2() -> None:
+@pytest.mark.parametrize("value", [1 / 3, 1e6 / 3, -1e17 / 3])
+def test_a_constant_target_has_no_r2(value: float) -> None:
     """Also where rounding leaves a trace of variance."""
     rng = np.random.default_rng(0)
-    rows = [DeviceRows(rng.normal(size=(9, 2)), np.full((9, 1), 1e6 / 3)) for _ in range(3)]
+    rows = [DeviceRows(rng.normal(size=(count, 2)), np.full((count, 1), value)) for count in (9, 7, 11)]
     given = FeatureMap.create("none", inputs=2, dtype="float64")
     for summer in (PlainSummer(rows, given), SchemeSummer(small("secagg"), rows, given, [])):
         found = held_out_counts(summer, "regression", np.ones((2, 1)), None)

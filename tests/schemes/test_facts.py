@@ -13,6 +13,7 @@ from codedfl import schemes
 from codedfl.cipher.seals import FIELD_31
 from codedfl.errors import DataError, ScenarioError
 from codedfl.schemes import Public
+from codedfl.schemes.facts import refuse_claims
 from codedfl.schemes.sealing import Formats, check_bounds
 from codedfl.task import Shard
 from tiny import is_one_sentence, scenario
@@ -57,6 +58,30 @@ def test_a_bound_on_residuals_of_a_first_model_holds_for_all_targets_alike(targe
     found = schemes.describe(PLAIN, Shard(row, np.array([[target]]) - row @ start), start)
     assert 2.0 <= found.largest_target <= 2.0 * (1 + 1e-6)
     assert found.largest_target == schemes.describe(PLAIN, Shard(row, row), start).largest_target
+
+
+@pytest.mark.parametrize(
+    ("kind", "features", "targets", "refused"),
+    [
+        ("regression", 0.5, 1e6, None),
+        ("regression", 0.51, 1.0, "site-b claims features up to 0.51, where none can be above 0.5"),
+        ("classification", 0.5, 1.0, None),
+        ("classification", 0.5, 1.01, "site-b claims targets up to 1.01, where none can be above 1;"),
+    ],
+)
+def test_no_device_claims_more_than_any_data_have(
+    kind: str, features: float, targets: float, refused: str | None
+) -> None:
+    """Of eight random Fourier features none is above sqrt(2/8) = 1/2, whatever the rows; one-hot targets are 1."""
+    mapped = scenario({"features.kind": "rbf"})
+    usual = schemes.Facts(5, 8, 2, np.dtype("float64"), 0.5, 1.0)
+    claims = [usual, replace(usual, largest_feature=features, largest_target=targets)]
+    if refused is None:
+        refuse_claims(mapped, claims, ("site-a", "site-b"), kind)
+        return
+    with pytest.raises(DataError, match=refused) as error:
+        refuse_claims(mapped, claims, ("site-a", "site-b"), kind)
+    assert is_one_sentence(str(error.value))
 
 
 @pytest.mark.parametrize("where", ["features", "targets"])
