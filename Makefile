@@ -72,7 +72,7 @@ bench: venv
 
 # make mutants FILES="src/codedfl/codes/mds.py ..." COUNT=100 SEED=1: which random changes does no test notice?
 mutants: venv
-	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(FILES)
+	PYTHONPATH=tests $(BIN)/python -m mutation --count $(or $(COUNT),100) --seed $(or $(SEED),1) $(FILES)
 
 clean:
 	rm -rf .venv out runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis

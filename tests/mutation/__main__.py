@@ -1,0 +1,53 @@
+"""Mutation testing: change one operator, constant or statement at random and see whether a test notices.
+
+``make mutants`` runs this; it is no part of any test run. The first call records which tests run which block of which
+function; a mutant is judged by the tests that run its block, in a fork of a process that has imported everything.
+
+Some changes change nothing that a caller could see. Survivors that were judged so stand in equivalent.toml, each with
+its reason, and are not drawn; whoever changes the line makes them mutants again.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+from mutation.campaign import Campaign, run
+from mutation.changes import ROOT, default_files, drawn_from
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="mutation", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "files", nargs="*", default=[], type=Path, help="source files; the core rooms if none are named"
+    )
+    parser.add_argument("--count", type=int, default=100, help="mutants, drawn at random; 0: all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--lines", type=int, nargs=2, help="only mutants of these lines, first and last")
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="folders and files of tests to collect")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--budget", type=float, default=60, help="seconds that the tests of one mutant take unchanged")
+    parser.add_argument("--kept", type=Path, default=ROOT / "out" / "reached.json", help="what tests reach")
+    parser.add_argument("--json", type=Path, help="add each outcome to this file, a line each")
+    chosen = parser.parse_args()
+    if missing := [str(file) for file in chosen.files if not file.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
+    files = [file.resolve() for file in chosen.files] or default_files()
+    drawn, every = drawn_from(files, chosen.count or None, chosen.seed)
+    if chosen.lines:
+        drawn = [mutant for mutant in drawn if chosen.lines[0] <= mutant.line <= chosen.lines[1]]
+    print(f"{len(drawn)} of {every} mutants of {len(files)} files", flush=True)
+    campaign = Campaign(drawn, chosen.kept, chosen.jobs, chosen.budget, chosen.json)
+    status = run(campaign, chosen.tests)
+    if campaign.wrong:
+        print("\n".join(campaign.wrong))
+        return 1
+    noticed = sum(outcome.noticed_by is not None for outcome in campaign.outcomes)
+    print(f"{noticed} of {len(campaign.outcomes)} noticed ({noticed / max(1, len(campaign.outcomes)):.1%})")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
