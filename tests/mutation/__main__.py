@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 
 os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+sys.dont_write_bytecode = False  # to rewrite all assertions takes ten seconds
 
-from mutation.campaign import Campaign, run
-from mutation.changes import ROOT, default_files, drawn_from
+from mutation.campaign import Campaign, run  # noqa: E402 - numpy reads the variables when it is imported
+from mutation.changes import ROOT, default_files, drawn_from  # noqa: E402
 
 
 def main() -> int:

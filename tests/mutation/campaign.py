@@ -56,10 +56,10 @@ class Campaign:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self.items = {item.nodeid: item for item in session.items}
-        self._import([places.module_name(ROOT / file) for file in self._core])
         self._record(session)
         if not self.wrong:
-            self._import(self.map.modules)
+            files = {test.split("::")[0] for test in self.items}
+            self._import(name for file in files for name in self.map.modules.get(file, []))
             self._judge(session.config)
         return True
 
@@ -90,6 +90,7 @@ class Campaign:
             return
         began = time.monotonic()
         print(f"recording what the tests of {len(outdated)} files reach", flush=True)
+        self._import(places.module_name(ROOT / file) for file in self._core)
         numbers: dict[tuple[Place, int], int] = {}
         restore = [*self._instrument(numbers), *self._watch_kernels(numbers)]
         names = {number: _name(place, block) for (place, block), number in numbers.items()}
@@ -102,8 +103,7 @@ class Campaign:
                 test: reach.Reached(seconds, frozenset(names[hit] for hit in hits))
                 for test, (seconds, hits) in found["tests"].items()
             }
-            self.map.put(file, tests)
-            self.map.modules |= found["modules"]
+            self.map.put(file, tests, found["modules"])
         for undo in restore:
             undo()
         if not self.wrong:
@@ -166,6 +166,9 @@ class Campaign:
                 self._tests_of[block].append(test)
                 self._tests_of_function[block.rsplit(" ", 1)[0]].add(test)
         files = sorted({mutant.file for mutant in self.mutants})
+        kernels = [file for file in self._core if file.endswith("kernels.py")]
+        near = kernels if any(file in kernels for file in files) else []
+        self._import(places.module_name(ROOT / file) for file in {*files, *near})
         self._living = places.living(files)
         self._kernels, self._near_kernels = places.kernels(), self._kernel_functions()
         tasks = ((entry, partial(self._run, *entry)) for entry in map(self._planned, self.mutants))

@@ -139,7 +139,7 @@ def kernels() -> dict[Place, Any]:
     found: dict[Place, Any] = {}
     for name, module in list(sys.modules.items()):
         for value in vars(module).values() if name.startswith(PACKAGE) else ():
-            if hasattr(value, "py_func") and hasattr(value, "overloads"):
+            if type(value).__name__ == "CPUDispatcher":
                 code = value.py_func.__code__
                 found[Place(str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname, 0)] = value
     return found

@@ -81,13 +81,13 @@ class Map:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.tests: dict[str, Reached] = {}
-        self.modules: set[str] = set()
+        self.modules: dict[str, list[str]] = {}
         self._stamps: dict[str, str] = {}
         if path.exists():
             kept = json.loads(path.read_text())
             names = kept["blocks"]
             self._stamps = kept["stamps"]
-            self.modules = set(kept["modules"])
+            self.modules = kept["modules"]
             for test, (seconds, hits) in kept["tests"].items():
                 self.tests[test] = Reached(seconds, frozenset(names[hit] for hit in hits))
 
@@ -95,8 +95,9 @@ class Map:
         """The test files that were not recorded as they are now."""
         return [file for file in files if self._stamps.get(file) != _stamp(file)]
 
-    def put(self, file: str, tests: dict[str, Reached]) -> None:
-        """Replace all tests of a file."""
+    def put(self, file: str, tests: dict[str, Reached], modules: Iterable[str]) -> None:
+        """Replace all tests of a file, and the libraries that they import when they run."""
+        self.modules[file] = sorted(modules)
         self.tests = {test: found for test, found in self.tests.items() if test.split("::")[0] != file} | tests
         self._stamps[file] = _stamp(file)
 
@@ -109,7 +110,7 @@ class Map:
         }
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_suffix(".new")
-        kept = {"blocks": names, "tests": tests, "stamps": self._stamps, "modules": sorted(self.modules)}
+        kept = {"blocks": names, "tests": tests, "stamps": self._stamps, "modules": self.modules}
         temporary.write_text(json.dumps(kept))
         temporary.replace(self.path)
 
