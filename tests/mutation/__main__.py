@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=60, help="seconds that the tests of one mutant take unchanged")
     parser.add_argument("--kept", type=Path, default=ROOT / "out" / "reached.json", help="what tests reach")
     parser.add_argument("--json", type=Path, help="add each outcome to this file, a line each")
+    parser.add_argument("--unchanged", action="store_true", help="put the code as it is in place: all must survive")
     chosen = parser.parse_args()
     if missing := [str(file) for file in chosen.files if not file.is_file()]:
         parser.error(f"no such file: {', '.join(missing)}")
@@ -40,7 +41,7 @@ def main() -> int:
     if chosen.lines:
         drawn = [mutant for mutant in drawn if chosen.lines[0] <= mutant.line <= chosen.lines[1]]
     print(f"{len(drawn)} of {every} mutants of {len(files)} files", flush=True)
-    campaign = Campaign(drawn, chosen.kept, chosen.jobs, chosen.budget, chosen.json)
+    campaign = Campaign(drawn, chosen.kept, chosen.jobs, chosen.budget, chosen.json, chosen.unchanged)
     status = run(campaign, chosen.tests)
     if campaign.wrong:
         print("\n".join(campaign.wrong))

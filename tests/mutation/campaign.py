@@ -43,11 +43,14 @@ def _name(place: Place, block: int) -> str:
 class Campaign:
     """Judges mutants with the tests that run their block, nearest and quickest first."""
 
-    def __init__(self, mutants: list[Mutant], kept: Path, jobs: int, budget: float, log: Path | None) -> None:
+    def __init__(
+        self, mutants: list[Mutant], kept: Path, jobs: int, budget: float, log: Path | None, unchanged: bool
+    ) -> None:
         self.mutants, self.jobs, self.budget, self.log = mutants, jobs, budget, log
         self.map = reach.Map(kept)
         self.outcomes: list[Outcome] = []
         self.wrong: list[str] = []
+        self._unchanged = unchanged
         self._core = [str(file.relative_to(ROOT)) for file in default_files()]
         self._recording = False
         self._fixtures: dict[str, frozenset[int]] = {}
@@ -255,7 +258,8 @@ class Campaign:
         began = time.monotonic()
         if place is None or not tests:
             return None, 0.0
-        source = mutant.written((ROOT / mutant.file).read_bytes())
+        source = (ROOT / mutant.file).read_bytes()
+        source = source if self._unchanged else mutant.written(source)
         code = places.compiled(mutant.file, source)[place]
         targets = self._living.get(place, [])
         if not targets:

@@ -1,0 +1,128 @@
+"""Mutants are single changes, blocks are found where they stand, and what is computed once counts for every reader."""
+
+import ast
+import builtins
+import functools
+import random
+from pathlib import Path
+
+import pytest
+
+from mutation import places, reach
+from mutation.changes import ROOT, Mutant, default_files, mutants
+from mutation.places import Place
+from mutation.reach import HITS, Map, Reached, Scope
+
+FILES = random.Random(0).sample([file for file in default_files() if mutants(file)], 12)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_mutant_changes_one_place_of_a_function(file: Path) -> None:
+    source = file.read_bytes()
+    for mutant in random.Random(1).sample(every := mutants(file), min(5, len(every))):
+        changed = mutant.written(source)
+        assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
+        found = places.block_of(mutant)
+        assert found is not None
+        before, after = (places.compiled(mutant.file, text) for text in (source, changed))
+        assert before.keys() == after.keys()
+        assert {place for place in before if before[place].co_code != after[place].co_code} <= {found[0]}
+
+
+def module(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a module where the tool looks for files."""
+    (folder / "made.py").write_text(text)
+    monkeypatch.setattr(places, "ROOT", folder)
+    places._parsed.cache_clear()
+    return "made.py"
+
+
+BRANCHES = """
+class Two:
+    @property
+    def sign(self):
+        if self.x > 0:
+            return 1
+        return 0
+
+    @sign.setter
+    def sign(self, x):
+        self.x = x
+
+def loop(n):
+    total = 0
+    for i in range(n):
+        if i % 2:
+            total += i
+    return total
+"""
+
+
+def test_every_block_has_a_number_and_says_when_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = module(BRANCHES, tmp_path, monkeypatch)
+    numbers: dict[tuple[Place, int], int] = {}
+    code = places.instrumented(file, numbers)
+    assert {(place.name, place.number, block) for place, block in numbers} == {
+        *(("Two.sign", 0, block) for block in range(2)),
+        ("Two.sign", 1, 0),
+        *(("loop", 0, block) for block in range(3)),
+    }
+    ran: list[int] = []
+    monkeypatch.setattr(builtins, places.HIT, ran.append, raising=False)
+    loop = type(test_every_block_has_a_number_and_says_when_it_runs)(code[Place(file, "loop", 0)], {})
+    place = Place(file, "loop", 0)
+    for n, blocks in ((0, [0]), (1, [0, 1]), (2, [0, 1, 1, 2])):
+        ran.clear()
+        assert loop(n) == n // 2
+        assert ran == [numbers[place, block] for block in blocks]
+
+
+@pytest.mark.parametrize(
+    ("line", "old", "name", "number", "block"),
+    [(5, "0", "Two.sign", 0, 0), (6, "1", "Two.sign", 0, 1), (16, "2", "loop", 0, 1), (17, "i", "loop", 0, 2)],
+)
+def test_a_mutant_lies_in_its_innermost_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: int, old: str, name: str, number: int, block: int
+) -> None:
+    file = module(BRANCHES, tmp_path, monkeypatch)
+    start = BRANCHES.splitlines()[line - 1].rindex(old)
+    mutant = Mutant(file, line, (line, start, line, start + 1), old, "x")
+    assert places.block_of(mutant) == (Place(file, name, number), block)
+
+
+def test_what_is_remembered_counts_for_every_reader() -> None:
+    functions = {}
+    exec(  # a function of the package, as caches see it
+        "def inner(n):\n    HITS.add(n)\n    return n\ndef outer(n):\n    HITS.add(100)\n    return inner(n)\n",
+        functions | {"__name__": "codedfl.made", "HITS": HITS},
+        functions,
+    )
+    inner = reach.remembering_lru_cache(functions["inner"])
+    made = functions["outer"]
+    made.__globals__["inner"] = inner
+    outer = reach.remembering_lru_cache(maxsize=None)(made)
+    with Scope() as whole:
+        for _ in range(2):
+            with Scope() as scope:
+                assert (outer(3), inner(4)) == (3, 4)
+            assert scope.hits == {3, 4, 100}
+            with Scope() as nothing:
+                pass
+            assert nothing.hits == frozenset()
+    assert whole.hits == {3, 4, 100}
+    assert outer.cache_info().hits == inner.cache_info().hits == 1
+    assert reach.remembering_lru_cache(1)(sum).__wrapped__ is sum
+    assert isinstance(reach.remembering_lru_cache(1)(sum), type(functools.lru_cache(1)(sum)))
+
+
+def test_what_tests_reach_is_kept_until_their_file_changes(tmp_path: Path) -> None:
+    kept = Map(tmp_path / "out" / "reached.json")
+    own = str(Path(__file__).relative_to(ROOT))
+    assert kept.outdated([own]) == [own]
+    kept.put(own, {f"{own}::a": Reached(0.5, frozenset({"f g 0 1", "f g 0 2"}))}, {"numpy"})
+    kept.save()
+    again = Map(kept.path)
+    assert again.outdated([own]) == []
+    assert (again.tests, again.modules) == (kept.tests, {own: ["numpy"]})
+    again.put(own, {f"{own}::b": Reached(1.0, frozenset())}, ())
+    assert list(again.tests) == [f"{own}::b"]
