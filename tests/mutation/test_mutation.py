@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mutation import places, reach
+from mutation import changes, places, reach
 from mutation.changes import ROOT, Mutant, default_files, mutants
 from mutation.places import Place
 from mutation.reach import HITS, Map, Reached, Scope
@@ -27,6 +27,29 @@ def test_a_mutant_changes_one_place_of_a_function(file: Path) -> None:
         before, after = (places.compiled(mutant.file, text) for text in (source, changed))
         assert before.keys() == after.keys()
         assert {place for place in before if before[place].co_code != after[place].co_code} <= {found[0]}
+
+
+SUPER = """
+class Inner(Outer):
+    def __init__(self):
+        super().__init__()
+
+    def count(self):
+        return super().count()
+"""
+
+
+def test_a_dropped_call_of_super_fits_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "made.py"
+    file.write_text(SUPER)
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    before = places.compiled("made.py", SUPER.encode())
+    found = mutants(file)
+    assert [mutant.new for mutant in found] == ["__class__", "return __class__ and None"]
+    for mutant in found:
+        after = places.compiled("made.py", mutant.written(SUPER.encode()))
+        assert {place: code.co_freevars for place, code in after.items()} == dict.fromkeys(before, ("__class__",))
+        assert sum("super" in code.co_names for code in after.values()) == 1
 
 
 def module(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
