@@ -267,7 +267,8 @@ class Campaign:
         for function in targets:
             function.__code__ = code
         places.compile_again(self._kernels[one] for one in changed if one in self._kernels)
-        failed = run_tests([self.items[test] for test in tests], self._seconds, lambda test, seconds: None)
+        items = [self.items[test] for test in tests]
+        failed = run_tests(items, self._seconds, lambda test, seconds: None, len(changed))
         return failed and failed[0], time.monotonic() - began
 
 

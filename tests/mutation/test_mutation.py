@@ -4,11 +4,13 @@ import ast
 import builtins
 import functools
 import random
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from mutation import changes, places, reach
+from mutation import changes, forks, places, reach
 from mutation.changes import ROOT, Mutant, default_files, mutants
 from mutation.places import Place
 from mutation.reach import HITS, Map, Reached, Scope
@@ -149,3 +151,29 @@ def test_what_tests_reach_is_kept_until_their_file_changes(tmp_path: Path) -> No
     assert (again.tests, again.modules) == (kept.tests, {own: ["numpy"]})
     again.put(own, {f"{own}::b": Reached(1.0, frozenset())}, ())
     assert list(again.tests) == [f"{own}::b"]
+
+
+def _computes() -> None:
+    forks._limit(0.1)
+    while True:
+        pass
+
+
+def _waits() -> None:
+    forks._limit(0.02)
+    time.sleep(60)
+
+
+def _dies() -> None:
+    raise RuntimeError("in words")
+
+
+def test_forks_return_fail_in_words_or_end_by_a_limit(request: pytest.FixtureRequest) -> None:
+    tasks = {"sum": partial(sum, (1, 2)), "computes": _computes, "waits": _waits, "dies": _dies}
+    found = dict(forks.in_forks(request.config, iter(tasks.items()), 2))
+    assert found == {
+        "sum": 3,
+        "computes": "ended by SIGPROF",
+        "waits": "ended by SIGALRM",
+        "dies": "RuntimeError: in words",
+    }
