@@ -235,11 +235,12 @@ class Campaign:
                 return 0
             return 1 if file.startswith(folder) else 2 if file.startswith(f"tests/{parts[0]}") else 3
 
-        quick = sorted(tests, key=lambda test: (self._seconds[test] > 0.1, distance(test), self._seconds[test]))[:20]
+        case = self._cases(tests)
+        near = sorted(tests, key=lambda test: (distance(test), case[test], self._seconds[test]))
+        quick = [test for test in near if self._seconds[test] <= 0.1][:20]
         first = list(dict.fromkeys([*good, *quick]))
-        rest = sorted(tests - set(first), key=lambda test: (distance(test), self._seconds[test]))
         chosen, spent = [], 0.0
-        for test in [*first, *rest]:
+        for test in dict.fromkeys([*first, *near]):
             needed = self._seconds[test] + 0.002
             if spent + needed <= self.budget or len(chosen) < 3:
                 chosen.append(test)
@@ -250,6 +251,16 @@ class Campaign:
             by_file.setdefault(test.split("::")[0], len(by_file))
         chosen.sort(key=lambda test: (rank.get(test, len(rank)), by_file[test.split("::")[0]]))
         return chosen, len(tests) - len(chosen)
+
+    def _cases(self, tests: set[str]) -> dict[str, int]:
+        """A number for each test, so that the quickest cases of all functions come before the second ones."""
+        seen: dict[str, int] = defaultdict(int)
+        found = {}
+        for test in sorted(tests, key=lambda test: self._seconds[test]):
+            function = test.split("[")[0]
+            found[test] = seen[function]
+            seen[function] += 1
+        return found
 
     def _run(
         self, mutant: Mutant, place: Place | None, tests: list[str], left_out: int, changed: set[Place]
