@@ -24,17 +24,20 @@ def test_every_edge_goes_where_the_textbook_sends_it(sizes):
     rng = np.random.default_rng(8)
     capacity = np.full(m, n * degree // m)
     capacity[: n * degree % m] += 1
-    edges = kernels.grow_edges(n, degree, capacity, rng.random((n, degree)))
+    uniforms = rng.random((n, degree))
+    uniforms[::7], uniforms[3::7] = 0.0, np.nextafter(1.0, 0.0)
+    edges = kernels.grow_edges(n, degree, capacity, uniforms)
     room, members = capacity.copy(), [[] for _ in range(m)]
     for v in range(n):
         own = []
-        for c in edges[v].tolist():
+        for c, uniform in zip(edges[v].tolist(), uniforms[v], strict=True):
             candidates = {d for d in range(m) if room[d] == n - v and d not in own}
             if not candidates:
                 candidates = {d for d in range(m) if room[d] > 0 and d not in own}
                 for level in tree_levels(own, members, edges):
                     candidates = candidates - level or candidates
-            assert c in candidates and room[c] == max(room[d] for d in candidates)
+            most = sorted(d for d in candidates if room[d] == max(room[e] for e in candidates))
+            assert c == most[int(uniform * len(most))]
             room[c] -= 1
             own.append(c)
         for c in own:
