@@ -31,7 +31,8 @@ LONG = (
 """Folders and files below tests/ that take longest, most of all first."""
 KERNELS = (
     *("cipher/seals/test_fixed_point.py", "cipher/seals/test_portable.py", "codes/modular", "codes/test_graph.py"),
-    *("data/test_features.py", "network/test_pipeline.py", "network/test_stages.py", "privacy/test_sampling.py"),
+    *("codes/test_kernels.py", "data/test_features.py"),
+    *("network/test_pipeline.py", "network/test_stages.py", "privacy/test_sampling.py"),
 )
 """Tests that together call every compiled kernel: run first, they spare every other process the compiling."""
 REAL = (
