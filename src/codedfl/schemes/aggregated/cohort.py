@@ -82,16 +82,14 @@ class Cohort:
 
     def circle(self, device: int) -> Set[int]:
         """Return the devices that a device shares secrets with, and itself."""
-        return frozenset(self.graph.circle(device)) if self.degree else self.everyone
+        return frozenset(self.graph.circle(device))
 
     def threshold_of(self, members: Sequence[int]) -> int:
         """Return t: that of all devices, or, where the others have handed over, that of the remaining ones.
 
         Of a circle it is that of the whole circle.
         """
-        if self.degree:
-            return self.threshold.within(self.graph)
-        return self.threshold.of(len(members) if self.hands_over else self.devices)
+        return self.threshold.of(len(members)) if self.hands_over else self.threshold.within(self.graph)
 
     def keys_statement(self, epoch: int, device: int, keys: UInt8[np.ndarray, "2 bytes"], held: Set[int]) -> bytes:
         """Return what a device signs with its keys: they are its own in this epoch, and whose data it holds."""
@@ -123,7 +121,7 @@ def _joined(*parts: bytes) -> bytes:
 
 def numbers_in(request: Message, name: str) -> list[int]:
     """Return the device numbers of a request; refuse anything that is no list of different ones."""
-    array: Int[np.ndarray, "..."] = request.get(name, np.zeros((1, 1)))
+    array: Int[np.ndarray, "..."] = request.get(name, np.zeros(()))
     if array.ndim != 1 or array.dtype.kind != "i" or len(np.unique(array)) != array.size or (array < 0).any():
         raise CipherError(f"A request whose '{name}' are no list of different devices is refused: name each once.")
     return [int(number) for number in array]

@@ -56,9 +56,9 @@ def sum_rounds(graph: MaskGraph, threshold: Threshold, words: int, bits: int, *,
 
 def with_sum(alone: RoundCosts, rounds: SumRounds) -> list[RoundCosts]:
     """Return the four rounds of a sum over all asked devices, of which those above the threshold may be lost."""
-    n, found = len(alone.asked), _added(alone, rounds, len(alone.asked))
-    last = rounds.quorum if rounds.least < n else n
-    return [replace(costs, quorum=n if number < 3 else last, least=rounds.least) for number, costs in enumerate(found)]
+    n = len(alone.asked)
+    *first, last = (replace(costs, quorum=n, least=rounds.least) for costs in _added(alone, rounds, n))
+    return [*first, replace(last, quorum=rounds.quorum)]
 
 
 def _added(alone: RoundCosts, rounds: SumRounds, devices: int) -> list[RoundCosts]:
@@ -82,7 +82,7 @@ def masked_epochs(
     """
     rounds, epochs = sum_rounds(graph, threshold, words, 64), []
     for (costs,) in inner.epochs:
-        if len(costs.asked) != graph.devices or costs.quorum < graph.devices or np.isfinite(costs.deadline):
+        if costs.quorum < graph.devices or np.isfinite(costs.deadline):
             return None
         epochs.append(with_sum(replace(costs, down_bits=costs.down_bits + form), rounds))
     return CountedCosts(epochs, inner.stages)

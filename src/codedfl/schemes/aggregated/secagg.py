@@ -228,9 +228,9 @@ class SecAgg(Scheme[SecAggOptions]):
             return f"sums of '{self.inner.name}' are over changing data, and their differences show single devices"
         if privacy.losses:
             return "privacy.losses must be 0, because sums with and without a device show its share of the noise"
-        if privacy.release == "each-epoch" and not self.uses_rows:
-            return f"devices of '{self.inner.name}' do not clip gradients; set schemes.secagg.inner = 'conventional'"
-        return None
+        if privacy.release == "once" or self.uses_rows:
+            return None
+        return f"devices of '{self.inner.name}' do not clip gradients; set schemes.secagg.inner = 'conventional'"
 
     @property
     def uses_rows(self) -> bool:
@@ -254,8 +254,7 @@ class SecAgg(Scheme[SecAggOptions]):
         if self._kept is not None:  # devices round what they multiply, once, and nothing else
             steps = public.devices / 2 * 2.0 ** -self._kept[0], public.devices / 2 * 2.0 ** -self._kept[1]
             return replace(inner, gram=inner.gram + steps[0], moments=inner.moments + steps[1], uniform=steps)
-        moments, uniform = inner.moments + own.moments, (inner.uniform[0], inner.uniform[1] + own.moments)
-        found = replace(inner, moments=moments, joint=own.joint, uniform=uniform)
+        found = replace(inner, moments=inner.moments + own.moments, joint=own.joint, uniform=own.uniform)
         if 2 * own.relative(public) < inner.relative(public) + own.relative(public):
             return found
         cause = (
@@ -349,7 +348,7 @@ class SecAgg(Scheme[SecAggOptions]):
             self._reply_sum,
             self.threshold,
             self.inner.server(),
-            averages=self.inner.averages and self.public.release is None,
+            averages=self.inner.averages,
             signed=self.public.signed,
             holdings=0 if self.inner.sharing is None else self.public.devices,
             kept=None if self._kept is None else self._kept[0],

@@ -16,7 +16,8 @@ from codedfl.task import Shard
 def counted_rounds(scheme: Scheme[Any], shards: Sequence[Shard], epochs: int) -> CountedCosts:
     """Count epochs of one round each with one request to all, whose replies follow from it, the epoch and the shard.
 
-    The server must do no work that is counted. It is a new one in every epoch, so it asks whom it asks at first.
+    The server must do no work that is counted, and await no more replies than it asks for. It is a new one in every
+    epoch, so it asks whom it asks at first.
     """
     model = np.zeros((scheme.public.features, scheme.public.outputs))
     kinds = {id(shard): kind for kind, (_, shard) in enumerate(_distinct(shards))}
@@ -51,5 +52,4 @@ def _costs(
 ) -> RoundCosts:
     """Return costs as a run records them."""
     deadline = math.inf if question.deadline is None else question.deadline
-    quorum = question.quorum if question.standing else min(question.quorum, len(asked))
-    return RoundCosts(asked, down, macs, up, quorum, 0, min(question.least, quorum), deadline, question.standing)
+    return RoundCosts(asked, down, macs, up, question.quorum, 0, question.least, deadline, question.standing)
