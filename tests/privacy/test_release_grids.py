@@ -68,9 +68,7 @@ class TestCalibration:
         assert steps * (1 + 1e-12) > 2**24 or largest * 2.0 ** (found.bits + 1) > 2**52 or found.bits == alone
 
     def test_rounding_alone_may_take_more_than_all_noise(self) -> None:
-        with pytest.raises(
-            UsageError, match="^rounding alone needs more noise than 16777216 steps at a ratio of 1e-05"
-        ):
+        with pytest.raises(UsageError, match=r"^rounding alone needs more noise than 16777216 steps at a ratio"):
             calibrated(1.0, 200.0, 1e-5, 1, 1.0)
         assert calibrated(1.0, 160.0, 1e-5, 1, 1.0).sigma <= 1 << 24
 
