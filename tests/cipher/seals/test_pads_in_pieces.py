@@ -5,7 +5,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from codedfl.cipher.seals import FIELD_31, FIELD_48, FIELD_61, Z_32, Z_64, Domain, Pad, PrimeField, Seed
+from codedfl.cipher.seals import (
+    FIELD_31,
+    FIELD_48,
+    FIELD_61,
+    Z_32,
+    Z_64,
+    Domain,
+    Pad,
+    PadLedger,
+    PrimeField,
+    Seed,
+    seal,
+)
 from codedfl.cipher.seals import pads as pads_module
 from codedfl.errors import CipherError
 
@@ -21,6 +33,7 @@ class _Scripted:
 
     def update(self, zeros: bytes) -> bytes:
         taken, self._words = self._words[: len(zeros)], self._words[len(zeros) :]
+        assert len(taken) == len(zeros), "no more words are needed"
         return taken
 
     def update_into(self, zeros: Any, out: Any) -> int:
@@ -95,3 +108,17 @@ def test_numbers_of_a_domain_have_eight_bytes() -> None:
     with pytest.raises(CipherError, match=r"numbers from 0 to 2\^64 - 1"):
         Domain(0, 2**64).encoded()
     assert Domain(1, 2) < Domain(1, 2, 1) < Domain(1, 3) < Domain(2, 0)
+
+
+def test_a_refused_seal_uses_no_pad() -> None:
+    """What is refused stays as it was, and its pad may still hide something else."""
+    made, ledger = Pad(Z_32, Seed(SECRET), Domain(0, 0)), PadLedger()
+    square = np.zeros((2, 2), np.uint32)
+    for wrong in (np.zeros(3, np.uint64), square[:, :1], square.T[:1]):
+        with pytest.raises(CipherError):
+            seal(wrong, made, ledger)
+        assert len(ledger) == 0
+        assert not wrong.any()
+    assert seal(square, made, ledger) is square
+    assert np.array_equal(square.ravel(), made.residues(4))
+    assert len(ledger) == 1
