@@ -8,8 +8,10 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from scipy.stats import chi2
 
+from codedfl.cipher.seals import Seed
 from codedfl.errors import DataError, UsageError
 from codedfl.privacy.descent import GradientRelease, noisy_gradient
+from codedfl.privacy.sampling import discrete_gaussian
 
 PAPER: dict[str, Any] = {
     "epsilon": 1.0,
@@ -50,6 +52,27 @@ def test_noise_is_that_of_the_clips() -> None:
     assert plan(colluding=9).std == pytest.approx(np.sqrt(25 / 16) * plan().std, rel=1e-3)
     device, record = plan(unit="device", most_rows=30, delta=1e-3), plan(delta=1e-3, records=99)
     assert device.std == pytest.approx(30 * record.std, rel=1e-3)
+
+
+def test_lost_devices_count_as_those_that_collude() -> None:
+    """Of 25 devices 9 and 6 are not counted on; every other one adds a tenth of what is needed."""
+    release = plan(colluding=9, losses=6)
+    assert release.std == pytest.approx(np.sqrt(25 / 10) * plan().std, rel=1e-3)
+    assert [release.counted(colluding) for colluding in (0, 9, 19)] == [19, 10, 0]
+    assert release.honest == 10
+    assert release.epsilon_against(19) == np.inf
+
+
+def test_rounding_to_the_grid_is_part_of_the_sensitivity() -> None:
+    """20,000 entries change by a step more: sqrt(20,000) steps; roundings of sums are below 2400 * 2400 * 2^-51."""
+    release = plan()
+    assert release.sensitivity == pytest.approx(0.5 + np.sqrt(20_000) * 2.0**-release.bits, rel=5e-9)
+
+
+def test_the_grid_leaves_room_for_sums_of_all_devices() -> None:
+    """2^20 devices of 2^20 rows, and as much for noise: 2^41 clips of 2^4, so 2^52 steps are 2^7 steps of one."""
+    sizes = {"devices": 2**20, "largest_rows": 2**20, "records": 2**40, "delta": 1e-13, "epochs": 1}
+    assert plan(clip_features=2.0, clip_residuals=8.0, features=30, **sizes).bits == 7
 
 
 def test_who_colludes_takes_its_noise_away() -> None:
@@ -94,6 +117,12 @@ class TestNoise:
         np.testing.assert_array_equal(first, self.drawn())
         for other in (self.drawn(epoch=2), self.drawn(digest=b"other"), self.drawn(seed=1)):
             assert np.mean(first == other) < 0.01
+
+    def test_it_is_drawn_from_a_seed_of_its_own(self) -> None:
+        release = plan(features=3, outputs=2)
+        key = Seed(bytes(32)).derive(b"codedfl noise of a gradient 1 7 00ff")
+        expected = discrete_gaussian(release.steps, 6, key).reshape(3, 2) + 2**release.bits
+        np.testing.assert_array_equal(noisy_gradient(np.ones((3, 2)), release, bytes(32), 7, b"\x00\xff"), expected)
 
     def test_its_variance_is_the_planned_one(self) -> None:
         steps = self.drawn() / plan(features=200).steps

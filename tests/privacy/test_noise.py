@@ -1,13 +1,17 @@
 """Noise of one device: its law at full size, the grid, the mirror image, fresh draws."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from benchmarks.noise import chi_square, full_size, places
 
 from codedfl.cipher import randomness
+from codedfl.cipher.seals import Seed
 from codedfl.errors import DataError, UsageError
-from codedfl.privacy.noise import noisy
+from codedfl.privacy.noise import noisy, spare_noise, spare_seed
 from codedfl.privacy.release import Release
+from codedfl.privacy.sampling import discrete_gaussian
 
 SEED = b"seed of thirty-two bytes, fixed."
 
@@ -74,6 +78,35 @@ def test_every_release_and_every_seed_draws_fresh_noise() -> None:
     np.testing.assert_array_equal(again[1], one[1])
 
 
+def test_each_part_is_drawn_from_a_seed_of_its_own() -> None:
+    release = small(3, releases=2)
+
+    def drawn(place: str, steps: int, count: int, bits: int) -> list[float]:
+        key = Seed(SEED).derive(f"codedfl noise 1 {place} 1".encode())
+        return [step / 2**bits for step in discrete_gaussian(steps, count, key).tolist()]
+
+    gram, moments = noisy(np.zeros((3, 3)), np.zeros((3, 2)), release, SEED, number=1)
+    above = drawn("off-diagonal", release.off_diagonal_steps, 3, release.gram_bits)
+    assert [gram[0, 1], gram[0, 2], gram[1, 2]] == above
+    assert [gram[1, 0], gram[2, 0], gram[2, 1]] == above
+    assert np.diag(gram).tolist() == drawn("diagonal", release.diagonal_steps, 3, release.gram_bits)
+    assert moments.ravel().tolist() == drawn("right-hand side", release.moments_steps, 6, release.moments_bits)
+
+
+def test_spare_noise_can_be_taken_off() -> None:
+    """What is left has the device's own noise alone, in every release; the spare seed tells no other noise."""
+    release = small(losses=1, releases=2)
+    alone, spare = replace(release, spare_steps=(0, 0, 0)), spare_seed(SEED)
+    for number in (0, 1):
+        found, off = noisy(*sums(release), release, SEED, number), spare_noise(release, spare, number)
+        own = noisy(*sums(release), alone, SEED, number)
+        for whole, part, left in zip(found, off, own, strict=True):
+            np.testing.assert_array_equal(whole - part, left)
+            assert np.all(part != 0)
+        np.testing.assert_array_equal(off[0], off[0].T)
+    assert spare == Seed(SEED).derive(b"codedfl spare noise 1")
+
+
 def test_without_a_seed_the_operating_system_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     release = small()
     wanted = noisy(*sums(release), release, SEED)
@@ -102,6 +135,16 @@ def test_no_more_is_released_than_planned(number: int) -> None:
     release = small(releases=2)
     with pytest.raises(UsageError, match=f"^release {number + 1} is not covered: the privacy budget"):
         noisy(*sums(release), release, SEED, number)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sums_at_the_clips_are_rounded(sign: int) -> None:
+    """A billionth more than 20 * 2 * 2 and 20 * 2 * 3 may come from the rounding of sums."""
+    release = small()
+    gram, moments = (np.full(shape, sign * bound * (1 + 1e-9)) for shape, bound in (((4, 4), 80.0), ((4, 2), 120.0)))
+    noise, found = noisy(0 * gram, 0 * moments, release, SEED), noisy(gram, moments, release, SEED)
+    assert np.all(abs(found[0] - noise[0] - gram) <= 0.5 * 2.0**-release.gram_bits)
+    assert np.all(abs(found[1] - noise[1] - moments) <= 0.5 * 2.0**-release.moments_bits)
 
 
 @pytest.mark.parametrize("value", [81.0, -81.0, np.nan, np.inf])

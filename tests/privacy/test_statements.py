@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from codedfl.privacy.accounting import epsilon_of
-from codedfl.privacy.promise import KNOWN_SEED
+from codedfl.privacy.promise import KNOWN_SEED, rounded_up
 from codedfl.privacy.release import Release
 
 
@@ -49,3 +49,34 @@ def test_every_device_that_colludes_takes_its_noise_away(colluding: int) -> None
 
 def test_nothing_is_promised_where_all_noise_may_be_known() -> None:
     assert release().epsilon_against(10) == inf
+
+
+def test_a_promise_names_its_unit() -> None:
+    assert release().promise(4) == "(1.00, 1e-05)-differentially private for one record added or removed"
+    owners = release(unit="device", most_rows=3, delta=1e-3)
+    assert owners.promise(4) == "(1.00, 0.001)-differentially private for all records of one device added or removed"
+    assert release().promise(10) == "no bound: all devices that add noise may be among them"
+
+
+@pytest.mark.parametrize(
+    ("colluding", "words"),
+    [
+        (7, "up to 7 devices that collude with it, if the other 3 devices follow the protocol; for this run alone"),
+        (8, "up to 8 devices that collude with it, if the other 2 devices follow the protocol; for this run alone"),
+        (9, "if the other device follows the protocol; for this run alone; a sum over one honest device is protected "),
+        (1, "up to 1 device that colludes with it, if the other 9 devices follow the protocol; for this run alone"),
+    ],
+)
+def test_a_statement_counts_devices(colluding: int, words: str) -> None:
+    assert words in release(colluding=colluding).statement
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "shown"),
+    [
+        *((1.0, "1.00"), (1.001, "1.01"), (0.5, "0.500"), (0.0101004, "0.0102"), (12.34, "12.4"), (99.96, "100")),
+        *((100.0, "100"), (123.4, "124"), (124.0, "124"), (1234.0, "1.24e+03")),
+    ],
+)
+def test_three_digits_are_rounded_up(epsilon: float, shown: str) -> None:
+    assert rounded_up(epsilon) == shown

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import shape_checker
 from codedfl.cipher.masks import shamir
 from codedfl.cipher.masks.shamir import SecretSharing
 from codedfl.errors import CipherError
@@ -45,9 +46,67 @@ def test_secrets_with_shares_of_different_numbers_join_as_each_alone(
     assert sharing.join_each(np.array(numbers), shares) == given_secrets
 
 
-@pytest.mark.parametrize("numbers", [[[1, 1]], [[0, 1]], [[1, 2, 3]]], ids=["twice", "zero", "too many"])
+def shares_of(values: list[list[int]]) -> np.ndarray:
+    """Shares of secrets, of which only the lowest limb differs from zero."""
+    found = np.zeros((len(values), len(values[0]), 9), np.uint32)
+    found[:, :, 0] = values
+    return found
+
+
+def test_lines_are_read_off_at_zero() -> None:
+    """9 + 5 x at 1 and 2, 7 - 3 x at 1 and p - 1 = -1, and 8 everywhere."""
+    numbers, values = [[1, 2], [1, P - 1], [3, 77]], [[14, 19], [4, 10], [8, 8]]
+    expected = [number.to_bytes(32, "little") for number in (9, 7, 8)]
+    assert SecretSharing(2).join_each(np.array(numbers), shares_of(values)) == expected
+    for each, share, secret in zip(numbers, values, expected, strict=True):
+        assert SecretSharing(2).join(each, shares_of([share]).transpose(1, 0, 2)) == [secret]
+
+
+def test_a_parabola_is_read_off_at_zero() -> None:
+    """6 + x + x^2 at 1, 2 and 4 is 8, 12 and 26; with a threshold of 3, a fourth share is not looked at."""
+    numbers, values = [1, 2, 4, 9], [8, 12, 26, 999]
+    assert SecretSharing(3).join(numbers, shares_of([values]).transpose(1, 0, 2)) == [(6).to_bytes(32, "little")]
+    assert SecretSharing(3).join_each(np.array([[4, 1, 2]]), shares_of([[26, 8, 12]])) == [(6).to_bytes(32, "little")]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
+def test_many_secrets_are_joined_in_blocks(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shamir, "_BLOCK", 2)
+    found = SecretSharing(1).join_each(np.ones((count, 1), np.int64), shares_of([[k] for k in range(5)])[:count])
+    assert found == [k.to_bytes(32, "little") for k in range(count)]
+
+
+def test_words_that_are_no_residues_are_refused() -> None:
+    wrong = shares_of([[P, 1]])
+    with pytest.raises(CipherError, match="1 of 18 numbers that were sent are no residues"):
+        SecretSharing(2).join_each(np.array([[1, 2]]), wrong)
+    with pytest.raises(CipherError, match="1 of 18 numbers that were sent are no residues"):
+        SecretSharing(2).join([1, 2], wrong.transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2), (3, 2)])
+def test_shares_of_many_secrets_have_the_shape_of_their_numbers(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shape_checker, "CALLS", 0)  # which would refuse them before the product does
+    with pytest.raises(CipherError, match="do not fit a threshold of 2"):
+        SecretSharing(2).join_each(np.array([[1, 2], [3, 4]]), np.zeros((*shape, 9), np.uint32))
+
+
+def test_one_share_of_a_threshold_of_one_is_the_secret() -> None:
+    secret = bytes(range(32))
+    shares = SecretSharing(1).split([secret], [1, P - 1])
+    assert np.array_equal(shares[0], shares[1])
+    assert SecretSharing(1).join_each(np.array([[5]]), shares[:1]) == [secret]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [[[1, 1]], [[0, 1]], [[1, 2, 3]], [[1, -1]], [[1, 2], [3, 3]]],
+    ids=["twice", "zero", "too many", "negative", "twice in the second"],
+)
 def test_numbers_of_many_secrets_that_are_none(numbers: list[list[int]]) -> None:
-    shares = np.zeros((1, len(numbers[0]), 9), np.uint32)
+    shares = np.zeros((len(numbers), len(numbers[0]), 9), np.uint32)
     with pytest.raises(CipherError) as raised:
         SecretSharing(2).join_each(np.array(numbers), shares)
     assert is_one_sentence(str(raised.value))

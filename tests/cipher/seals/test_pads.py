@@ -119,6 +119,7 @@ class _Scripted:
 
     def update(self, zeros: bytes) -> bytes:
         taken, self._words = self._words[: len(zeros)], self._words[len(zeros) :]
+        assert len(taken) == len(zeros), "no more words are needed"
         return taken
 
     def update_into(self, zeros: Any, out: Any) -> int:

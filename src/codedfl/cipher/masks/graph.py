@@ -91,7 +91,7 @@ def _step(devices: int) -> int:
     """Return the number nearest to N times the golden ratio's fraction that has no divisor in common with N."""
     wanted = round(devices * (math.sqrt(5) - 1) / 2)
     near = (wanted + sign * distance for distance in range(devices) for sign in (1, -1))
-    return next(step for step in near if step > 0 and math.gcd(step, devices) == 1)
+    return next(step for step in near if math.gcd(step, devices) == 1)
 
 
 @lru_cache(maxsize=4)

@@ -44,7 +44,7 @@ class ErrorMatrix:
 
 def draw_error_matrix(rows: int, beta: int, column_scale: Float64[np.ndarray, "t"], seed: bytes) -> ErrorMatrix:
     """Draw E' for ``rows`` rows; entries of column z have mean square ``column_scale[z]**2``."""
-    t = column_scale.shape[0]
+    t = len(column_scale)
     directions = Stream(seed, "error-code").normals(beta * t).reshape(beta, t)
     directions /= np.linalg.norm(directions, axis=0)
     # a coordinate of a unit vector of R^beta has mean square 1/beta
