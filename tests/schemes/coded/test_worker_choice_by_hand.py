@@ -34,18 +34,16 @@ def uneven(seed: int, count: int = 6, **links: Any) -> Public:
     return Public((5,) * count, D, C, np.dtype("float32"), delays=delays)
 
 
-def reply_times(public: Public, width: int) -> list[list[float]]:
+def reply_times(public: Public, width: int) -> np.ndarray:
     """When each device's reply arrives in each draw: c d words down, c d times the width products, c width words up."""
     delays: Any = public.delays
     chance = delays.chance(SEED, 2, 0, DRAWS)
-    found = []
-    for draw in range(DRAWS):
-        found.append([])
-        for i in range(public.devices):
-            down = C * D * BITS * (1 + OVERHEAD) / delays.down_rate[i] * chance.down_tries[draw, i]
-            work = C * D * width / delays.mac_rate[i] * (1 + delays.setup_ratio[i] * chance.setup[draw, i])
-            up = C * width * BITS * (1 + OVERHEAD) / delays.up_rate[i] * chance.up_tries[draw, i]
-            found[-1].append(down + work + up)
+    found = np.empty((DRAWS, public.devices))
+    for i in range(public.devices):
+        down = C * D * BITS * (1 + OVERHEAD) / delays.down_rate[i] * chance.down_tries[:, i]
+        work = C * D * width / delays.mac_rate[i] * (1 + delays.setup_ratio[i] * chance.setup[:, i])
+        up = C * width * BITS * (1 + OVERHEAD) / delays.up_rate[i] * chance.up_tries[:, i]
+        found[:, i] = down + work + up
     return found
 
 
@@ -71,8 +69,8 @@ def set_up_seconds(public: Public, alpha: int, *, relayed: bool, shared: bool) -
 @pytest.mark.parametrize(("relayed", "channel"), [(True, "parallel"), (False, "parallel"), (False, "shared")])
 def test_alpha_weighs_replies_against_the_busiest_device(seed: int, relayed: bool, channel: str) -> None:
     public = uneven(seed, d2d_channel=channel)
-    replies = [sorted(times) for times in reply_times(public, D)]
-    epoch = [sum(times[6 - alpha] for times in replies) / DRAWS for alpha in range(1, 7)]
+    replies = np.sort(reply_times(public, D), axis=1)
+    epoch = [float(replies[:, 6 - alpha].mean()) for alpha in range(1, 7)]
     set_up = [set_up_seconds(public, alpha, relayed=relayed, shared=channel == "shared") for alpha in range(1, 7)]
     found = []
     for epochs in EPOCHS:
@@ -129,7 +127,7 @@ def test_workers_are_those_of_the_least_mean_time(
     for K in {K for _, K in allowed}:
         replies = reply_times(public, math.ceil(D / K))
         for W in [W for W, awaited in allowed if awaited == K]:
-            epoch[W, K] = sum(sorted(times[i] for i in order[:W])[K - 1] for times in replies) / DRAWS
+            epoch[W, K] = float(np.sort(replies[:, order[:W]], axis=1)[:, K - 1].mean())
     for epochs in EPOCHS[::3]:
         times = {
             (W, K): epoch[W, K] + spreading_seconds(public, W, K, shared=channel == "shared") / epochs
@@ -138,6 +136,21 @@ def test_workers_are_those_of_the_least_mean_time(
         given: dict[str, Any] = {"workers": None, "threshold": None, **options}
         found = choose_workers(public, BITS, **given, expected_epochs=epochs)
         assert found == Workers(tuple(order), *min(times, key=times.__getitem__))
+
+
+def test_workers_of_a_larger_fleet() -> None:
+    """The 20th of the replies of the W fastest of 60 devices, which the time of an epoch depends on alone."""
+    public = uneven(20, 60)
+    order = fastest_first(public)
+    replies = reply_times(public, math.ceil(D / 20))[:, order]
+    epoch = {W: float(np.sort(replies[:, :W], axis=1)[:, 19].mean()) for W in range(20, 61)}
+    found = set()
+    for epochs in EPOCHS[::4]:
+        times = {W: epoch[W] + spreading_seconds(public, W, 20, shared=False) / epochs for W in epoch}
+        chosen = choose_workers(public, BITS, workers=None, threshold=20, spares=0, expected_epochs=epochs)
+        assert (chosen.count, chosen.threshold) == (min(times, key=times.__getitem__), 20)
+        found.add(chosen.count)
+    assert len(found) > 2, "the choice depends on the number of epochs"
 
 
 def alike(count: int, **more: float) -> Public:

@@ -133,6 +133,9 @@ def test_costs_of_keys(offline: bool) -> None:
     layout = laid_out(3, 3, 2, graph=MaskGraph(3))
     table = counted_stage(planned_stages(layout, (0,))[0], layout, None, first_offline=offline)
     made, agreed = ("export_beforehand", "absorb_beforehand") if offline else ("export_macs", "absorb_macs")
+    assert [*zip(table.column("sender").tolist(), table.column("recipient").tolist(), strict=True)] == [
+        *((0, 1), (0, 2), (1, 2), (1, 0), (2, 0), (2, 1)),
+    ]
     assert table.column("grant_bits").tolist() == [40] * 6
     assert table.column("parcel_bits").tolist() == [8 + 256] * 6
     assert table.column(made).tolist() == [KEY_WORK, 0] * 3
