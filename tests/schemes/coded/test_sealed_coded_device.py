@@ -234,6 +234,13 @@ class TestAbsorb:
         fleet[0].absorb_from(1, parcel(SUM, 0, piece=good["piece"]), Work())
         refused("adds one piece", fleet[0].absorb_from, 1, parcel(SUM, 0, piece=good["piece"]))
 
+    def test_pieces_in_three_groups(self) -> None:
+        """Device 1 is a member of group 1, as are 4 and 7; 2 is not, although 1 + 2 is divided by 3."""
+        scheme, fleet, _ = made(96, 3)
+        good = parcel(PIECE, 0, piece=words(scheme.layout.bands.size(0)))
+        refused("and none of device 2", fleet[1].absorb_from, 2, good)
+        fleet[1].absorb_from(4, good, Work())
+
     def test_blocks(self) -> None:
         """Of the devices whose piece has it: 0 gets that of 3 alone, 3 those of 1 and 2."""
         _, fleet, _ = made()
@@ -271,6 +278,18 @@ class TestAbsorb:
         refused("is not complete", fleet[0].reply, 2, MODEL)
         refused("expects no coded block of device 1", fleet[0].absorb_from, 1, parcel(REPAIR, coded=words(D, 4)))
 
+    def test_the_own_part_is_placed_at_once_where_it_can_be(self) -> None:
+        """And counted then, with the first part of another; nothing is left to count later."""
+        _, fleet, (pieces, blocks, parts) = made()
+        carry(fleet, [*pieces, *blocks])
+        counted = []
+        for each in (each for each in parts if each.recipient == 0):
+            work = Work()
+            fleet[0].absorb_from(each.sender, fleet[each.sender].export(each.grant, Work()), work)
+            counted.append(work.macs)
+        assert counted == [2 * D, 0, 0]
+        assert fleet[0].keep() is not None
+
     def test_parts_of_a_device_without_a_band(self) -> None:
         """Three bands of one row: the coded block is that of the parts, column by column."""
         _, fleet, _ = made(4, 3)
@@ -282,107 +301,3 @@ class TestAbsorb:
             assert work.macs == 0
         kept = fleet[3].keep()
         assert kept["coded"].tolist() == [[1, 2], [11, 12], [21, 22]]
-
-
-class TestRepair:
-    def test_two_helpers_make_a_coded_block(self) -> None:
-        """Their sum; each is taken once, and no third."""
-        _, fleet, _ = made()
-        refused("has the shape", fleet[3].absorb_from, 0, parcel(REPAIR, coded=words(4, D)))
-        work = Work()
-        fleet[3].absorb_from(0, parcel(REPAIR, coded=words(D, 4)), work)
-        refused("expects no coded block of device 0", fleet[3].absorb_from, 0, parcel(REPAIR, coded=words(D, 4)))
-        refused("is not complete", fleet[3].reply, 2, MODEL)
-        assert fleet[3].keep() is None
-        fleet[3].absorb_from(1, parcel(REPAIR, coded=2 * words(D, 4)), work)
-        assert work.macs == 2 * D * 4
-        assert fleet[3].keep()["coded"].tolist() == (3 * words(D, 4)).tolist()
-        refused("expects no coded block of device 2", fleet[3].absorb_from, 2, parcel(REPAIR, coded=words(D, 4)))
-        refused("expects no part", fleet[3].absorb_from, 0, parcel(PART, 0, part=words(8)))
-        assert fleet[3].reply(2, MODEL, Work())["product"].tolist() == (MODEL["model"] @ (3 * words(D, 4))).tolist()
-
-    def test_a_worker_sends_a_multiple_of_its_block(self) -> None:
-        _, fleet, _ = made()
-        repair = grant(REPAIR, 3, factor=np.array(5, np.uint64))
-        refused("no worker, or its coded block is not complete", fleet[0].export, repair)
-        fleet[0].recall({"coded": words(D, 4)})
-        refused("The grant of device 0 is refused: it has no array 'factor'", fleet[0].export, grant(REPAIR, 3))
-        for _ in range(2):
-            work = Work()
-            sent = fleet[0].export(repair, work)
-            assert set(sent) == {"kind", "coded"}
-            assert sent["coded"].tolist() == (5 * words(D, 4)).tolist()
-            assert work.macs == D * 4
-
-
-class TestRecall:
-    def test_what_was_kept_is_taken_again(self) -> None:
-        _, fleet, stages = made()
-        for transfers in stages:
-            carry(fleet, transfers)
-        _, again, (pieces, *_) = made()
-        assert again[0].keep() is None
-        again[0].recall(fleet[0].keep())
-        assert (
-            again[0].reply(2, MODEL, Work())["product"].tolist() == fleet[0].reply(2, MODEL, Work())["product"].tolist()
-        )
-        assert again[0].keep()["coded"].tolist() == fleet[0].keep()["coded"].tolist()
-        own = next(each for each in pieces if each.sender == 0)
-        refused("has sealed its data before", again[0].export, own.grant)
-        refused("expects no part", again[0].absorb_from, 1, parcel(PART, 1, part=words(8)))
-        for device in (again[0], fleet[0], fleet[3]):
-            with pytest.raises(CipherError, match="takes no kept block after it has sealed its data") as error:
-                device.recall(fleet[0].keep())
-            assert is_one_sentence(str(error.value))
-
-    def test_a_device_that_received_parts_of_others_takes_none(self) -> None:
-        _, fleet, _ = made()
-        fleet[0].absorb_from(1, parcel(PART, 1, part=words(8)), Work())
-        with pytest.raises(CipherError, match="takes no kept block"):
-            fleet[0].recall({"coded": words(D, 4)})
-
-    def test_a_block_of_another_shape(self) -> None:
-        _, fleet, _ = made(masks=True)
-        with pytest.raises(CipherError, match="What device 0 has kept is refused: 'coded' has the shape"):
-            fleet[0].recall({"coded": words(4, D)})
-        fleet[0].recall({"coded": words(D, 4)})
-        refused("has no mask key to send", fleet[0].export, grant(KEY, 1))
-
-
-def test_own_parts_are_added_when_their_blocks_are_there() -> None:
-    """Four chunks; a worker has all parts of the others first, and the own part of each counts with the first of them.
-
-    Then its coded block has the parts that all devices would send to it, its own included.
-    """
-    scheme, fleet, stages = made(3, 24, workers=2)
-    layout, worker = scheme.layout, scheme.workers.chosen[0]
-    late, own_parts = [], []
-    for number, transfers in enumerate(stages):
-        for each in transfers:
-            if number % 3 == 2 and each.sender == worker:
-                own_parts.append(each)
-                continue
-            work, sent = Work(), fleet[each.sender].export(each.grant, Work())
-            if number % 3 == 1 and each.recipient == worker:
-                late.append((each.sender, sent))
-                continue
-            fleet[each.recipient].absorb_from(each.sender, sent, work)
-            if number % 3 == 2 and each.recipient == worker:
-                band = int(each.grant["band"])
-                own = next(other for other in layout.owned_by(worker) if other in layout.bands.chunk(band))
-                first = next(every for every in transfers if every.recipient == worker)
-                assert work.macs == (layout.part_operations(own) if first.sender == each.sender else 0)
-    assert len(late) == 4
-    refused("is not complete", fleet[worker].reply, 2, {"model": words(C, 24)})
-    assert fleet[worker].keep() is None
-    for sender, sent in late:
-        assert fleet[worker].keep() is None
-        fleet[worker].absorb_from(sender, sent, Work())
-    carry(fleet, own_parts)
-    kept = scheme.formats.field.from_wire(fleet[worker].keep()["coded"])
-    expected = np.zeros((24, 12), np.uint64)
-    for device in fleet:
-        for number in layout.owned_by(fleet.index(device)):
-            part = device.export(grant(PART, worker, number), Work())["part"]
-            layout.place(expected, number, part)
-    assert kept.tolist() == expected.tolist()
