@@ -69,24 +69,32 @@ def allocation(deadline: float, *loads: int) -> Allocation:
 
 
 def made() -> ParityServer:
-    """Three devices and two batches; device 1 has no load in the first, device 2 is certain in the second."""
+    """Three devices and three batches; device 1 has no load in the first, device 2 is certain in the second.
+
+    In the third batch, device 0 has one point, which is the only one of the batch with a positive weight.
+    """
     first = [Batch(slice(0, 2), 1, 0.5, 0, 4), Batch(slice(0, 2), 0, 0.0, 0, 4), Batch(slice(0, 2), 2, 0.5, 0, 4)]
     second = [Batch(slice(2, 4), 1, 0.5, 0, 3), Batch(slice(2, 4), 1, 1.0, 3, 2), Batch(slice(2, 4), 2, 1.0, 5, 0)]
-    return ParityServer(public(3), [allocation(2.5, 1, 0, 2), allocation(3.5, 1, 1, 2)], [first, second])
+    third = [Batch(slice(4, 5), 1, 0.5, 0, 1), Batch(slice(4, 6), 2, 1.0, 0, 1), Batch(slice(4, 6), 2, 1.0, 0, 1)]
+    loads = allocation(2.5, 1, 0, 2), allocation(3.5, 1, 1, 2), allocation(4.5, 1, 2, 2)
+    return ParityServer(public(3), loads, [first, second, third])
 
 
 def test_who_uploads_which_batches() -> None:
     """One point with a positive weight is enough; of device 2 the second batch has none."""
     (stage,) = made().set_up()
     assert [(each.sender, each.recipient, int(each.grant["batch"])) for each in stage.transfers] == [
-        *((0, SERVER, 0), (1, SERVER, 0), (2, SERVER, 0), (0, SERVER, 1), (1, SERVER, 1)),
+        *((0, SERVER, 0), (1, SERVER, 0), (2, SERVER, 0)),
+        *((0, SERVER, 1), (1, SERVER, 1)),
+        (0, SERVER, 2),
     ]
 
 
 def test_epochs_take_turns_with_batches_and_their_deadlines() -> None:
     server = made()
     model = np.full((D, C), 1 / 3)
-    for epoch, asked, deadline in ((1, {0, 2}, 2.5), (2, {0, 1, 2}, 3.5), (3, {0, 2}, 2.5), (4, {0, 1, 2}, 3.5)):
+    first, second, third = ({0, 2}, 2.5), ({0, 1, 2}, 3.5), ({0, 1, 2}, 4.5)
+    for epoch, (asked, deadline) in enumerate((first, second, third, first, second), start=1):
         question = server.ask(epoch, model)
         assert set(question.requests) == asked
         assert question.deadline == deadline
@@ -103,8 +111,8 @@ def test_the_lost_are_not_asked_and_count_as_losses() -> None:
     assert server.losses_left(2, {0}) == 1
     server.after_epoch(1, {}, [2])
     server.after_epoch(2, {}, [])
-    assert set(server.ask(3, np.zeros((D, C))).requests) == {0}
-    assert set(server.ask(4, np.zeros((D, C))).requests) == {0, 1}
+    assert set(server.ask(3, np.zeros((D, C))).requests) == {0, 1}
+    assert set(server.ask(4, np.zeros((D, C))).requests) == {0}
     assert server.losses_left(2, set()) == 1
     assert server.losses_left(2, {2}) == 1
     assert server.losses_left(2, {0}) == 0
@@ -113,7 +121,7 @@ def test_the_lost_are_not_asked_and_count_as_losses() -> None:
     assert server.state()["gone"].tolist() == [0, 2]
     again = made()
     assert again.restore(server.state()).stages == ()
-    assert set(again.ask(4, np.zeros((D, C))).requests) == {1}
+    assert set(again.ask(5, np.zeros((D, C))).requests) == {1}
     assert again.losses_left(5, {2}) == 3
 
 
@@ -122,21 +130,23 @@ def test_parity_data_of_a_batch_are_added_at_their_rows_and_used_in_its_epochs()
     server, rng = made(), np.random.default_rng(3)
     parts = {
         (device, number): (rng.standard_normal((rows, D)), rng.standard_normal((rows, C)))
-        for device, number, rows in ((0, 0, 4), (1, 0, 4), (0, 1, 3), (1, 1, 2))
+        for device, number, rows in ((0, 0, 4), (1, 0, 4), (0, 1, 3), (1, 1, 2), (0, 2, 1))
     }
     for (device, number), (x, y) in parts.items():
         parcel = {"batch": np.array(number, np.int32), "features": x.astype("f4"), "targets": y.astype("f4")}
         server.receive(device, parcel)
+    parity = [
+        [parts[0, 0][place] + parts[1, 0][place] for place in (0, 1)],
+        [np.vstack([parts[0, 1][place], parts[1, 1][place]]) for place in (0, 1)],
+        parts[0, 2],
+    ]
     model, replies = rng.standard_normal((D, C)), {2: rng.standard_normal((D, C)), 0: rng.standard_normal((D, C))}
-    for epoch in (1, 2, 3, 4):
+    for epoch in (1, 2, 3, 4, 5):
         server.ask(epoch, model)
-        number = (epoch - 1) % 2
-        join = np.vstack if number else lambda pair: pair[0] + pair[1]
-        x, y = (join([parts[0, number][place], parts[1, number][place]]) for place in (0, 1))
-        work = Work()
+        (x, y), points, work = parity[(epoch - 1) % 3], (6, 6, 5)[(epoch - 1) % 3], Work()
         told = {device: {"gradient": reply.astype("f4")} for device, reply in replies.items()}
         gradient = server.combine(epoch, told, work)
-        expected = (x.T @ (x @ model - y) + replies[0] + replies[2]) / 6
+        expected = (x.T @ (x @ model - y) + replies[0] + replies[2]) / points
         np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
         assert gradient.dtype == np.float64
         assert work.macs == 2 * len(x) * D * C
@@ -196,14 +206,27 @@ def test_own_rows_are_shared_out_by_squared_weights() -> None:
     assert len(set(expected)) > 2
 
 
+def test_batches_follow_each_other() -> None:
+    """Of nine points and of seven, which are not divided evenly."""
+    found = scheme((9, 7), parts=3)
+    assert [[batch.rows for batch in each] for each in found.batches] == [
+        [slice(0, 3), slice(0, 2)],
+        [slice(3, 6), slice(2, 4)],
+        [slice(6, 9), slice(4, 7)],
+    ]
+
+
 def test_numbers_that_follow_from_loads() -> None:
-    """Losses: all devices with a load but one, in the batch with the fewest; two triangles of bytes for each batch."""
-    found = scheme((20, 20, 20), (1e4, 1e3, 1.0), parts=2, redundancy=0.4)
-    fewest = min(np.count_nonzero(each.loads) for each in found.allocations)
-    assert fewest == 2
+    """Losses: all devices with a load but one, in the batch with the fewest; two triangles of bytes for each batch.
+
+    A device with one point has none in the first of two batches.
+    """
+    rates = (1e4, 1e4, 1e4)
+    found = scheme((20, 20, 1), rates, parts=2, redundancy=0.1)
+    assert [np.count_nonzero(each.loads) for each in found.allocations] == [2, 3]
     assert found.survives_losses == 1
     assert found.memory == 2 * 4 * D * 2 * D
-    same, other = (scheme((20, 20, 20), rates, parts=2, redundancy=0.4) for rates in ((1e4, 1e3, 1.0), (1e4, 9e2, 1.0)))
+    same, other = (scheme((20, 20, 1), rates, parts=2, redundancy=0.1) for rates in (rates, (1e4, 9e2, 1e4)))
     assert found.chosen_by_delays == same.chosen_by_delays != other.chosen_by_delays
     assert found.parcels(0) == ()
     assert found.server().losses_left(3, set()) == 3
