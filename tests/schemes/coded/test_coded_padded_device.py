@@ -200,6 +200,40 @@ def test_alpha_depends_on_both() -> None:
     assert found["relay", 1] < found["relay", 1000]
 
 
+@pytest.mark.parametrize(("alpha", "sharing"), [(1, "relay"), (3, "relay"), (2, "direct")])
+def test_costs_counted_by_hand(alpha: int, sharing: str) -> None:
+    """Words of 64 bits, an owner of 32; a seed and its number of 256 + 64. Devices pad and add their own data once."""
+    found, K = scheme(alpha, sharing=sharing).counted((), 4), N - alpha + 1
+    (opening,), *later = found.epochs
+    assert len(later) == 3
+    assert opening.asked.tolist() == list(range(N))
+    assert not opening.down_bits.any()
+    assert opening.macs.tolist() == [SIZE if alpha == 1 else 0] * N
+    assert opening.up_bits.tolist() == [D * C * 64] * N
+    assert (opening.quorum, opening.least, opening.server_macs) == (K, K, K * D * C)
+    for (costs,) in later:
+        assert costs.asked.tolist() == list(range(N))
+        assert costs.down_bits.tolist() == costs.up_bits.tolist() == [D * C * 64] * N
+        assert costs.macs.tolist() == [D * D * C] * N
+        pads = 0 if alpha == 1 else D * D * C
+        assert (costs.quorum, costs.least, costs.server_macs) == (K, K, K * D * C + pads)
+    for costs in (opening, later[0][0]):
+        assert {array.dtype.kind for array in (costs.down_bits, costs.macs, costs.up_bits)} == {"i"}
+    if alpha == 1:
+        assert not found.stages
+        return
+    (stage,) = found.stages
+    assert [(each.sender, each.recipient) for each in stage] == [
+        (sender, (sender - step) % N) for step in range(1, alpha) for sender in range(N)
+    ]
+    more = N * (alpha - 2)
+    assert stage.column("grant_bits").tolist() == [320] * N + [0] * more
+    assert stage.column("export_macs").tolist() == [2 * SIZE] * N + [0] * more
+    assert set(stage.column("parcel_bits").tolist()) == {32 + 64 * SIZE}
+    assert set(stage.column("absorb_macs").tolist()) == {SIZE}
+    assert {each.relayed for each in stage} == {sharing == "relay"}
+
+
 def test_replies_of_a_simulation_are_promised() -> None:
     """Products with the work and the layout of the real ones, which are computed when they are read."""
     given = problem([3] * N, features=D, outputs=C)
