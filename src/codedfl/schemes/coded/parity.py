@@ -112,8 +112,7 @@ class Batch:
     @property
     def mass(self) -> float:
         """The sum of the squared weights: how many points the parity data replace."""
-        worked, other = self.squares
-        return self.load * worked + (self.points - self.load) * other
+        return self.load * self.squares[0] + (self.points - self.load)
 
 
 @final

@@ -176,11 +176,9 @@ class SealedCodedDevice(Device):
             self._places.add(number)
 
     def _band_beside(self, number: int) -> int | None:
-        """Return the own band in the chunk of another one."""
-        if number not in range(self._layout.bands.count):
-            return None
-        owned = self._layout.owned_by(self._index)
-        return next((each for each in owned if each in self._layout.bands.chunk(number)), None)
+        """Return the own band in the chunk of another one; None if there is none, or no such chunk."""
+        chunk = self._layout.bands.chunk(number)
+        return next((each for each in self._owned if each in chunk), None)
 
     def _add_multiple(self, sender: int, parcel: Message, work: Work) -> None:
         if sender in self._helpers or self._places or len(self._helpers) == self._layout.code.K:

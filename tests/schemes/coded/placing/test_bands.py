@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codedfl.schemes.coded.placing import bands
 from codedfl.schemes.coded.placing.bands import Bands
 
 
@@ -91,3 +92,60 @@ def test_impossible_cuts_are_refused(rows: int, adders: int, outputs: int) -> No
 def test_chunks_without_units_are_refused(threshold: int, chunks: int) -> None:
     with pytest.raises(ValueError, match=f"{chunks} chunks of 3 bands need as many units"):
         Bands(6, 3, 0, threshold, chunks)
+
+
+def test_two_chunks_by_hand() -> None:
+    """Ten rows, K = 2: units {0, 5} to {4, 9}; two of them in the first chunk, three in the second, two bands each."""
+    cut = Bands(rows=10, adders=2, outputs=1, threshold=2, chunks=2)
+    assert (cut.width, cut.count) == (5, 4)
+    assert [list(cut.chunk(number)) for number in range(4)] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert [cut.rows_of(number).tolist() for number in range(4)] == [[0, 1], [5, 6], [2, 7], [3, 4, 8, 9]]
+    assert [cut.units(number) for number in (2, 3)] == [slice(2, 3), slice(3, 5)]
+    assert [cut.coded_after(number) for number in range(4)] == [2, 2, 5, 5]
+    assert [(cut.before(number), cut.after(number)) for number in range(4)] == [(0, 4), (0, 4), (4, 10), (4, 10)]
+    assert [cut.held_by(number) for number in range(4)] == [(1,), (), (3,), ()]
+    assert [cut.size(number) for number in range(4)] == [3 + 4 + 2, 3 + 2, 3 + 8 + 8 + 2, 10 + 16 + 4]
+    assert [cut.chunk_size(chunk) for chunk in range(2)] == [14, 51]
+    assert [cut.within(number) for number in range(4)] == [slice(0, 9), slice(9, 14), slice(0, 21), slice(21, 51)]
+
+
+@pytest.mark.parametrize(
+    ("width", "adders", "chunks", "ends"),
+    [
+        (12, 3, 4, [3, 6, 9, 12]),
+        (40, 1, 4, [16, 28, 36, 40]),
+        (41, 2, 3, [20, 34, 41]),
+        (7, 2, 2, [4, 7]),
+        (9, 4, 1, [9]),
+    ],
+)
+def test_chunks_become_smaller(width: int, adders: int, chunks: int, ends: list[int]) -> None:
+    """In proportion to 4, 3, 2, 1, rounded to multiples of the adders; one for each adder in every later chunk."""
+    cut = Bands(rows=width, adders=adders, outputs=0, chunks=chunks)
+    assert [cut.coded_after(chunk * adders) for chunk in range(chunks)] == ends
+
+
+@pytest.mark.parametrize(
+    ("adders", "held"),
+    [
+        (1, [()]),
+        (2, [(1,), ()]),
+        (3, [(1,), (2,), (0,)]),
+        (4, [(1, 2), (2, 3), (3,), (0,)]),
+        (5, [(1, 2), (2, 3), (3, 4), (4, 0), (0, 1)]),
+    ],
+)
+def test_which_blocks_a_band_holds(adders: int, held: list[tuple[int, ...]]) -> None:
+    """Those with the next bands, and of two opposite ones the first."""
+    cut = Bands(rows=adders, adders=adders, outputs=0)
+    assert [cut.held_by(number) for number in range(adders)] == held
+
+
+def test_pieces_of_matrices_too_large_to_remember_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made anew for each piece, and the same; up to the limit they are remembered."""
+    entries, second = np.arange(55), np.arange(10)[:, None]
+    expected = [Bands(10, 2, 1, 2, 2).pieces(chunk, entries, second).tolist() for chunk in range(2)]
+    for most in (54, 55):
+        monkeypatch.setattr(bands, "_MOST_KEPT", most)
+        cut = Bands(10, 2, 1, 2, 2)
+        assert [cut.pieces(chunk, entries, second).tolist() for chunk in range(2)] == expected

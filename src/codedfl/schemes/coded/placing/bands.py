@@ -95,14 +95,13 @@ class Bands:
     @cached_property
     def _stops(self) -> list[int]:
         """Where each band ends in ``order``, after a zero."""
-        stops, before = [0], 0
+        stops = [0]
         for number in range(self.count):
             if number < self.adders:
                 whole = int(self._indices(slice(0, self._ends[1])).size)
-                before = (number + 1) * whole // self.adders
+                stops.append((number + 1) * whole // self.adders)
             else:
-                before += int(self._indices(self.units(number)).size)
-            stops.append(before)
+                stops.append(stops[-1] + int(self._indices(self.units(number)).size))
         return stops
 
     def _indices(self, units: slice) -> Int[np.ndarray, "rows"]:
@@ -220,12 +219,11 @@ class Bands:
     ) -> tuple[dict[int, Shaped[np.ndarray, "rows _"]], Shaped[np.ndarray, "rows c"]]:
         """Return the blocks of a piece by band, with the full diagonal block, and the rows of the second matrix."""
         own = self.height(number)
-        upper = np.triu_indices(own)
+        upper, entries = np.triu_indices(own), own * (own + 1) // 2
         diagonal = np.empty((own, own), piece.dtype)
-        diagonal[upper] = piece[: len(upper[0])]
-        diagonal.T[upper] = piece[: len(upper[0])]
-        start = len(upper[0]) + own * self.before(number)
-        earlier = piece[len(upper[0]) : start].reshape(own, self.before(number))
+        diagonal[upper] = diagonal.T[upper] = piece[:entries]
+        start = entries + own * self.before(number)
+        earlier = piece[entries:start].reshape(own, self.before(number))
         blocks = {other: earlier[:, self.band(other)] for other in range(self.chunk(number).start)}
         blocks[number] = diagonal
         for other in self.held_by(number):
