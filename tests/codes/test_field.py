@@ -30,6 +30,43 @@ def test_prime_powers():
     assert prime_power(243) == (3, 5)
 
 
+@pytest.mark.parametrize(
+    ("q", "power"),
+    [
+        *((prime, (prime, 1)) for prime in (2, 3, 5, 101, 251)),
+        *((4, (2, 2)), (9, (3, 2)), (121, (11, 2)), (169, (13, 2)), (125, (5, 3)), (256, (2, 8)), (289, (17, 2))),
+        *((q, None) for q in (-4, 0, 1, 6, 15, 18, 45, 100, 143, 255)),
+    ],
+)
+def test_the_prime_and_its_exponent(q, power):
+    assert prime_power(q) == power
+
+
+@pytest.mark.parametrize(
+    ("q", "powers"),
+    [
+        (4, [2, 3]),  # x^2 = 1 + x
+        (8, [2, 4, 5]),  # x^3 = 1 + x^2
+        (9, [3, 4]),  # x^2 = 1 + x; 1 and 2 alone have roots
+        (16, [2, 4, 8, 9]),  # x^4 = 1 + x^3
+        (25, [5, 11]),  # x^2 = 1 + 2x; 1 and 1 + x have roots, as have all multiples of x
+        (27, [3, 9, 19]),  # x^3 = 1 + 2x^2; 1 and 1 + x^2 have roots
+    ],
+)
+def test_the_polynomial_is_the_first_without_a_factor(q, powers):
+    """The powers of x, whose digit in the second place is 1; the order of the elements decides about results."""
+    times, p, found = field(q).times, powers[0], [1]
+    for _ in powers:
+        found.append(int(times[found[-1], p]))
+    assert found[1:] == powers
+
+
+def test_the_largest_field():
+    plus, times = field(256).plus, field(256).times
+    assert np.array_equal(plus, np.bitwise_xor.outer(np.arange(256), np.arange(256)))
+    assert np.array_equal(times[times[200], 100], times[200, times[:, 100]])
+
+
 @pytest.mark.parametrize("q", [0, 1, 6, 12, 257])
 def test_no_such_field(q):
     with pytest.raises(CodeError, match=f"no table field of {q} elements: choose a prime power up to 256"):
