@@ -3,6 +3,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from codedfl.codes import field as fields
 from codedfl.codes.field import field, prime_power
 from codedfl.errors import CodeError
 
@@ -61,10 +62,12 @@ def test_the_polynomial_is_the_first_without_a_factor(q, powers):
     assert found[1:] == powers
 
 
-def test_the_largest_field():
-    plus, times = field(256).plus, field(256).times
-    assert np.array_equal(plus, np.bitwise_xor.outer(np.arange(256), np.arange(256)))
-    assert np.array_equal(times[times[200], 100], times[200, times[:, 100]])
+def test_the_largest_field(monkeypatch):
+    monkeypatch.setattr(fields, "LARGEST", 13)
+    field.cache_clear()
+    assert field(13).times[7, 5] == 35 % 13
+    with pytest.raises(CodeError, match="no table field of 16 elements: choose a prime power up to 13"):
+        field(16)
 
 
 @pytest.mark.parametrize("q", [0, 1, 6, 12, 257])

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse
 
 from codedfl.codes import kernels
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
@@ -24,7 +25,8 @@ def test_every_edge_goes_where_the_textbook_sends_it(sizes):
     rng = np.random.default_rng(8)
     capacity = np.full(m, n * degree // m)
     capacity[: n * degree % m] += 1
-    edges = kernels.grow_edges(n, degree, capacity, rng.random((n, degree)))
+    uniforms = rng.random((n, degree))
+    edges = kernels.grow_edges(n, degree, capacity, uniforms)
     room, members = capacity.copy(), [[] for _ in range(m)]
     for v in range(n):
         own = []
@@ -34,7 +36,9 @@ def test_every_edge_goes_where_the_textbook_sends_it(sizes):
                 candidates = {d for d in range(m) if room[d] > 0 and d not in own}
                 for level in tree_levels(own, members, edges):
                     candidates = candidates - level or candidates
-            assert c in candidates and room[c] == max(room[d] for d in candidates)
+            most = max(room[d] for d in candidates)
+            best = sorted(d for d in candidates if room[d] == most)
+            assert c == best[int(uniforms[v, len(own)] * len(best))], "ties are equally likely"
             room[c] -= 1
             own.append(c)
         for c in own:
@@ -58,6 +62,39 @@ def test_growth_keeps_short_cycles_away(seed):
 def test_another_seed_gives_another_graph(construct):
     first, second = (construct(60, 30, 4, seed=s).checks for s in (1, 2))
     assert not np.array_equal(first, second)
+
+
+def test_the_configuration_model_is_uniform():
+    """Of the 90 tables of four rows and columns with two ones in each, 18 are two squares; six deviations of 400."""
+    graphs = [configuration_model(4, 4, 2, seed=seed) for seed in range(400)]
+    squares = sum(graph.four_cycles() == 2 for graph in graphs)
+    assert all(graph.four_cycles() in (0, 2) for graph in graphs)
+    assert abs(squares - 80) <= 6 * np.sqrt(400 * 0.2 * 0.8)
+    assert len({graph.checks.tobytes() for graph in graphs}) > 80
+
+
+@pytest.mark.parametrize("construct", CONSTRUCTIONS)
+def test_which_checks_have_one_edge_more_is_random(construct):
+    """Seven edges on five checks: two checks of degree 2, any two of them."""
+    larger = {tuple(np.flatnonzero(construct(7, 5, 1, seed=s).check_degrees == 2)) for s in range(60)}
+    assert len(larger) == 10
+
+
+def test_a_table_is_kept_as_small_numbers_that_nobody_changes():
+    given = np.array([[0, 1], [1, 2]])
+    graph = TannerGraph(2, 4, given)
+    assert (graph.degree, graph.edges, graph.checks.dtype) == (2, 4, np.int32)
+    assert graph.check_degrees.tolist() == [1, 2, 1, 0]
+    with pytest.raises(ValueError, match="read-only"):
+        graph.checks[0, 0] = 1
+    given[0, 0] = 7
+    assert graph.checks.tolist() == [[0, 1], [1, 2]]
+
+
+def test_the_graph_of_a_matrix_whose_rows_are_stored_in_any_order():
+    H = scipy.sparse.csc_matrix((np.ones(4), np.array([2, 0, 1, 0]), np.array([0, 2, 4])), shape=(4, 2))
+    graph = TannerGraph.of(H)
+    assert (graph.n, graph.m, graph.checks.tolist()) == (2, 4, [[0, 2], [0, 1]])
 
 
 def test_girth_and_four_cycles_of_known_graphs():
@@ -91,6 +128,7 @@ def test_impossible_sizes(construct, sizes, sentence):
     ("checks", "sentence"),
     [
         ([[0, 1]], "shape"),
+        (np.zeros((2, 0), int), r"shape \(2, 0\) for 2 variables"),
         ([[0, 9], [0, 1]], "outside 0..2"),
         ([[0, 1], [0, 3]], "outside 0..2"),
         ([[0, 1], [-1, 1]], "outside 0..2"),
