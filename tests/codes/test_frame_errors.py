@@ -230,6 +230,13 @@ def test_columns_are_independent_above_the_rounding_of_their_singular_values(tim
     assert independent_columns(H, np.array([], dtype=np.int64))
 
 
+@pytest.mark.parametrize("scale", [1.0, 2.0**30])
+def test_a_short_column_is_judged_beside_the_long_ones(scale):
+    """(1, 0) and (2^-30, 1.9 * 2^-52): the certificate must not count by the shorter column, whose square is 2^-60."""
+    H = scipy.sparse.csc_matrix(scale * np.array([[1.0, 2.0**-30], [0.0, 1.9 * np.finfo(float).eps]]))
+    assert not independent_columns(H, np.array([0, 1]))
+
+
 def test_a_column_of_zeros_is_dependent():
     H = scipy.sparse.csc_matrix(np.array([[1.0, 0.0], [2.0, 0.0]]))
     assert not independent_columns(H, np.array([1]))

@@ -43,6 +43,24 @@ def test_singular_values_below_the_rounding_of_the_decomposition_are_zero(times:
     assert found.dependent.tolist() == ([1] if rank == 1 else [])
 
 
+@pytest.mark.parametrize(("times", "rank"), [(3.9, 1), (4.1, 2)])
+def test_the_longer_side_of_the_erased_columns_counts(times: float, rank: int) -> None:
+    """Four rows and two columns: 4 * 2^-52 of the largest is counted as zero."""
+    code, erased = bordered([[1, 0], [0, times * EPS], [0, 0], [0, 0]], np.eye(4).tolist())
+    assert decodable(code, erased).rank == rank
+
+
+def test_equal_columns_are_dependent_however_small_they_are() -> None:
+    """Three columns of singular values 1, 3.75 * 2^-52 and 0, where 3 * 2^-52 is counted as zero.
+
+    The null space may be turned by 3 / 3.75, but its entries of 0.71 are no rounding.
+    """
+    small = 3.75 * EPS / np.sqrt(2)
+    code, erased = bordered([[1, 0, 0], [0, small, small], [0, 0, 0]], np.eye(3).tolist())
+    found = decodable(code, erased)
+    assert (found.rank, found.dependent.tolist()) == (2, [1, 2])
+
+
 def test_more_positions_than_checks_hide_the_dependent_ones() -> None:
     """Columns 0 and 1 are equal, and 2 is independent of them."""
     code, _ = bordered([[1, 1, 0], [0, 0, 1]], [[0], [0]])
