@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from codedfl.codes import kernels
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.erasure.diagnosis import decodable
 from codedfl.codes.erasure.schedule import schedule
@@ -20,6 +21,87 @@ def test_result_does_not_depend_on_the_workers(graph):
     one, two = (frame_error_rate(graph, 16, trials=100_000, seed=5, workers=w) for w in (1, 2))
     assert one == two
     assert frame_error_rate(graph, 16, trials=100_000, seed=6).failures != one.failures
+
+
+@pytest.mark.parametrize("trials", [1, 4096, 4097, 9000])
+def test_every_block_of_4096_sets_has_a_stream_of_its_own(graph, trials):
+    streams = np.random.SeedSequence(5).generate_state(-(-trials // 4096), np.uint64)
+    sizes = [min(4096, trials - first) for first in range(0, trials, 4096)]
+    edges = graph.checks.astype(np.uint16)
+    stalled = sum(len(kernels.stalled_sets(edges, 30, 18, *each)) for each in zip(sizes, streams, strict=True))
+    found = frame_error_rate(graph, 18, trials=trials, seed=5)
+    assert (found.erasures, found.trials, found.failures, found.rate) == (18, trials, stalled, stalled / trials)
+    assert (found.low, found.high) == wilson_interval(stalled, trials)
+
+
+@pytest.fixture(scope="module")
+def stuck():
+    """Two variables that share their only check: two erasures always stall."""
+    return TannerGraph(3, 2, np.array([[0], [0], [0]]))
+
+
+def test_progress_is_told_after_every_sixteen_blocks(stuck):
+    seen = []
+    frame_error_rate(stuck, 2, trials=140_000, seed=1, progress=lambda *each: seen.append(each))
+    assert seen == [(65536, 65536), (131072, 131072), (140_000, 140_000)]
+
+
+@pytest.mark.parametrize(("precision", "batches"), [(3e-5, 1), (2.9e-5, 2), (1.47e-5, 2), (1.46e-5, 3), (1e-9, 4)])
+def test_it_stops_when_half_the_width_is_small_enough(stuck, precision, batches):
+    """Where all of N fail, the interval begins at 1 / (1 + z^2 / N): half its width is 2.93e-5 after the first batch.
+
+    After two it is half of that.
+    """
+    found = frame_error_rate(stuck, 2, trials=4 * 65536, seed=1, relative_precision=precision)
+    assert (found.trials, found.rate) == (batches * 65536, 1)
+
+
+def test_it_never_stops_before_a_failure(stuck):
+    assert frame_error_rate(stuck, 1, trials=70_000, seed=1, relative_precision=0.5).trials == 70_000
+
+
+def test_the_precision_is_relative_to_the_rate():
+    """One of six sets stalls: half the width is 1.96 sqrt(5 / N) of that, 1.71 % after a batch and 1.21 % after two."""
+    graph = TannerGraph(4, 6, np.array([[0, 1], [0, 1], [2, 3], [4, 5]]))
+    for precision, batches in ((0.018, 1), (0.016, 2), (0.0125, 2)):
+        found = frame_error_rate(graph, 2, trials=3 * 65536, seed=1, relative_precision=precision)
+        assert found.trials == batches * 65536
+
+
+def test_checks_beyond_16_bits_are_told_apart():
+    """Checks 0 and 65536, which have the same low bits: both variables are restored."""
+    graph = TannerGraph(2, 65537, np.array([[0], [65536]]))
+    assert frame_error_rate(graph, 2, trials=10, seed=1).failures == 0
+
+
+@pytest.mark.parametrize(("stalls", "trials"), [(1, 64), (64, 64), (65, 128), (128, 128), (129, 150), (None, 150)])
+def test_rates_of_decoders_stop_after_64_sets_or_more(stalls, trials):
+    H = scipy.sparse.csr_matrix(np.ones((1, 3)))
+    for found in decoder_error_rates(H, 2, trials=150, seed=1, stalls=stalls).values():
+        assert (found.erasures, found.trials, found.failures) == (2, trials, trials)
+
+
+def test_every_block_of_32_sets_has_a_stream_of_its_own():
+    H = draw_parity_check(40, 20, 2, seed=2, weights="ones")
+    streams = np.random.SeedSequence(6).generate_state(3, np.uint64)
+    edges = TannerGraph.of(H).checks.astype(np.uint16)
+    blocks = [kernels.stalled_sets(edges, 20, 16, *each) for each in zip((32, 32, 6), streams, strict=True)]
+    ranks = [np.linalg.matrix_rank(H.toarray()[:, row[row >= 0]]) for rows in blocks for row in rows]
+    dependent = sum(rank < (row >= 0).sum() for rank, row in zip(ranks, np.concatenate(blocks), strict=True))
+    found = decoder_error_rates(H, 16, trials=70, seed=6)
+    assert (found["peeling"].failures, found["inactivation"].failures) == (len(ranks), dependent)
+    assert 0 < dependent < len(ranks)
+
+
+@pytest.mark.parametrize(("failures", "trials"), [(1, 1000), (5, 10), (81, 263), (999, 1000), (0, 20), (20, 20)])
+def test_bounds_of_the_interval_are_roots_of_its_equation(failures, trials):
+    """(p - f/N)^2 = z^2 p (1 - p) / N with the 97.5 % point of the normal law."""
+    z = 1.959963984540054
+    low, high = wilson_interval(failures, trials)
+    for p in (low, high):
+        assert (p - failures / trials) ** 2 == pytest.approx(z**2 * p * (1 - p) / trials, rel=1e-9, abs=1e-15)
+    assert (low == 0) == (failures == 0) and (high == 1) == (failures == trials)
+    assert 0 <= low <= failures / trials <= high <= 1 and low < high
 
 
 def test_stops_early_at_the_wanted_precision(graph):
@@ -66,6 +148,8 @@ def test_wilson_interval_of_a_textbook_case():
         ({"erasures": -1}, "-1 of 60"),
         ({"trials": 0}, "0 trials give no rate"),
         ({"relative_precision": 0.0}, "precision 0.0 is never reached"),
+        ({"relative_precision": -1.0}, "precision -1.0 is never reached: give a number above 0"),
+        ({"relative_precision": float("nan")}, "precision nan is never reached"),
         ({"workers": 0}, "0 workers cannot work"),
     ],
 )
@@ -135,3 +219,26 @@ def test_nearly_dependent_columns_are_independent():
     H = scipy.sparse.csc_matrix(np.array([[1.0, 1.0], [0.0, 1e-6], [0.0, 0.0]]))
     assert independent_columns(H, np.array([0, 1]))
     assert not independent_columns(H[:, [0, 0]], np.array([0, 1]))
+
+
+@pytest.mark.parametrize(("times", "independent"), [(1.9, False), (2.1, True)])
+def test_columns_are_independent_above_the_rounding_of_their_singular_values(times, independent):
+    """Two rows and columns, so that 2 * 2^-52 of the largest is counted as zero."""
+    H = scipy.sparse.csc_matrix(np.diag([1.0, times * np.finfo(float).eps]))
+    assert independent_columns(H, np.array([0, 1])) == independent
+    assert independent_columns(H, np.array([1]))
+    assert independent_columns(H, np.array([], dtype=np.int64))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**30])
+def test_a_short_column_is_judged_beside_the_long_ones(scale):
+    """(1, 0) and (2^-30, 1.9 * 2^-52): the certificate must not count by the shorter column, whose square is 2^-60."""
+    H = scipy.sparse.csc_matrix(scale * np.array([[1.0, 2.0**-30], [0.0, 1.9 * np.finfo(float).eps]]))
+    assert not independent_columns(H, np.array([0, 1]))
+
+
+def test_a_column_of_zeros_is_dependent():
+    H = scipy.sparse.csc_matrix(np.array([[1.0, 0.0], [2.0, 0.0]]))
+    assert not independent_columns(H, np.array([1]))
+    assert not independent_columns(H, np.array([0, 1]))
+    assert independent_columns(H, np.array([0]))

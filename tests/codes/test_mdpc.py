@@ -4,7 +4,8 @@ import scipy.sparse
 
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.erasure.diagnosis import draw_support
-from codedfl.codes.mdpc import MdpcCode
+from codedfl.codes.graph import progressive_edge_growth
+from codedfl.codes.mdpc import MdpcCode, draw_parity_check
 from codedfl.errors import CodeError
 
 
@@ -157,3 +158,106 @@ def test_the_scrambler_is_uniform_on_the_orthogonal_group():
     entries = np.array([code.G[:, code.information].ravel() for code in codes])
     assert np.abs(entries.mean(axis=0)).max() <= 6 / np.sqrt(count)
     assert np.abs(entries.T @ entries / count - np.eye(9) / 3).max() <= 6 / np.sqrt(count)
+
+
+def test_matrices_of_different_codes():
+    code = MdpcCode.build(12, 6, 3, seed=0)
+    with pytest.raises(CodeError, match=r"G of shape \(6, 11\) does not generate"):
+        MdpcCode(code.H, code.G[:, :11], code.information)
+    with pytest.raises(CodeError, match=r"of H of shape \(5, 12\): take both"):
+        MdpcCode(code.H[:5], code.G, code.information)
+
+
+@pytest.mark.parametrize(("n", "k", "degree"), [(4, 1, 2), (4, 3, 1), (2, 1, 1), (7, 5, 2)])
+def test_the_smallest_and_the_largest_dimension(n, k, degree):
+    code = MdpcCode.build(n, k, degree, seed=1)
+    assert (code.n, code.k, code.m, code.G.shape, code.H.shape) == (n, k, n - k, (k, n), (n - k, n))
+    assert sorted([*code.information, *code.parity]) == list(range(n))
+
+
+@pytest.mark.parametrize("name", ["signed-uniform", "signs", "ones"])
+def test_weights_are_drawn_edge_by_edge_from_a_stream_of_their_own(name):
+    code = MdpcCode.build(30, 15, 4, seed=9, weights=name)
+    rng, expected = np.random.default_rng([9, 1]), np.zeros((15, 30))
+    values = rng.uniform(0.5, 1.5, 120) if name == "signed-uniform" else np.ones(120)
+    if name != "ones":
+        values *= rng.choice([-1.0, 1.0], 120)
+    graph = progressive_edge_growth(30, 15, 4, seed=9)
+    for edge, check in enumerate(graph.checks.ravel()):
+        expected[check, edge // 4] = values[edge]
+    assert np.array_equal(code.H.toarray(), expected)
+    assert np.array_equal(draw_parity_check(30, 15, 4, seed=9, weights=name).toarray(), expected)
+    assert np.array_equal(code.graph.checks, graph.checks)
+
+
+def test_the_scrambler_is_what_triangularises_a_normal_matrix():
+    """S^T times the draws is upper triangular with a positive diagonal, which determines S."""
+    H = scipy.sparse.csr_matrix(np.ones((1, 7)))
+    for seed in range(5):
+        code = MdpcCode.from_parity_check(H, rng=np.random.default_rng(seed))
+        drawn = np.random.default_rng(seed).standard_normal((6, 6))
+        triangle = code.G[:, code.information].T @ drawn
+        assert np.abs(np.tril(triangle, -1)).max() <= 1e-13
+        assert (np.diag(triangle) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("law", "sentence"),
+    [
+        (lambda r, s: np.r_[np.nan, np.ones(s - 1)], r"it gave shape \(20,\), 1 not finite, 0 zero"),
+        (lambda r, s: np.r_[np.ones(s - 2), 0, np.inf], r"it gave shape \(20,\), 1 not finite, 1 zero"),
+        (lambda r, s: np.r_[0, np.ones(s - 1)], r"it gave shape \(20,\), 0 not finite, 1 zero"),
+        (lambda r, s: np.ones((s, 1)), r"must give 20 finite numbers other than 0: it gave shape \(20, 1\)"),
+    ],
+)
+def test_one_weight_that_is_no_number_is_one_too_many(law, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        draw_parity_check(10, 5, 2, seed=0, weights=law)
+
+
+@pytest.mark.parametrize("entries", [[[1.0, np.inf, -np.inf]], [[np.nan, 1.0, np.nan]]])
+def test_entries_that_are_no_numbers_are_counted(entries):
+    with pytest.raises(CodeError, match="H holds 2 infinite or missing entries: give real numbers"):
+        MdpcCode.from_parity_check(scipy.sparse.csr_matrix(entries), rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 3), (4, 3)])
+def test_matrices_that_leave_no_message(shape):
+    with pytest.raises(CodeError, match="leaves no message: give fewer rows than columns"):
+        MdpcCode.from_parity_check(scipy.sparse.csr_matrix(np.eye(*shape)), rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("times", "accepted"), [(2.9, False), (3.1, True)])
+def test_rows_are_independent_above_the_rounding_of_the_decomposition(times, accepted):
+    """Three columns, so that 3 * 2^-52 of the largest is counted as zero."""
+    H = scipy.sparse.csr_matrix(np.array([[1.0, 0, 0.5], [0, times * np.finfo(float).eps, 0]]))
+    if accepted:
+        assert MdpcCode.from_parity_check(H, rng=np.random.default_rng(0)).parity.tolist() == [0, 1]
+    else:
+        with pytest.raises(
+            CodeError, match="The 2 rows of H have rank 1 over the reals, so it is no code of dimension 1"
+        ):
+            MdpcCode.from_parity_check(H, rng=np.random.default_rng(0))
+
+
+def test_a_code_by_hand():
+    """2 c0 + c1 - c2 = 0: c0 has the largest weight, so that messages stand at 1 and 2 up to a rotation."""
+    code = MdpcCode.from_parity_check(scipy.sparse.csr_matrix([[2.0, 1.0, -1.0]]), rng=np.random.default_rng(0))
+    assert (code.information.tolist(), code.parity.tolist()) == ([1, 2], [0])
+    assert np.allclose(code.G[:, 0], (code.G[:, 2] - code.G[:, 1]) / 2, rtol=0, atol=1e-15)
+    single = code.encode(np.array([[1, 2]], np.float32))
+    assert single.dtype == np.float32
+    assert np.allclose(single @ [2, 1, -1], 0, atol=1e-6)
+    found = code.syndrome(np.array([[1, 2, 3], [0, 0, 5]], np.float32))
+    assert (found.dtype, found.tolist()) == (np.float32, [[1], [-5]])
+
+
+def test_the_report_of_a_code_that_is_made_by_hand():
+    """A second check of zeros is no check: both squares are singular. G H^T is (3, 1), of norm sqrt(10)."""
+    H = scipy.sparse.csr_matrix((np.ones(4), (np.zeros(4, int), np.arange(4))), shape=(2, 4))
+    code = MdpcCode(H, np.array([[1.0, 0, 1, 1], [1, -1, 0, 1]]), np.array([0, 1]))
+    report = code.report()
+    assert report.condition_square == report.condition_parity == np.inf
+    assert report.residual == pytest.approx(np.sqrt(10) / (np.sqrt(6) * 2))
+    assert (report.girth, report.four_cycles) == (None, 0)
+    assert (report.check_degrees, report.variable_degrees) == ({0: 1, 4: 1}, {1: 4})

@@ -65,9 +65,45 @@ def test_coding_commutes_with_linear_maps(chosen: tuple[MdsCode, list[int]], see
         np.testing.assert_array_equal(found, exact(theta, block, prime).astype(word))
 
 
+def test_the_generator_by_hand() -> None:
+    """Entry (w, k) times (K + w - k) is 1."""
+    code = MdsCode(3, 2, PRIME_48)
+    differences = [[2, 1], [3, 2], [4, 3]]
+    assert [
+        [int(entry) * by % PRIME_48 for entry, by in zip(*rows, strict=True)]
+        for rows in zip(code.generator, differences, strict=True)
+    ] == [[1, 1]] * 3
+    assert code.generator.dtype == np.uint64
+    assert MdsCode(3, 2).generator.dtype == np.uint32
+
+
+def test_points_and_factors_by_hand() -> None:
+    """Points 3, 4, 5 and factors 1 / (x (x - 1) (x - 2)) = 1/6, 1/24, 1/60."""
+    code = MdsCode(3, 3).reed_solomon
+    assert (code.K, code.prime, code.points) == (3, PRIME, (3, 4, 5))
+    assert [factor * by % PRIME for factor, by in zip(code.factors, (6, 24, 60), strict=True)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("words", [0, 1, 4096, 4097])
+@pytest.mark.parametrize("prime", [PRIME, PRIME_48])
+def test_blocks_of_any_size_are_coded_and_decoded(prime: int, words: int) -> None:
+    """Also blocks that are too large to be copied together, and whose columns are not next to each other."""
+    code, dtype = MdsCode(4, 2, prime), np.dtype(f"uint{WORD_BITS[prime]}")
+    blocks = [np.random.default_rng(k).integers(0, prime, (words, 2), dtype)[:, 0] for k in range(2)]
+    coded = [code.encode_block(w, blocks) for w in (3, 0)]
+    for w, found in zip((3, 0), coded, strict=True):
+        a, b = (int(weight) for weight in code.generator[w])
+        expected = (a * blocks[0].astype(object) + b * blocks[1].astype(object)) % prime
+        np.testing.assert_array_equal(found, expected.astype(dtype))
+        assert found.dtype == dtype
+    for block, found in zip(blocks, code.decode([3, 0], coded), strict=True):
+        np.testing.assert_array_equal(found, block)
+
+
 def test_what_cannot_be_coded_is_refused() -> None:
-    with pytest.raises(CodeError, match=r"\(2, 3\) code"):
-        MdsCode(2, 3)
+    for W, K in ((2, 3), (2, 0), (0, 0)):
+        with pytest.raises(CodeError, match=rf"\({W}, {K}\) code"):
+            MdsCode(W, K)
     code = MdsCode(5, 2)
     with pytest.raises(UndecodableError, match=r"\[1, 1\]"):
         code.decoder([1, 1])
@@ -75,6 +111,13 @@ def test_what_cannot_be_coded_is_refused() -> None:
         code.decoder([1, 5])
     with pytest.raises(CodeError, match="no coded block 5"):
         code.encode_block(5, [np.zeros(1, np.uint32)] * 2)
+    with pytest.raises(CodeError, match="no coded block -1: number them from 0 to 4"):
+        code.encode_block(-1, [np.zeros(1, np.uint32)] * 2)
+    for which in ([-1, 0], [0], [0, 1, 2]):
+        with pytest.raises(UndecodableError, match="2 different numbers from 0 to 4"):
+            code.decoder(which)
+    with pytest.raises(CodeError, match=r"2 blocks of shapes \[\(1,\), \(2,\)\] do not fit"):
+        code.encode_block(0, [np.zeros(1, np.uint32), np.zeros(2, np.uint32)])
     with pytest.raises(CodeError, match="give 2 of one shape"):
         code.encode_block(0, [np.zeros(1, np.uint32)])
     with pytest.raises(ValueError, match="read-only"):

@@ -1,5 +1,6 @@
 """Ranges on threads: every number once, whoever works on it."""
 
+import os
 import threading
 
 import numpy as np
@@ -36,3 +37,35 @@ def test_a_failure_is_raised(failing: int) -> None:
 
     with pytest.raises(ValueError, match="no"):
         on_all_cores(work, 2, workers=2)
+
+
+@pytest.mark.parametrize(("known", "expected"), [(3, 3), (1, 1), (None, 1)])
+def test_cores_where_the_system_does_not_say_which_may_be_used(
+    monkeypatch: pytest.MonkeyPatch, known: int | None, expected: int
+) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: known)
+    assert cores() == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "workers", "expected"),
+    [
+        (0, 2, [(0, 0)]),
+        (1, 2, [(0, 1)]),
+        (2, 2, [(0, 1), (1, 2)]),
+        (5, 2, [(0, 3), (3, 5)]),
+        (6, 3, [(0, 2), (2, 4), (4, 6)]),
+        (4, 1, [(0, 4)]),
+    ],
+)
+def test_ranges_are_equal_up_to_the_last(count: int, workers: int, expected: list[tuple[int, int]]) -> None:
+    ranges, places = [], {}
+
+    def work(first: int, end: int) -> None:
+        ranges.append((first, end))
+        places[first] = threading.current_thread()
+
+    on_all_cores(work, count, workers=workers)
+    assert sorted(ranges) == expected
+    assert places[0] is threading.current_thread()

@@ -21,7 +21,7 @@ def _second_moment(length: int, weight: int, overlap: int) -> int | None:
     if excess <= 0:
         return None
     count = length * (weight - overlap) // excess
-    while count > 1 and _pairs(length, weight, count) > overlap * count * (count - 1):
+    while _pairs(length, weight, count) > overlap * count * (count - 1):
         count -= 1
     return count
 
@@ -56,11 +56,10 @@ def _step(n: int, w: int, common: int, through: int | None, avoiding: int | None
     bounds = (
         _binomial(n, w),
         _second_moment(n, w, common),
-        n // w if common == 0 else None,
         None if through is None else n * through // w,
         None if avoiding is None else n * avoiding // (n - w),
     )
-    return max(1, min(bound for bound in bounds if bound is not None))
+    return min(bound for bound in bounds if bound is not None)
 
 
 @cache

@@ -100,7 +100,6 @@ def affine_hyperplanes(m: int, q: int) -> Family:
 
 def greedy_random(length: int, weight: int, count: int, overlap: int, seed: int) -> Family:
     """Draw subsets of rarely used positions, then exchange positions until no two share more than ``overlap``."""
-    check_sizes(length, weight)
     _refuse_impossible(length, weight, count, overlap)
     rng = np.random.default_rng(seed)
     member = np.zeros((count, length))
@@ -125,14 +124,13 @@ def greedy_random(length: int, weight: int, count: int, overlap: int, seed: int)
 def _exchange(
     member: Float[np.ndarray, "M n"], i: int, shared: Float[np.ndarray, "M"], overlap: int, rng: np.random.Generator
 ) -> None:
-    """Swap one position of subset i for another so that the squared excess of its overlaps falls most.
+    """Swap one position of subset i for another so that the squared excess of its overlaps falls most; shared[i] is 0.
 
     Leaving position a changes the overlap with every subset through a by -1, entering b by +1, both by 0; so the change
     of the penalty is down.A + up.B - A^T diag(up + down) B over all pairs (a, b). Noise breaks ties and cycles.
     """
     now, more, less = (np.maximum(0, shared - overlap + step) ** 2 for step in (0, 1, -1))
     up, down = more - now, less - now
-    up[i] = down[i] = 0
     inside, outside = np.flatnonzero(member[i]), np.flatnonzero(member[i] == 0)
     if not outside.size:
         return
@@ -145,7 +143,6 @@ def _exchange(
 
 def family(length: int, weight: int, count: int, *, overlap: int | None = None, seed: int = 0) -> Family:
     """Return ``count`` subsets of the least overlap that is found here, and of at most ``overlap`` if given."""
-    check_sizes(length, weight)
     _refuse_impossible(length, weight, count, overlap)
     found = _structured(length, weight, count)
     best = least_overlap(length, weight, count)

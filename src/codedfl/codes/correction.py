@@ -116,9 +116,10 @@ def _product(left: UInt[np.ndarray, "a b"], right: UInt[np.ndarray, "b c"], prim
 
 def _recurrence(sequence: Sequence[int], prime: int) -> list[int]:
     """Return 1, c_1, ..., c_L of the shortest recurrence s_n + c_1 s_(n-1) + ... + c_L s_(n-L) = 0 (Massey)."""
-    current, previous, length, gap, scale = [1], [1], 0, 1, 1
+    current, previous, gap, scale = [1], [1], 1, 1
     for n, value in enumerate(sequence):
-        discrepancy = (value + sum(current[i] * sequence[n - i] for i in range(1, min(length, n) + 1))) % prime
+        length = len(current) - 1
+        discrepancy = (value + sum(current[i] * sequence[n - i] for i in range(1, length + 1))) % prime
         if discrepancy == 0:
             gap += 1
             continue
@@ -126,9 +127,8 @@ def _recurrence(sequence: Sequence[int], prime: int) -> list[int]:
         current += [0] * (len(previous) + gap - len(current))
         for i, each in enumerate(previous):
             current[i + gap] = (current[i + gap] - factor * each) % prime
-        if 2 * length <= n:
-            length, previous, scale, gap = n + 1 - length, kept, discrepancy, 1
+        if 2 * length <= n:  # then the recurrence becomes longer
+            previous, scale, gap = kept, discrepancy, 1
         else:
             gap += 1
-        current += [0] * (length + 1 - len(current))
-    return current[: length + 1]
+    return current

@@ -47,9 +47,7 @@ def wilson_interval(failures: int, trials: int) -> tuple[float, float]:
     scale = 1 + z * z / trials
     centre = (rate + z * z / (2 * trials)) / scale
     half = z / scale * math.sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
-    low = 0.0 if failures == 0 else max(0.0, centre - half)
-    high = 1.0 if failures == trials else min(1.0, centre + half)
-    return low, high
+    return 0.0 if failures == 0 else centre - half, 1.0 if failures == trials else centre + half
 
 
 def frame_error_rate(
@@ -75,7 +73,7 @@ def frame_error_rate(
         if progress is not None:
             progress(done, failures)
         low, high = wilson_interval(failures, done)
-        if relative_precision is not None and failures and (high - low) / 2 <= relative_precision * failures / done:
+        if relative_precision is not None and (high - low) / 2 <= relative_precision * failures / done:
             break
     return _rate(erasures, done, failures)
 

@@ -81,14 +81,14 @@ def _farthest(
 
 @njit(cache=True, nogil=True)
 def _pick(candidates: NDArray[np.uint64], room: NDArray[np.uint64], top: int, uniform: float) -> int:
-    """One of the candidates with most room, all of them equally likely."""
+    """One of the candidates with most room, all of them equally likely for a ``uniform`` number below 1."""
     for r in range(top, 0, -1):
         count = 0
         for u in range(candidates.size):
             count += _popcount(candidates[u] & room[r, u])
         if count == 0:
             continue
-        skip = min(int(uniform * count), count - 1)
+        skip = int(uniform * count)
         for u in range(candidates.size):
             bits = candidates[u] & room[r, u]
             here = _popcount(bits)
@@ -155,7 +155,7 @@ def swap_edges(edges: NDArray[np.int32], first: NDArray[np.int64], second: NDArr
         v, a = first[i] // degree, first[i] % degree
         w, b = second[i] // degree, second[i] % degree
         c, d = edges[v, a], edges[w, b]
-        allowed = v != w and c != d
+        allowed = True  # an end that moves within its row, or to its own check, is found there, too
         for j in range(degree):
             if edges[v, j] == d or edges[w, j] == c:
                 allowed = False

@@ -8,7 +8,7 @@ systematic: every coded block mixes all K blocks. It hides nothing; pads do that
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -41,8 +41,8 @@ class MdsCode:
             raise CodeError(
                 f"There is no ({self.W}, {self.K}) code here: choose 1 <= K <= W with W + K at most {LARGEST}."
             )
-        inverses = np.array([0] + [pow(each, -1, self.prime) for each in range(1, self.W + self.K)], self._dtype)
-        generator = inverses[self.K + np.arange(self.W)[:, None] - np.arange(self.K)]
+        inverses = np.array([pow(each, -1, self.prime) for each in range(1, self.W + self.K)], self._dtype)
+        generator = inverses[self.K - 1 + np.arange(self.W)[:, None] - np.arange(self.K)]
         generator.flags.writeable = False
         object.__setattr__(self, "generator", generator)
 
@@ -54,8 +54,8 @@ class MdsCode:
     def reed_solomon(self) -> ReedSolomon:
         """The same code by points: sum_k m_k / (x_w - y_k) is P(x_w) / prod_k (x_w - y_k) with deg P < K."""
         points = tuple(self.K + w for w in range(self.W))
-        factors = (reduce(lambda product, k: product * (x - k) % self.prime, range(self.K), 1) for x in points)
-        return ReedSolomon(self.K, self.prime, points, tuple(pow(each, -1, self.prime) for each in factors))
+        divisors = (math.prod(x - k for k in range(self.K)) for x in points)
+        return ReedSolomon(self.K, self.prime, points, tuple(pow(each, -1, self.prime) for each in divisors))
 
     def encode_block(self, w: int, blocks: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:
         """Return coded block w of K blocks of one shape."""

@@ -77,6 +77,66 @@ def test_the_largest_sums_are_exact() -> None:
 
 
 @pytest.mark.parametrize("bits", FIELDS)
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 14, 20])
+def test_elements_in_several_blocks(monkeypatch: pytest.MonkeyPatch, bits: int, size: int) -> None:
+    """Against Python's integers: multiples of the ends of the range, and of limbs that are full or empty."""
+    monkeypatch.setattr(portable, "_BLOCK", 7)
+    prime, dtype = FIELDS[bits]
+    ends = [0, 1, 2, prime - 2, prime - 1, prime // 2, 2 ** (bits // 2) - 1, 2 ** (bits // 2), 2 ** (bits - 1) + 1]
+    for shift, factor in enumerate(ends):
+        x, y = [ends[i % 9] for i in range(size)], [ends[(i + shift) % 9] for i in range(size)]
+        left, right, out = np.array(x, dtype), np.array(y, dtype), np.full(size, 77, dtype)
+        getattr(portable, f"add_{bits}")(left, right, out)
+        assert out.tolist() == [(a + b) % prime for a, b in zip(x, y, strict=True)]
+        getattr(portable, f"subtract_{bits}")(left, right, out)
+        assert out.tolist() == [(a - b) % prime for a, b in zip(x, y, strict=True)]
+        getattr(portable, f"add_multiple_{bits}")(left, dtype(factor), right)
+        assert left.tolist() == [(a + factor * b) % prime for a, b in zip(x, y, strict=True)]
+
+
+@pytest.mark.parametrize("bits", FIELDS)
+def test_words_are_cut_and_those_that_are_no_residues_are_counted(bits: int) -> None:
+    prime, dtype = FIELDS[bits]
+    low = [0, prime - 1, prime, 2**bits - 1]
+    words = np.array([*low, *(number + 2**bits for number in low)], dtype)
+    assert getattr(portable, f"reduce_{bits}")(words) == 4
+    assert words.tolist() == low * 2
+
+
+def test_three_words_of_a_residue_stand_lowest_first() -> None:
+    residues = np.array([0x123456789ABC, PRIME_48 - 1, PRIME_48, 2**48 - 1], np.uint64)
+    words = np.empty(12, np.uint16)
+    portable.pack_48(residues, words)
+    assert words[:6].tolist() == [0x9ABC, 0x5678, 0x1234, 2**16 - 60, 2**16 - 1, 2**16 - 1]
+    again = np.empty(4, np.uint64)
+    assert portable.unpack_48(words, again) == 2
+    assert again.tolist() == residues.tolist()
+
+
+@pytest.mark.parametrize("name", ["product_31", "product_48", "product_61", "product_wrapping", "product_64"])
+def test_products_in_tiles_and_parts_of_rows(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Against Python's integers, in a range of columns, with few columns a tile and few rows a sum."""
+    monkeypatch.setattr(portable, "_TILE", 4)
+    monkeypatch.setattr(portable, "_ROWS", 3)
+    modulus, dtype = {
+        **{f"product_{bits}": field for bits, field in FIELDS.items()},
+        "product_wrapping": (2**32, np.uint32),
+        "product_64": (2**64, np.uint64),
+    }[name]
+    for c, d, first, last in ((2, 7, 1, 10), (1, 6, 0, 11), (3, 3, 2, 6), (2, 0, 0, 5), (0, 3, 0, 5), (2, 4, 5, 5)):
+        left = np.array([[modulus - 1 - i * j for j in range(d)] for i in range(c)], dtype).reshape(c, d)
+        right = np.array([[(modulus - 1) // (1 + i + j) for j in range(11)] for i in range(d)], dtype).reshape(d, 11)
+        out = np.full((c, 11), 77, dtype)
+        getattr(portable, name)(left, right, out, first, last)
+        expected = np.full((c, 11), 77, dtype)
+        if c and d:
+            expected[:, first:last] = (left.astype(object) @ right[:, first:last].astype(object)) % modulus
+        else:
+            expected[:, first:last] = 0
+        assert np.array_equal(out, expected)
+
+
+@pytest.mark.parametrize("bits", FIELDS)
 @given(seed=seeds, size=st.integers(0, 50))
 def test_elements(bits: int, seed: int, size: int) -> None:
     rng, (prime, dtype) = np.random.default_rng(seed), FIELDS[bits]

@@ -26,7 +26,6 @@ class InactivationPlan(ErasurePlan):
 
     def _growths(self, extra: float) -> Float[np.ndarray, "n"]:
         start = np.ones(self.code.n)
-        start[self.erased] = 0
         start[self.inactive] = 1 + np.abs(self.solution).sum(axis=0) * (1 + extra)
         return growths(self.rounds, start)
 
@@ -45,9 +44,7 @@ class InactivationPlan(ErasurePlan):
         unit = float(np.finfo(self.dtype).eps)
         if not self.inactive.size:
             return (self.code.n + 3) * unit * self.amplification
-        start = np.ones(self.code.n)
-        start[np.setdiff1d(self.erased, self.inactive)] = 0
-        inner = float(growths(self.rounds, start).max()) * self._condition * UNIT / unit
+        inner = float(growths(self.rounds, np.ones(self.code.n)).max()) * self._condition * UNIT / unit
         return (self.code.n + 3) * unit * float(self._growths(inner)[self.erased].max())
 
     def _restore(self, words: Float[np.ndarray, "r n"]) -> None:
@@ -69,7 +66,7 @@ def _small_solve(
     q = found.inactive.size
     if q == 0:
         return np.zeros((code.n, 0)), 1.0
-    used = np.concatenate([step.checks for step in found.rounds]) if found.rounds else np.zeros(0, np.int64)
+    used = np.concatenate([step.checks for step in found.rounds])
     unused = code.H[np.setdiff1d(np.arange(code.m), used)]
     units = np.zeros((code.n, q))
     units[found.inactive, np.arange(q)] = 1

@@ -24,9 +24,7 @@ class PeelingPlan(ErasurePlan):
     @property
     def amplification(self) -> float:
         """Bound on the error of a restored symbol when every known symbol is off by at most 1."""
-        start = np.ones(self.code.n)
-        start[self.erased] = 0
-        return float(growths(self.rounds, start)[self.erased].max(initial=1.0) - 1)
+        return float(growths(self.rounds, np.ones(self.code.n))[self.erased].max(initial=1.0) - 1)
 
     @property
     def error_bound(self) -> float:

@@ -110,15 +110,13 @@ def run(rounds: list[PeelingRound], symbols: Float[np.ndarray, "n r"]) -> None:
 
 
 def run_adjoint(rounds: list[PeelingRound], covectors: Float[np.ndarray, "n r"]) -> None:
-    """Apply the transpose of ``run`` in place: <u, run(x)> = <run_adjoint(u), x>."""
+    """Apply the transpose of ``run`` in place: <u, run(x)> = <run_adjoint(u), x> for x that are zero at the targets."""
     for step in reversed(rounds):
-        moved = covectors[step.targets].copy()
-        covectors[step.targets] = 0
-        covectors += step.rows.T @ moved
+        covectors += step.rows.T @ covectors[step.targets]
 
 
 def growths(rounds: list[PeelingRound], growth: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
-    """Return how rounding errors grow along the rounds, from ``growth`` (1 at known symbols, 0 at targets).
+    """Return how rounding errors grow along the rounds, from ``growth``, which is 1 at known symbols.
 
     A restored symbol is sum_j rho_j c_j with rho_j = -w_j / w. With rounding unit u, q terms and |c_j| <= 1 its error
     is at most sum_j |rho_j| (e_j + q u), e_j the errors of its terms (u for a known symbol). With a = sum over known

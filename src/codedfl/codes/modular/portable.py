@@ -43,8 +43,9 @@ def _product(
             tile = slice(start, min(start + _TILE, columns[1]))
             sums = [np.zeros((c, tile.stop - start), np.uint64) for _ in range(places)]
             for place, limb in enumerate(_limbs(right[top : top + _ROWS, tile], limbs)):
-                found = (factors[: c * min(limbs, places - place)] @ limb).astype(np.uint64)
-                for other in range(len(found) // c if c else 0):
+                count = min(limbs, places - place)
+                found = (factors[: c * count] @ limb).astype(np.uint64)
+                for other in range(count):
                     sums[place + other] += found[c * other : c * (other + 1)]
             sums.append(out[:, tile].astype(np.uint64))
             out[:, tile] = join(sums)

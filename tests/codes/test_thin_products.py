@@ -1,0 +1,101 @@
+"""Which products are computed by a kernel; all others are left to BLAS, whose bits they have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from codedfl.codes import kernels, thin_products
+from codedfl.codes.thin_products import kernels as thin_kernels
+from codedfl.codes.thin_products import symmetric_product, thin_product, transposed_product
+
+INNER, COLUMNS = 37, 304
+SIZE = INNER * COLUMNS
+
+
+def drawn(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return np.random.default_rng(shape[0]).standard_normal(shape).astype(dtype)
+
+
+@pytest.fixture
+def by_kernel(monkeypatch: pytest.MonkeyPatch) -> Callable[[np.ndarray, np.ndarray], bool]:
+    """Tell whether a product that was just computed came from a kernel; it is right in any case."""
+    calls = []
+
+    def counted(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: calls.append(1) or kernel(*arguments)
+
+    monkeypatch.setattr(kernels, "add_thin_product", counted(kernels.add_thin_product))
+    monkeypatch.setattr(thin_kernels, "thin_product_32", counted(thin_kernels.thin_product_32))
+
+    def judge(found: np.ndarray, expected: np.ndarray) -> bool:
+        used = bool(calls)
+        calls.clear()
+        assert found.dtype == expected.dtype
+        if used:
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+        else:
+            assert np.array_equal(found, expected)
+        return used
+
+    return judge
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("rows", "large", "kernel"), [(16, SIZE, True), (15, SIZE, True), (17, 0, False)])
+def test_few_rows_and_a_large_matrix(
+    monkeypatch: pytest.MonkeyPatch, by_kernel: Any, dtype: type, rows: int, large: int, kernel: bool
+) -> None:
+    monkeypatch.setattr(thin_products, "LARGE", large)
+    left, right = drawn(rows, INNER, dtype=dtype), drawn(INNER, COLUMNS, dtype=dtype)
+    assert by_kernel(thin_product(left, right), left @ right) == kernel
+    monkeypatch.setattr(thin_products, "LARGE", SIZE + 1)
+    assert not by_kernel(thin_product(left, right), left @ right)
+
+
+def test_matrices_of_another_type_or_order_are_left_to_blas(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:
+    monkeypatch.setattr(thin_products, "LARGE", 0)
+    left, right = drawn(8, INNER), drawn(INNER, COLUMNS)
+    assert by_kernel(thin_product(left, right), left @ right)
+    assert not by_kernel(thin_product(left.astype(float), right), left.astype(float) @ right)
+    assert not by_kernel(thin_product(left, np.asfortranarray(right)), left @ np.asfortranarray(right))
+    monkeypatch.setattr(thin_products, "compiled", lambda: False)
+    assert not by_kernel(thin_product(left, right), left @ right)
+
+
+@pytest.mark.parametrize(
+    ("few", "columns", "large", "kernel"),
+    [(16, 304, SIZE, True), (1, 304, SIZE, True), (17, 304, 0, False), (3, 304, SIZE + 1, False), (3, 303, 0, False)],
+)
+def test_few_columns_and_a_large_matrix(
+    monkeypatch: pytest.MonkeyPatch, by_kernel: Any, few: int, columns: int, large: int, kernel: bool
+) -> None:
+    """The number of columns of the matrix must be a multiple of 16: the kernel reads two vectors at a time."""
+    monkeypatch.setattr(thin_products, "LARGE_32", large)
+    matrix, right = drawn(INNER, columns), drawn(INNER, few)
+    assert by_kernel(transposed_product(matrix, right), matrix.T @ right) == kernel
+
+
+def test_other_large_matrices_are_left_to_blas(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:
+    monkeypatch.setattr(thin_products, "LARGE_32", 0)
+    matrix, right = drawn(INNER, COLUMNS), drawn(INNER, 5)
+    assert by_kernel(transposed_product(matrix, right), matrix.T @ right)
+    for one, other in (
+        (matrix.astype(float), right.astype(float)),
+        (matrix, right.astype(float)),
+        (matrix.astype(float), right),
+        (np.asfortranarray(matrix), right),
+    ):
+        assert not by_kernel(transposed_product(one, other), one.T @ other)
+    monkeypatch.setattr(thin_products, "compiled", lambda: False)
+    assert not by_kernel(transposed_product(matrix, right), matrix.T @ right)
+
+
+def test_symmetric_matrices(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:
+    """The kernel reads rows where BLAS reads columns, which are the same; small ones are multiplied as they are."""
+    half, right = drawn(304, 304), drawn(304, 4)
+    matrix = half + half.T
+    assert not by_kernel(symmetric_product(half, right), half @ right)
+    monkeypatch.setattr(thin_products, "LARGE_32", 304 * 304)
+    assert by_kernel(symmetric_product(matrix, right), matrix @ right)
