@@ -12,7 +12,9 @@ def test_a_band_is_shown_where_there_is_one() -> None:
 
 
 def test_a_tenth_of_a_megabyte_is_one() -> None:
-    assert [bits_text(bits) for bits in (0, 7e5, 8e5)] == ["0.0 MB", "87.5 kB", "0.1 MB"]
+    assert [bits_text(bits) for bits in (0, 1, 7e5, 799_999, 8e5)] == [
+        *("0.0 MB", "0.0 kB", "87.5 kB", "100.0 kB", "0.1 MB")
+    ]
 
 
 @pytest.mark.parametrize(
