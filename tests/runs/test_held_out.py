@@ -253,12 +253,13 @@ def test_a_model_that_cannot_be_scored_is_kept(tmp_path: Path, monkeypatch: pyte
 
 
 def test_runs_in_memory_are_scored_alike(tmp_path: Path) -> None:
-    table(tmp_path / "t.npz")
+    x, _ = table(tmp_path / "t.npz")
     wanted = scenario(tmp_path / "t.npz")
     run = codedfl.run(wanted, tmp_path / "run")
-    found = run_in_memory(wanted.with_devices(5), RawData.load(wanted)).summary
+    found = run_in_memory(wanted.with_devices(5), RawData.load(wanted))
     for name in ("metrics", "scoring", "scored_on", "leakage"):
-        assert found[name] == run.summary[name]
+        assert found.summary[name] == run.summary[name]
+    assert np.array_equal(found.model.predict(x), run.load_model().predict(x))
 
 
 class TestLeakage:

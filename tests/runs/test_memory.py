@@ -1,5 +1,6 @@
 """Runs in memory: what a run in a directory finds, the same reports, and the same refusals."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ def test_a_run_in_memory_is_that_in_a_directory(tmp_path: Path) -> None:
     """Models and times to the last bit that a directory keeps; the model knows no scenario that could be loaded."""
     chosen, reports = small(), list[tuple[str, int, int]]()
     run = small_run(tmp_path / "run")
+    began = time.perf_counter()
     found = run_in_memory(chosen, RawData.load(chosen), lambda *report: reports.append(report))
     assert np.array_equal(found.model.theta, run.model)
     assert np.array_equal(found.timings.astype(np.float32), run.timings)
@@ -24,7 +26,7 @@ def test_a_run_in_memory_is_that_in_a_directory(tmp_path: Path) -> None:
     assert {name: each for name, each in found.summary.items() if name not in apart} == {
         name: each for name, each in run.summary.items() if name not in apart
     }
-    assert 0 < found.summary["wall_seconds"] < 600
+    assert 0 < found.summary["wall_seconds"] <= time.perf_counter() - began
     stored = run.load_model()
     for name in ("kind", "samples", "scheme", "ridge", "classes"):
         assert getattr(found.model, name) == getattr(stored, name), name

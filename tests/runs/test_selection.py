@@ -134,7 +134,9 @@ def test_owners_of_a_single_row_leave_folds_empty(rows: int, tmp_path: Path) -> 
     own = {"data.source": str(tmp_path / "own.npz"), "partition.kind": "column", "partition.column": "owners"}
     fleet = [{"count": min(rows, DEVICES), "mac_rate": 1e6}]
     wanted = scenario(tmp_path / "own.npz", scheme="conventional", **own, **{"fleet.devices": fleet})
-    run: Run = codedfl.run(wanted, tmp_path / "run")
+    said: list[tuple[str, int, int]] = []
+    run: Run = codedfl.run(wanted, tmp_path / "run", progress=lambda *report: said.append(report))
+    assert [report for report in said if "ridge" in report[0]] == [("choosing task.ridge", k, 5) for k in range(6)]
     places = np.argsort(np.argsort([str(i) for i in range(rows)]))
     split = np.array([fold_of_rows(1, 5, seed=0, device=device)[0] for device in places])
     z, found = StandardScaler().fit_transform(x), run.summary["selection"]["path"]
