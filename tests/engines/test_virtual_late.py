@@ -152,6 +152,17 @@ def test_a_hand_over_counts_on_devices_until_they_are_asked_again() -> None:
     assert [what for what, *_ in log] == ["sends", "takes"]
 
 
+@pytest.mark.parametrize(("parallel", "seconds"), [(False, 10.0), (True, 7.0)])
+def test_hand_overs_take_the_time_of_the_delay_model(parallel: bool, seconds: float) -> None:
+    """Grants take 3 s, the work 1 s and parcels 3 s each, one after the other at the recipient or at once."""
+    virtual, _ = leaving({})
+    ask(virtual, question(1, {0: 1}), 1)
+    before = virtual.now
+    retiring = dataclasses.replace(stage([(1, 0, 1), (2, 0, 1)], None), retires=True, parallel=parallel)
+    virtual.carry(retiring, 1, lambda *_: None)
+    assert virtual.now - before == seconds
+
+
 def test_overlapping_stages_end_with_the_one_that_lacks_a_device() -> None:
     """Of four stages the second and the last lack device 2: only the first is moved, and nothing takes time."""
     virtual, log = leaving({2: 0, 1: 1})
