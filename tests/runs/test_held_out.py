@@ -199,7 +199,7 @@ def test_a_constant_target_has_no_r2(value: float) -> None:
 def test_counts_off_by_more_than_a_quarter_are_refused(
     kind: str, off: float, counted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Be it a single one of them: 5 rows of class 0, 3 of them predicted so, and 2 of class 1, or 7 rows."""
+    """Be it a single one of them: 6 rows of class 0, 3 of them predicted so, and 2 of class 1, or 8 rows."""
     add = PlainSummer.add
 
     def coarse(self: PlainSummer, request: Any, scales: np.ndarray) -> np.ndarray:
@@ -208,14 +208,14 @@ def test_counts_off_by_more_than_a_quarter_are_refused(
         return found
 
     monkeypatch.setattr(PlainSummer, "add", coarse)
-    x = np.array([[2.0, 1], [2, 1], [2, 1], [1, 2], [1, 2], [1, 2], [2, 1]])
-    y = np.eye(2)[[0, 0, 0, 0, 0, 1, 1]]
+    x = np.array([[2.0, 1], [2, 1], [2, 1], [1, 2], [1, 2], [1, 2], [1, 2], [2, 1]])
+    y = np.eye(2)[[0, 0, 0, 0, 0, 0, 1, 1]]
     summer = PlainSummer([DeviceRows(x, y)], FeatureMap.create("none", inputs=2, dtype="float64"))
     if counted:
         found = held_out_counts(summer, kind, np.eye(2), None)
-        assert found.rows == 7
+        assert found.rows == 8
         if kind == "classification":
-            assert found.table.tolist() == [[3, 2], [1, 1]]
+            assert found.table.tolist() == [[3, 3], [1, 1]]
     else:
         with pytest.raises(CodedflError, match="too inaccurate to count"):
             held_out_counts(summer, kind, np.eye(2), None)
