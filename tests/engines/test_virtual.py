@@ -212,3 +212,11 @@ def test_stages_that_wait_for_none_of_each_other_are_moved_sender_by_sender() ->
         assert [costs.parcel_bits for costs in outcome.costs] == [32 * size for size in sizes]
         assert [costs.export_macs for costs in outcome.costs] == sizes
         assert [costs.sender for costs in outcome.costs] == [transfer.sender for transfer in each.transfers]
+
+
+def test_a_stage_of_its_own_is_moved_in_its_own_order() -> None:
+    """Also the only one of its wave: those who take numbers of several senders add them in this order."""
+    log: list[tuple[str, int, int]] = []
+    virtual = engine([Carrier(1, 1, log=log, number=number) for number in range(2)], [1.0, 1.0])
+    virtual.carry(stage([(1, 0, 3), (0, 1, 4), (1, 0, 1)], None), 0, lambda *_: None)
+    assert [size for what, _, size in log if what == "sends"] == [3, 4, 1]

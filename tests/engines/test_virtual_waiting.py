@@ -94,16 +94,17 @@ def _unlucky() -> list[DelayModel]:
     return [DelayModel.create(Fleet(devices=[{"count": 2, "mac_rate": 1.0, "setup_ratio": 0.0}]), LINKS)]
 
 
-def test_questions_of_one_epoch_have_delays_of_their_own() -> None:
+@pytest.mark.parametrize("epoch", [1, 4])
+def test_questions_of_one_epoch_have_delays_of_their_own(epoch: int) -> None:
     """The second question of an epoch meets other random numbers than the first, those of the delay model."""
     delays = DelayModel.create(Fleet(devices=[{"count": 3, "mac_rate": 2.0}]), Links(loss=0.5))
     virtual = VirtualEngine([Stub(1, 8)] * 3, delays, seed=5, draw=11)
     for number in range(3):
-        answer = ask(virtual, everyone(4, 3), 3)
-        luck = delays.chance(5, 4, 11, 1, number)
+        answer = ask(virtual, everyone(epoch, 3), 3)
+        luck = delays.chance(5, epoch, 11, 1, number)
         expected = delays.reply_seconds(answer.costs, luck)[0]
         assert {reply.device: reply.seconds for reply in answer.replies} == dict(enumerate(expected.tolist()))
-    assert len({delays.chance(5, 4, 11, 1, number).setup[0, 0] for number in range(3)}) == 3
+    assert len({delays.chance(5, epoch, 11, 1, number).setup[0, 0] for number in range(3)}) == 3
 
 
 def test_a_question_to_nobody_takes_no_time() -> None:

@@ -1,14 +1,17 @@
 """Damaged files of a run: one sentence each, and nothing is changed."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from codedfl import storage
 from codedfl.errors import RunDirectoryError
 from codedfl.runs import directory as runs
-from rundirs import small_run, tree
+from rundirs import epochs, small_run, tree
 from tiny import is_one_sentence
 
 EPOCHS = 24
@@ -101,6 +104,64 @@ def test_a_damaged_result_gets_one_sentence(copy: Path, name: str, damage: Any) 
         small_run(copy)
     assert is_one_sentence(str(caught.value))
     assert str(copy) in str(caught.value)
+
+
+def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what a summary holds."""
+    held = json.loads((path / "summary.json").read_text())
+    change(held)
+    (path / "summary.json").write_text(json.dumps(held))
+
+
+TABLES = ("time_to_accuracy", "time_to_accuracy_band", "bits_sent", "bits_per_device", "macs_per_device", "leakage")
+TEXTS = ("scenario_id", "scheme", "scenario", "metric", "verdict")
+
+
+@pytest.mark.parametrize("name", TABLES + TEXTS)
+def test_a_summary_that_lacks_one_entry_or_has_it_as_another_type_is_damaged(copy: Path, name: str) -> None:
+    other: object = "" if name in TABLES else {}
+    for change in (lambda held: held.pop(name), lambda held: held.update({name: other})):
+        kept = (copy / "summary.json").read_bytes()
+        changed(copy, change)
+        with pytest.raises(RunDirectoryError, match="is damaged"):
+            runs.load(copy)
+        (copy / "summary.json").write_bytes(kept)
+    assert runs.load(copy).summary["epochs"] == EPOCHS
+
+
+@pytest.mark.parametrize("link", ["down", "up", "d2d"])
+@pytest.mark.parametrize("word", ["mean", "largest"])
+def test_a_summary_that_lacks_bits_of_a_link_is_damaged(copy: Path, link: str, word: str) -> None:
+    changed(copy, lambda held: held["bits_per_device"][link].pop(word))
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        runs.load(copy)
+
+
+@pytest.mark.parametrize("name", ["time_to_accuracy", "time_to_accuracy_band"])
+def test_times_and_bands_are_of_the_same_targets(copy: Path, name: str) -> None:
+    changed(copy, lambda held: held[name].pop("0.7"))
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        runs.load(copy)
+
+
+@pytest.mark.parametrize("damaged", ["epochs in the summary", "epochs in the times", "a time", "an infinite time"])
+def test_files_of_a_run_that_contradict_each_other_are_damaged(copy: Path, damaged: str) -> None:
+    timings = np.load(copy / "timings.npy")
+    if damaged == "epochs in the summary":
+        changed(copy, lambda held: held.update(epochs=EPOCHS - 1))
+    elif damaged == "epochs in the times":
+        timings = timings[:, :-1]
+    else:
+        timings[-1, -1] = np.nan if damaged == "a time" else np.inf
+    np.save(copy / "timings.npy", timings)
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        runs.load(copy)
+
+
+def test_rows_that_are_missing_from_the_epochs_are_damage(copy: Path) -> None:
+    storage.write_parquet(copy / "epochs.parquet", {name: values[1:] for name, values in epochs(copy).items()})
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        runs.load(copy)
 
 
 @pytest.mark.parametrize("text", ["", "not = = toml", "name = 5"])

@@ -184,8 +184,41 @@ def test_a_constant_target_has_no_r2(value: float) -> None:
     for summer in (PlainSummer(rows, given), SchemeSummer(small("secagg"), rows, given, [])):
         found = held_out_counts(summer, "regression", np.ones((2, 1)), None)
         assert found.metrics()["r2"] is None
+        assert not found.table[1:3].any(), "sums of what differs from the constant"
         errors = np.concatenate([each.y[:, 0] - each.x.sum(axis=1) for each in rows])
         assert found.metrics()["mae"] == pytest.approx(np.abs(errors).mean(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "off", "counted"),
+    [
+        *(("classification", 0.25, True), ("classification", 0.26, False), ("classification", -0.26, False)),
+        *(("regression", 0.24, True), ("regression", -0.26, False)),
+    ],
+)
+def test_counts_off_by_more_than_a_quarter_are_refused(
+    kind: str, off: float, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be it a single one of them: 6 rows of class 0, 3 of them predicted so, and 2 of class 1, or 8 rows."""
+    add = PlainSummer.add
+
+    def coarse(self: PlainSummer, request: Any, scales: np.ndarray) -> np.ndarray:
+        found = add(self, request, scales)
+        found[0] += off / scales[0]
+        return found
+
+    monkeypatch.setattr(PlainSummer, "add", coarse)
+    x = np.array([[2.0, 1], [2, 1], [2, 1], [1, 2], [1, 2], [1, 2], [1, 2], [2, 1]])
+    y = np.eye(2)[[0, 0, 0, 0, 0, 0, 1, 1]]
+    summer = PlainSummer([DeviceRows(x, y)], FeatureMap.create("none", inputs=2, dtype="float64"))
+    if counted:
+        found = held_out_counts(summer, kind, np.eye(2), None)
+        assert found.rows == 8
+        if kind == "classification":
+            assert found.table.tolist() == [[3, 3], [1, 1]]
+    else:
+        with pytest.raises(CodedflError, match="too inaccurate to count"):
+            held_out_counts(summer, kind, np.eye(2), None)
 
 
 @pytest.mark.parametrize("mean", [0.0, 1e9])
@@ -220,12 +253,13 @@ def test_a_model_that_cannot_be_scored_is_kept(tmp_path: Path, monkeypatch: pyte
 
 
 def test_runs_in_memory_are_scored_alike(tmp_path: Path) -> None:
-    table(tmp_path / "t.npz")
+    x, _ = table(tmp_path / "t.npz")
     wanted = scenario(tmp_path / "t.npz")
     run = codedfl.run(wanted, tmp_path / "run")
-    found = run_in_memory(wanted.with_devices(5), RawData.load(wanted)).summary
+    found = run_in_memory(wanted.with_devices(5), RawData.load(wanted))
     for name in ("metrics", "scoring", "scored_on", "leakage"):
-        assert found[name] == run.summary[name]
+        assert found.summary[name] == run.summary[name]
+    assert np.array_equal(found.model.predict(x), run.load_model().predict(x))
 
 
 class TestLeakage:

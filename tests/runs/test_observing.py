@@ -1,15 +1,17 @@
 """Observers of runs: what they are shown, and that nothing depends on them."""
 
 import contextlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from codedfl.engines import Engine
-from codedfl.network import TransferCosts
+from codedfl.network import RoundCosts, TransferCosts
 from codedfl.runs import Course, Observer
 from codedfl.runs.backend import RunBackend
+from codedfl.schemes.contract import SERVER
 from codedfl.training import StageRecord, State
 from codedfl.training.records import Lie
 from rundirs import Stopped, epochs, results, small_run, stop_at
@@ -113,3 +115,73 @@ def test_what_is_not_known_is_none() -> None:
     assert [row[2] for row in found["epochs"]] == [None, None]
     assert (found["score"], found["metric"]) == (None, "r2")
     assert Course().to_table()["epoch"] == 0
+
+
+def test_before_the_first_epoch_no_time_has_passed() -> None:
+    found = noted(Course(), State(np.zeros((1, 1)), np.zeros((1, 1))))
+    assert (found["epoch"], found["seconds"], found["score"], found["newest"]) == (0, 0.0, None, None)
+    assert (found["survives_losses_left"], found["epochs"], found["parcels"]) == (None, [], 0)
+
+
+def test_a_state_without_news_changes_nothing() -> None:
+    course, same = Course(), state([0.1, 0.2])
+    assert noted(course, same) == noted(course, same)
+
+
+def with_bits(count: int, scores: Sequence[float] = ()) -> State:
+    """Epochs of 5 bits down and 7 up, after which one, then two losses fewer are survived."""
+    made = State(np.zeros((1, 1)), np.zeros((1, 1)))
+    costs = RoundCosts(np.array([0]), np.array([5]), np.array([0]), np.array([7]), quorum=1, server_macs=0)
+    for epoch in range(1, count + 1):
+        made.history.add_epoch([costs], epoch=epoch, time=float(epoch))
+    made.history.columns |= {"accuracy": list(scores), "losses_left": [3 - epoch for epoch in range(count)]}
+    return made
+
+
+def test_bits_are_those_of_all_epochs_whenever_they_are_noted() -> None:
+    course = Course()
+    for count in (1, 3, 3, 4):
+        found = noted(course, with_bits(count))
+        assert found["bits_sent"] == {"down": 5 * count, "up": 7 * count, "d2d": 0}
+        assert found["survives_losses_left"] == 4 - count
+        assert (found["epoch"], found["seconds"]) == (count, float(count))
+        assert course.epoch == count
+
+
+def test_a_course_with_fewer_epochs_than_before_begins_again() -> None:
+    """Whether epochs without scores are fewer, or scores of the same number of epochs."""
+    for before, after in ((with_bits(3), with_bits(2)), (with_bits(2, [0.1, 0.2]), with_bits(2, [0.3]))):
+        course = Course()
+        versions = {noted(course, each)["epochs_version"] for each in (before, after)}
+        found = course.to_table()
+        assert len(versions) == 2
+        assert found["bits_sent"] == {"down": 10, "up": 14, "d2d": 0}
+        assert [row[2] for row in found["epochs"]] == after.history.columns["accuracy"]
+
+
+def test_a_course_of_as_many_rows_as_it_keeps_drops_none() -> None:
+    course = Course(most=4)
+    rows = [[row[0] for row in noted(course, state([0.5] * count))["epochs"]] for count in (4, 5, 6, 7)]
+    assert rows == [[1, 2, 3, 4], [1, 3, 5], [1, 3, 5], [1, 3, 5, 7]]
+
+
+def test_who_takes_parcels_in_a_training_stands_in_and_the_server_does_not() -> None:
+    """Each is named once in a repair. Bytes are whole: 3 x 3 parcels of 4 bits are 4.5."""
+    told = state([0.1])
+    assert noted(Course(), told)["parcels"] == 0
+    parcels = [
+        TransferCosts(0, to, grant_bits=8, export_macs=1, parcel_bits=4, absorb_macs=1) for to in (2, SERVER, 1, 2)
+    ]
+    alone = state([0.1])
+    alone.history.stages.append(StageRecord(0, parcels[:3], False))
+    assert noted(Course(), alone)["parcels"] == 3
+    for epoch, retires, count in ((0, False, 3), (1, True, 2), (1, False, 4)):
+        told.history.stages.append(StageRecord(epoch, parcels[:count], retires))
+    found = noted(Course(), told)
+    assert found["replacements"] == [[1, 1], [1, 2]]
+    assert found["handovers"] == [[1, 0, 2], [1, 0, SERVER]]
+    assert (found["parcels"], found["parcel_bytes"]) == (9, 4)
+    told.history.stages.append(StageRecord(2, parcels[:1], False))
+    course = Course()
+    assert noted(course, told)["parcels"] == 10
+    assert course.to_table()["replacements"] == [[1, 1], [1, 2], [2, 2]]

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from codedfl.errors import RunDirectoryError
 from codedfl.runs import directory as runs
 from rundirs import (
     FINISHED,
@@ -25,6 +26,7 @@ from rundirs import (
     environment,
     files,
     results,
+    small,
     small_run,
     stop_at,
 )
@@ -103,6 +105,16 @@ def test_repetitions_that_are_finished_are_not_run_again(tmp_path: Path, monkeyp
     small_run(tmp_path / "run", {"scheme": "drop-slowest"}, progress=progress)
     assert (tmp_path / "run/repeats/1/summary.json").read_bytes() == kept
     assert seen in (list(range(10, 25)), list(range(11, 25)))
+
+
+def test_a_run_is_finished_once_it_has_a_summary(stopped: Path, tmp_path: Path) -> None:
+    assert not runs.finished(small(), tmp_path / "none")
+    assert not runs.finished(small(), stopped)
+    small_run(stopped)
+    assert runs.finished(small(), stopped)
+    for other, on_sites in ((small({"links.loss": 0.3}), False), (small(), True)):
+        with pytest.raises(RunDirectoryError, match="choose another --out"):
+            runs.finished(other, stopped, on_sites=on_sites)
 
 
 def test_wall_seconds_add_up_over_interruptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

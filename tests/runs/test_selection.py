@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 import codedfl
 from codedfl.errors import CodedflError
 from codedfl.runs.directory import Run
+from codedfl.runs.selection import fold_count
 from codedfl.scenario import Scenario
 from codedfl.task import RawData
 from codedfl.task.folds import fold_of_rows
@@ -101,6 +102,13 @@ def test_variants_choose_by_their_own_models(changes: dict[str, Any], tmp_path: 
     assert [e["error"] for e in first["path"]] == pytest.approx([e["error"] for e in second["path"]], rel=1e-5)
 
 
+def test_a_share_is_one_fold_of_as_many_as_it_goes_into_all_rows(tmp_path: Path) -> None:
+    shares = {None: 5, 0.5: 2, 0.3: 3, 0.25: 4, 0.1: 10}
+    for share, expected in shares.items():
+        changes = {} if share is None else {"task.held_out": share}
+        assert fold_count(scenario(tmp_path / "t.npz", **changes)) == expected
+
+
 def test_classes_are_judged_by_squared_errors(tmp_path: Path) -> None:
     x, y = table(tmp_path / "t.npz", "classification")
     wanted = scenario(tmp_path / "t.npz")
@@ -118,17 +126,25 @@ def _without(z: np.ndarray, y: np.ndarray, split: np.ndarray, fold: int, ridge: 
     return np.asarray(Ridge(alpha=ridge * seen.sum()).fit(z[seen], y[seen]).predict(z[~seen]))
 
 
-def test_owners_of_a_single_row_leave_folds_empty(tmp_path: Path) -> None:
-    x, y = table(tmp_path / "t.npz")
-    np.savez(tmp_path / "own.npz", x=x, y=y, owners=np.arange(70))
+@pytest.mark.parametrize("rows", [4, 70])
+def test_owners_of_a_single_row_leave_folds_empty(rows: int, tmp_path: Path) -> None:
+    """In their trainings, and of few rows also where they would be judged: such a fold does not count."""
+    x, y = (each[:rows] for each in table(tmp_path / "t.npz"))
+    np.savez(tmp_path / "own.npz", x=x, y=y, owners=np.arange(rows))
     own = {"data.source": str(tmp_path / "own.npz"), "partition.kind": "column", "partition.column": "owners"}
-    run: Run = codedfl.run(scenario(tmp_path / "own.npz", scheme="conventional", **own), tmp_path / "run")
-    split = np.array(
-        [fold_of_rows(1, 5, seed=0, device=device)[0] for device in np.argsort(np.argsort([str(i) for i in range(70)]))]
-    )
+    fleet = [{"count": min(rows, DEVICES), "mac_rate": 1e6}]
+    wanted = scenario(tmp_path / "own.npz", scheme="conventional", **own, **{"fleet.devices": fleet})
+    said: list[tuple[str, int, int]] = []
+    run: Run = codedfl.run(wanted, tmp_path / "run", progress=lambda *report: said.append(report))
+    assert [report for report in said if "ridge" in report[0]] == [("choosing task.ridge", k, 5) for k in range(6)]
+    places = np.argsort(np.argsort([str(i) for i in range(rows)]))
+    split = np.array([fold_of_rows(1, 5, seed=0, device=device)[0] for device in places])
     z, found = StandardScaler().fit_transform(x), run.summary["selection"]["path"]
+    judged = np.unique(split)
+    assert run.summary["selection"]["folds"] == len(judged)
+    assert (len(judged) < 5) == (rows == 4)
     error = [
-        np.mean([np.mean((_without(z, y, split, k, each["ridge"]) - y[split == k]) ** 2) for k in range(5)])
+        np.mean([np.mean((_without(z, y, split, k, each["ridge"]) - y[split == k]) ** 2) for k in judged])
         for each in found
     ]
     assert [each["error"] for each in found] == pytest.approx(error, rel=1e-9)

@@ -15,7 +15,7 @@ from codedfl.solvers import ClosedForm, Conditions
 from codedfl.task import Problem
 from codedfl.testing.schemes import registered
 from rundirs import small, small_problem
-from solvers.quadratics import Quadratic, awkward_rows, quadratic, solver, stored
+from solvers.quadratics import Quadratic, advance, awkward_rows, quadratic, solver, stored
 from solvers.summed import Summed
 from tiny import gamma, is_one_sentence, known, problem, scenario, trained
 
@@ -146,10 +146,35 @@ def test_errors_that_make_an_eigenvalue_negative_are_not_inverted(seed: int) -> 
     assert np.linalg.norm(found - expected) <= np.linalg.norm(noise) / values[2] * 2 * np.linalg.norm(expected)
 
 
-def test_sums_that_are_not_finite_get_one_sentence() -> None:
+@pytest.mark.parametrize("sums", ["gram", "moments"])
+def test_sums_that_are_not_finite_get_one_sentence(sums: str) -> None:
+    gram, moments = np.eye(2), np.ones((2, 1))
+    (gram if sums == "gram" else moments)[1, 0] = np.inf
     with pytest.raises(TrainingError) as error:
-        solved(Quadratic(np.diag([1.0, np.inf]), np.ones((2, 1)), 0.0))
+        solved(Quadratic(gram, moments, 0.0))
     assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize(("second", "kept"), [(9.75, False), (10, False), (10.25, True)])
+def test_eigenvalues_up_to_ten_times_the_most_negative_count_as_zero(second: float, kept: bool) -> None:
+    """Of three directions one has an eigenvalue of -1/1024, which is an error; in the second it may be another."""
+    given = Quadratic(np.diag([-1 / 1024, second / 1024, 1.0]), np.array([[2.0], [3.0], [5.0]]), 0.0)
+    expected = [0.0, 3 * 1024 / second if kept else 0.0, 5.0]
+    assert solved(given).model[:, 0] == pytest.approx(expected, rel=1e-14)
+
+
+def test_no_data_give_the_zero_model() -> None:
+    assert not solved(Quadratic(np.zeros((3, 3)), np.zeros((3, 2)), 0.0)).model.any()
+
+
+def test_a_weight_of_some_features_bounds_the_errors_of_data() -> None:
+    """An eigenvalue of 1e-8 is below the rounding of float32, but with any ridge term that of float64 decides."""
+    gram, moments, single = np.diag([1.0, 1e-8]), np.ones((2, 1)), float(np.finfo(np.float32).eps)
+    for weight, expected in [(1.0, [0.5, 1e8]), (0.0, [1.0, 0.0])]:
+        ridge = np.array([[weight], [0.0]])
+        working = ClosedForm(Conditions((2, 1), ridge, lambda epoch: 1.0, 0.0, single))
+        working.solve(gram, moments)
+        assert working.model[:, 0] == pytest.approx(expected, rel=1e-12)
 
 
 PENALTY = np.geomspace(0.1, 10, 20)[:, None]
@@ -175,6 +200,29 @@ def test_a_path_is_the_solution_of_each_weight(penalty: float | np.ndarray) -> N
     again.restore(stored(working.to_arrays()))
     assert again.models.tobytes() == working.models.tobytes()
     assert solved(given).models.shape == (1, 20, 3)
+
+
+def test_weights_of_features_beside_numbers_on_one_path() -> None:
+    given = quadratic(np.geomspace(1e-3, 1, 20), 3, ridge=0.01)
+    for model, ridge in zip(solved(given, (0.01, PENALTY, 1.0)).models, (0.01, PENALTY, 1.0), strict=True):
+        expected = np.linalg.solve(given.A + ridge * np.eye(20), given.B)
+        assert np.linalg.norm(model - expected) <= 1e3 * gamma(400, float) * np.linalg.norm(expected)
+
+
+def test_there_are_no_models_of_a_path_before_it_is_solved() -> None:
+    conditions = Conditions((4, 2), 0.1, lambda epoch: 1.0, 0.0, 2**-52, (0.1, 1.0, 10.0))
+    assert ClosedForm(conditions).models.shape == (0, 4, 2)
+
+
+def test_the_measured_gradient_is_that_with_the_ridge_term() -> None:
+    """At the solution it vanishes, and one without the term, or with it taken away, is 0.1 times the model or more."""
+    given = quadratic(np.linspace(0.5, 1, 6), 2, ridge=0.1)
+    working = solver("closed-form", given)
+    advance(working, given)
+    advance(working, given)
+    first, norm = working.to_arrays()["norms"]
+    assert first == pytest.approx(np.linalg.norm(given.B), rel=1e-14)
+    assert norm <= 1e-13 * first
 
 
 def test_it_is_within_the_condition_of_a_direct_solver() -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codedfl.errors import TrainingError
 from codedfl.solvers import Solver
 from solvers.quadratics import ALL_SOLVERS, Quadratic, advance, models, quadratic, solver, stored
 from tiny import gamma
@@ -154,3 +155,25 @@ def test_a_model_once_given_is_not_changed(name: str) -> None:
     for model, model_then, query, query_then in kept:
         assert np.array_equal(model, model_then)
         assert np.array_equal(query, query_then)
+
+
+def test_of_a_single_weight_the_models_are_the_model(name: str) -> None:
+    given_quadratic = quadratic(EIGENVALUES, 3, ridge=0.01)
+    working = solver(name, given_quadratic)
+    for _ in range(4):
+        assert working.models.shape == (1, 9, 3)
+        assert np.linalg.norm(working.models[0] - working.model) <= 1e-12 * np.linalg.norm(working.model)
+        advance(working, given_quadratic)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_krylov_solvers_refuse_a_gradient_of_which_one_number_is_not_finite(name: str, wrong: float) -> None:
+    given_quadratic = quadratic(EIGENVALUES, 3)
+    working = solver(name, given_quadratic)
+    if working.needs_sums or not working.needs_exact:
+        pytest.skip("a diverged model is noticed where it is scored")
+    advance(working, given_quadratic)
+    gradient = given_quadratic.gradient(working.query())
+    gradient[8, 2] = wrong
+    with pytest.raises(TrainingError, match="the gradient of epoch 2 holds numbers that are not finite"):
+        working.update(gradient)

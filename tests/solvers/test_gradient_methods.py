@@ -118,6 +118,44 @@ def test_it_restarts_where_the_last_move_went_uphill_and_only_there() -> None:
     assert restarts > 1
 
 
+@pytest.mark.parametrize("ridge", [0.3, np.array([[0.7], [0.3], [0.5]])], ids=["one weight", "by feature"])
+def test_the_momentum_is_that_of_the_constant_step_scheme(ridge: float | np.ndarray) -> None:
+    """theta'^2 = (1 - theta') theta^2 + q theta' with q = 0.3 / 4, the root by numpy; beta follows from both."""
+    given = Quadratic(np.diag([0.1, 0.5, 0.3]), np.array([[1.0], [2.0], [-1.0]]), ridge)
+    working = solver("nesterov", given, rate=0.25)
+    before, theta = working.model, 1.0
+    for _ in range(6):
+        point = working.query()
+        advance(working, given)
+        assert np.array_equal(working.model, point - 0.25 * given.slope(point))
+        (root,) = (each for each in np.roots([1, theta**2 - 0.075, -(theta**2)]).real if each > 0)
+        beta = theta * (1 - theta) / (theta**2 + root)
+        assert working.query() == pytest.approx(working.model + beta * (working.model - before), rel=1e-12)
+        assert working.to_arrays()["theta"] == pytest.approx(root, rel=1e-12)
+        before, theta = working.model, root
+
+
+def test_a_rate_above_the_inverse_of_the_weight_leaves_no_momentum() -> None:
+    """q counts as at most 1, from where on theta stays 1 and beta is zero; L = 0.02 + 1.2, so the rate is stable."""
+    given = Quadratic(np.diag([0.02, 0.01]), np.ones((2, 1)), 1.2)
+    working = solver("nesterov", given, rate=1.0)
+    for _ in range(5):
+        advance(working, given)
+        assert working.to_arrays()["theta"] == 1
+        assert np.array_equal(working.query(), working.model)
+
+
+def test_a_step_neither_down_nor_up_keeps_the_momentum() -> None:
+    """The gradients of three batches are -1, 0 and -1, so that the second move is zero; in FISTA's variables."""
+    working = solver("nesterov", Quadratic(np.eye(1), np.ones((1, 1)), 0.0))
+    t = [1.0]
+    for slope in (-1.0, 0.0, -1.0):
+        working.update(np.array([[slope]]))
+        t.append((1 + np.sqrt(1 + 4 * t[-1] ** 2)) / 2)
+    assert working.model == 2
+    assert working.query()[0, 0] == pytest.approx(2 + (t[2] - 1) / t[3], rel=1e-14)
+
+
 @pytest.mark.parametrize("curvature", [1.3, 1.36])
 def test_the_declared_limit_of_its_rate_is_the_limit_of_its_stability(curvature: float) -> None:
     """Along one eigenvector at full speed (beta = 1) the recursion has roots outside the circle iff mu h > 4/3.

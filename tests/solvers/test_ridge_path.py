@@ -87,6 +87,41 @@ def test_a_path_without_directions_asks_at_its_model_and_tells_its_slope() -> No
     rounding = gamma(400, float) * np.linalg.norm(given_quadratic.B)
     assert working.improve(data_term) == pytest.approx(np.linalg.norm(data_term + WEIGHTS[0] * model), abs=rounding)
     assert working.improve(data_term) <= rounding < np.linalg.norm(data_term)
+    slope = np.linalg.norm(1 + data_term + WEIGHTS[0] * model)
+    assert working.improve(1 + data_term) == pytest.approx(slope, rel=1e-12), "whatever it believes"
+
+
+@pytest.mark.parametrize("unit", [2.0**-10, 1.0, 2.0**12])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_queries_are_new_orthonormal_directions_times_a_power_of_two(outputs: int, unit: float) -> None:
+    """Of the first gradient's size at first, later by the largest curvature found so far, so that products are.
+
+    Eigenvalues are the unit times 1 to 8; the largest curvature of some directions is that of a block P^T A P.
+    """
+    given_quadratic = quadratic(unit * np.linspace(1, 8, 12), outputs)
+    working, size = path(given_quadratic), np.linalg.norm(given_quadratic.B)
+    advance(working, given_quadratic)
+    seen, curvature = np.zeros((12, 0)), 1.0
+    for _ in range(12 // outputs):
+        query = working.query()
+        scale = float(np.linalg.norm(query[:, 0]))
+        assert scale == pytest.approx(2.0 ** round(math.log2(scale)), rel=1e-12)
+        assert 1 < scale * curvature / size <= 2
+        assert query.T @ query / scale**2 == pytest.approx(np.eye(outputs), abs=1e-12)
+        assert np.abs(seen.T @ query).max(initial=0.0) <= 1e-12 * scale
+        block = query.T @ given_quadratic.A @ query / scale**2
+        curvature = max(curvature if seen.shape[1] else 0.0, float(np.linalg.eigvalsh(block)[-1]))
+        seen = np.hstack([seen, query / scale])
+        advance(working, given_quadratic)
+
+
+def test_a_path_may_hold_weights_of_features_beside_numbers() -> None:
+    given_quadratic = quadratic(np.geomspace(1e-2, 1, 12), 3)
+    weights = (0.01, np.geomspace(0.1, 10, 12)[:, None], 1.0)
+    working = path(given_quadratic, weights, tolerance=1e-11)
+    solved(working, given_quadratic)
+    for model, expected in zip(working.models, solutions(given_quadratic, weights), strict=True):
+        assert np.linalg.norm(model - expected) <= 1e-9 * np.linalg.norm(expected)
 
 
 def test_residuals_are_those_of_the_models() -> None:
