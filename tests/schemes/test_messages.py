@@ -32,10 +32,14 @@ def test_a_payload_is_counted_in_bits_without_signatures() -> None:
     assert payloads([signed, {}, {"a": np.zeros(5, np.uint8)}]) == [208, 0, 40]
 
 
-def test_a_message_that_nobody_reads_is_counted_without_being_computed() -> None:
+def test_a_message_that_nobody_reads_is_not_computed() -> None:
     later = Later()
-    assert payloads([later, SENT]) == [208, 208]
     assert (len(later), list(later), later.computed, later.is_computed) == (2, ["model", "index"], 0, False)
+
+
+def test_what_is_promised_is_counted() -> None:
+    assert payloads([Later(), SENT]) == [208, 208]
+    assert message_bits(Later()) == 208
 
 
 def test_a_message_is_computed_once() -> None:
