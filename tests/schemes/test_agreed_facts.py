@@ -128,6 +128,11 @@ class TestAgreement:
         assert is_one_sentence(str(error.value))
 
 
+def test_one_device_agrees_with_itself() -> None:
+    assert schemes.agree(PLAIN, [USUAL]).claims == ((0.5, 1.0),)
+    refuse_claims(MAPPED, [USUAL], ["north"], "regression")
+
+
 class TestClaims:
     """A claim at the limit is allowed, one a little above is not; a device that claims less says nothing."""
 

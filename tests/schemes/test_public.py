@@ -61,6 +61,7 @@ class TestBoundsOnSums:
 
     def test_by_the_largest_entries(self) -> None:
         assert (PUBLIC.gram_bound, PUBLIC.moments_bound) == (400, 600)
+        assert replace(PUBLIC, largest_feature=5.0).gram_bound == 2500
 
     @pytest.mark.parametrize(("energy", "bound"), [(399.0, 399), (401.0, 400), (0.0, 0)])
     def test_the_energy_of_features_if_it_is_less(self, energy: float, bound: float) -> None:
