@@ -167,6 +167,8 @@ class TestBoundsOfShards:
         shard = Shard(np.array([[-2.0, 0.0, 1.0]]), np.array([[3.0, -3.0]]))
         check_bounds(PUBLIC, shard)
         check_bounds(PUBLIC, Shard(np.zeros((0, 3)), np.zeros((0, 2))))
+        small = Shard(np.full((1, 3), -0.5), np.full((1, 2), 0.25))
+        check_bounds(replace(PUBLIC, largest_feature=0.5, largest_target=0.25), small)
         with pytest.raises(DataError, match=r"a feature of size 2 exceeds the bound of 1\.9"):
             check_bounds(replace(PUBLIC, largest_feature=1.9), shard)
         with pytest.raises(DataError, match=r"a target of size 3 exceeds the bound of 2\.9"):
@@ -175,6 +177,7 @@ class TestBoundsOfShards:
     @pytest.mark.parametrize("key", ["feature_energy", "target_energy"])
     def test_energies_are_those_of_the_largest_column(self, key: str) -> None:
         """The squares of 1 and 2^-10 are as much as 1 with the slack of 2^-20; that of 2^-26 more is too much."""
+        check_bounds(replace(PUBLIC, **{key: 0.25}), Shard(np.full((1, 3), 0.5), np.full((1, 2), 0.5)))
         public = replace(PUBLIC, **{key: 1.0})
         rows = np.array([[1.0, 0.5], [2.0**-10, 0.5], [0.0, 0.0]])
         check_bounds(public, Shard(rows, rows))
