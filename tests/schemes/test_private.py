@@ -12,6 +12,7 @@ from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.noise import spare_seed
 from codedfl.privacy.release import Release
 from codedfl.scenario import Scenario
+from codedfl.schemes import Work
 from codedfl.schemes.plain.row_gradients import BELOW
 from codedfl.schemes.private import (
     NoisyShard,
@@ -141,6 +142,7 @@ class TestColumns:
         schemes.check(wanted.with_settings({"features.intercept": False, "features.kind": "none"}))
 
     def test_rows_of_scaled_columns_are_not_clipped(self) -> None:
+        schemes.check(private(privacy__clip_features=2.0, privacy__clip_targets=0.5))
         refused(ranged(privacy__clip_features=2.0), "privacy.clip_features = 2 does not go with privacy.columns")
         refused(ranged(privacy__clip_targets=0.5), "privacy.clip_targets = 0.5 does not go with privacy.columns")
         refused(ranged(privacy__clip_targets=0.5, features__kind="rbf"), "privacy.clip_targets = 0.5 does not")
@@ -264,6 +266,12 @@ class TestVerdicts:
         assert cell.verdict == ("bounded" if pooling else "leaks")
         assert (f"with at most {colluding} devices; with noise: {release.promise(colluding)}" in cell.reason) is pooling
 
+    def test_of_three_devices_two_know_more_noise_than_one(self) -> None:
+        wanted = scenario(BASE | {"fleet.devices": [{"count": 3, "mac_rate": 1e6}]})
+        cells = stated_secrecy(with_release(wanted, schemes.nominal(wanted)))
+        found = {cell.adversary: cell.verdict for cell in cells if cell.asset == "membership in the union"}
+        assert (found["device"], found["devices"]) == ("bounded", "leaks")
+
     def test_noise_for_records_hides_no_whole_device(self) -> None:
         _, found = self.cells(epsilon=1.0, colluding=24)
         assert "not all of a device" in found["devices", "gram"].reason
@@ -317,11 +325,12 @@ class TestShards:
         assert noiseless_shard(self.shard, None) is self.shard
         found = noiseless_shard(self.shard, NOISE)
         assert isinstance(found, NoisyShard)
-        assert np.array_equal(found.gram, self.shard.gram)
-        assert np.array_equal(found.moments, self.shard.moments)
+        assert found.gram is self.shard.gram, "matrices that are known are not computed again"
+        assert found.moments is self.shard.moments
         assert (found.compact, found.samples) == (True, 2)
-        noisy = noiseless_shard(self.shard, NOISY_GRADIENTS)
+        noisy: Any = noiseless_shard(self.shard, NOISY_GRADIENTS)
         assert type(noisy) is type(noisy_shard(self.shard, NOISY_GRADIENTS, None))
+        assert noisy.gradients.steps(1, np.zeros((3, 2)), Work()).shape == (3, 2)
 
     def test_shares_of_rows_that_are_scaled_to_less_than_half(self) -> None:
         """Clips of 2 and 3; a row of exactly twice the clip that rounding leaves is scaled to a half, not less."""
