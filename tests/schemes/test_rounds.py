@@ -10,10 +10,11 @@ from codedfl.network import RoundCosts
 from codedfl.scenario import SchemeOptions
 from codedfl.schemes import Device, Leakage, Public, Restored, Round, Scheme, Server, Work
 from codedfl.schemes.contract import check_at_most
+from codedfl.schemes.facts import known_delays
 from codedfl.schemes.rounds import Sharing
 from codedfl.task import Shard
 from codedfl.task.problem import Problem
-from tiny import problem
+from tiny import problem, scenario
 
 REQUEST = {"model": np.zeros((2, 1))}
 LAYOUT = {"gradient": (np.dtype("float64"), (2, 1))}
@@ -130,8 +131,14 @@ class TestDefaults:
         assert (*unknown, made.chosen_by_delays, made.unfit_for_sites) == (None,) * 8
         no = (made.follows_timing, made.sums, made.adds_up, made.averages, made.uploads)
         assert (*no, made.opens_sums, made.repeats_epochs, made.uses_rows) == (False,) * 8
+        assert "sees more than sums over all devices" in (made.refuses_noise(scenario().privacy) or "")
         assert {cell.verdict for cell in made.secrecy()} == {"not examined"}
         assert "not said" in made.allowed_if
+
+    def test_choices_may_depend_on_all_delays(self) -> None:
+        delays = known_delays(scenario())
+        made = Modest(Public((3, 4), 2, 1, np.dtype("float64"), delays=delays), SchemeOptions())
+        assert made.chosen_by_delays == delays.key()
 
     def test_a_wrapper_adds_up_what_is_inside(self) -> None:
         class Failing(Modest):
