@@ -1,6 +1,7 @@
 """How schemes are made from scenarios: nominal facts, which solvers and losses fit, what is announced and wrapped."""
 
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 from codedfl import schemes
 from codedfl.cipher.masks.pairwise import AgreementKey
 from codedfl.cipher.masks.simulated import SimulatedKey
+from codedfl.data.preparation import Preparation
 from codedfl.errors import EngineError, ScenarioError, UsageError
 from codedfl.scenario import Scenario, SchemeOptions
-from codedfl.schemes import SCHEMES, Message, Public
+from codedfl.schemes import SCHEMES, Message, Public, registry
 from codedfl.schemes.facts import known_delays
 from codedfl.schemes.registry import OPTIONS, refuse_unknown
 from codedfl.settings import setting
 from codedfl.task import Problem
+from codedfl.task.preparing import Prepared
 from codedfl.testing.schemes import registered
 from schemes.test_registry import half
 from tiny import is_one_sentence, problem, scenario
@@ -51,6 +54,26 @@ class TestNames:
             assert issubclass(OPTIONS["other"], OPTIONS["one"].__base__ or object)
             assert OPTIONS["other"](share=0.25).to_table() == {"share": 0.25}
             assert OPTIONS["one"] is OPTIONS["one"]
+
+    def test_schemes_without_options_leave_the_base_class_as_it_is(self) -> None:
+        bare = half("bare")
+        bare.options_type = SchemeOptions
+        with registered(bare):
+            assert OPTIONS["bare"].table == "schemes.bare"
+            assert OPTIONS["bare"] is not SchemeOptions
+            assert SchemeOptions.table == ""
+
+    @pytest.mark.parametrize("question", ["in", "list", "len"])
+    def test_installed_schemes_are_found_on_any_question(self, question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        point = EntryPoint("quick", "codedfl.schemes.plain.conventional:Conventional", "codedfl.schemes")
+        monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+        fresh = registry._Schemes()
+        if question == "in":
+            assert "quick" in fresh
+        elif question == "list":
+            assert list(fresh)[-1] == "quick"
+        else:
+            assert len(fresh) == len(SCHEMES) + 1
 
     def test_a_name_that_was_given_back_is_free(self) -> None:
         class Wide(SchemeOptions):
@@ -225,6 +248,28 @@ class TestCreation:
         found = schemes.create(wanted, replace(self.given, start=start)).public
         feature = np.array([claim[0] for claim in found.claims])
         assert [claim[1] for claim in found.claims] == pytest.approx(1 + 2 * feature, rel=1e-5)
+
+    def test_energies_of_columns_say_nothing_of_residuals(self) -> None:
+        """They are those of targets, not of what a first model leaves of them."""
+        one = np.ones(6)
+        columns = Preparation(one, one, None, None, None, np.zeros(3), np.ones(3))
+        given = replace(self.given, prepared=Prepared(columns, 500.0, 100.0))
+        for start, energies in ((None, (500.0, 100.0)), (np.zeros(given.shape), (None, None))):
+            found = schemes.create(scenario({"scheme": "conventional"}), replace(given, start=start)).public
+            assert (found.feature_energy, found.target_energy) == energies
+
+    @pytest.mark.parametrize(
+        ("changes", "said"),
+        [
+            ({"scheme": "drop-slowest", "schemes.drop-slowest.wait_for": 26}, "wait_for = 26"),
+            ({"scheme": "code-based", "schemes.code-based.n": 6}, "schemes.code-based does not fit 6 features"),
+            ({"scheme": "conventional", "task.accuracy": 1e-17}, "could be off by"),
+        ],
+        ids=str,
+    )
+    def test_options_data_and_accuracy_are_checked(self, changes: dict[str, Any], said: str) -> None:
+        with pytest.raises(ScenarioError, match=said):
+            schemes.create(scenario(changes), self.given)
 
     def test_devices_have_the_names_of_their_owners(self) -> None:
         found = schemes.create(scenario({"scheme": "conventional"}), self.given).public

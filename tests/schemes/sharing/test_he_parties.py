@@ -60,7 +60,7 @@ class TestBackends:
         one, other = made.hide(self.rows), made.hide(self.others)
         added = made.to_bytes(made.add(one, other))
         assert np.array_equal(opener.open_sum([added]).reshape(4, FEATURES)[:3], self.rows + self.others)
-        parts = [made.to_bytes(one), made.to_bytes(other), made.to_bytes(one)]
+        parts = [made.to_bytes(one), made.to_bytes(one), made.to_bytes(other)]
         found = opener.open_sum(parts).reshape(4, FEATURES)[:3]
         assert np.array_equal(found, self.rows + self.others + self.rows)
 
