@@ -46,6 +46,8 @@ class TestGrants:
         assert found == [(1, known[1])]
         found = [(number, positions.tolist()) for number, positions in granted_supports(two)]
         assert found == [(1, known[1]), (0, known[0])]
+        with pytest.raises(ValueError, match="shorter"):
+            granted_supports({"index": two["index"], "positions": two["positions"][:1]})
 
 
 class TestDevices:
@@ -175,6 +177,15 @@ class TestScheme:
         made = CodeBased(replace(PUBLIC, announced=scheme.announcement()), OPTIONS)
         assert made.rounding is None
         assert made.public_key.fingerprint == scheme.public_key.fingerprint
+        held = made.device(1, SHARDS[1]).held.words
+        assert held == pytest.approx(SHARDS[1].gram @ scheme.public_key.G, rel=1e-12)
+
+    def test_whoever_has_a_parcel_has_the_gram_matrix(self, scheme: CodeBased) -> None:
+        found = {(cell.adversary, cell.asset): cell.verdict for cell in scheme.secrecy()}
+        for adversary in ("eavesdropper", "device", "devices", "deviating device", "server and devices"):
+            assert found[adversary, "gram"] == "falls"
+        assert found["eavesdropper", "gradient"] == "leaks"
+        assert found["server", "gradient"] == "not protected"
 
     def test_keys_come_from_the_seed_of_a_study_or_are_fresh(self, scheme: CodeBased) -> None:
         seeds = [replace_seed(seed).public_key.fingerprint for seed in (0, 1)]

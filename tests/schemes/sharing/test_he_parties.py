@@ -8,7 +8,7 @@ import pytest
 
 from codedfl.cipher.ckks import keys as ckks
 from codedfl.cipher.ckks.lattice import Lattice
-from codedfl.errors import ScenarioError
+from codedfl.errors import DataError, ScenarioError
 from codedfl.schemes import Public, Work
 from codedfl.schemes.sealing import Formats
 from codedfl.schemes.sharing.he import Encrypted, EncryptedCodec, EncryptedDevice, EncryptedOptions
@@ -183,6 +183,14 @@ class TestScheme:
         byte = np.dtype("uint8")
         size = LATTICE.ciphertext_bytes
         assert made.parcels(0) == ({"moments": (byte, (SIDE, size))}, {"gram": (byte, (GRAM, size))})
+
+    def test_devices_refuse_data_beyond_the_agreed_bound(self) -> None:
+        """Entries of one row are below what four rows may have, so that only the rows tell."""
+        made = Encrypted(PUBLIC, EncryptedOptions(backend="costs"))
+        for x, y, said in ((1.5, 0.5, "a feature of size 1.5"), (0.5, 1.5, "a target of size 1.5")):
+            shard = Shard(np.full((1, FEATURES), x), np.full((1, OUTPUTS), y))
+            with pytest.raises(DataError, match=said):
+                made.device(0, shard)
 
     def test_models_of_two_steps_are_not_too_coarse(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of four features, a length of 2 * sqrt(4)."""
