@@ -149,6 +149,15 @@ def test_a_wrong_plugin_is_refused_and_leaves_nothing(text: str | None, said: st
 
 
 @pytest.mark.usefixtures("_clean")
+def test_whoever_interrupts_a_plugin_stops_everything(tmp_path: Path) -> None:
+    (tmp_path / "quick.py").write_text(PLUGIN.format(name="quick") + "raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_plugin(tmp_path / "quick.py")
+    assert "quick" not in SCHEMES
+    assert "codedfl_plugin_quick" not in sys.modules
+
+
+@pytest.mark.usefixtures("_clean")
 def test_plugins_are_known_by_absolute_paths_and_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     wanted = []

@@ -270,9 +270,8 @@ def _lacking(scenario: Scenario, scheme: "Scheme[Any]", solver: str) -> str | No
         return "gradients without noise, not privacy.release = 'each-epoch'; choose"
     if SOLVERS[solver].needs_sums and not scheme.sums:
         return f"the sums over all data at the server, {elsewhere}"
-    if SOLVERS[solver].needs_exact and not scheme.exact:
-        return f"the gradient of all data in every epoch, {elsewhere}"
-    return None
+    inexact = SOLVERS[solver].needs_exact and not scheme.exact
+    return f"the gradient of all data in every epoch, {elsewhere}" if inexact else None
 
 
 def create(scenario: Scenario, problem: "Problem", *, agreement: "KeyAgreement | None" = None) -> "Scheme[Any]":

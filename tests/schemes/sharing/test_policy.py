@@ -1,6 +1,7 @@
 """The sharing policy by hand: small fleets whose decisions follow from docs/sharing.md line by line."""
 
 import doctest
+import math
 
 import pytest
 
@@ -168,6 +169,62 @@ def test_recipients_are_the_slowest_that_never_received_and_then_the_fastest() -
     decision = chosen.after_epoch({0: 1.0, 1: 1.3, 2: 5.0, 3: 6.0, 4: 7.0, 5: 8.0, 6: 1.1})
     assert moves(decision) == [(5, 1, 2), (4, 1, 3), (3, 0, 4), (2, 0, 5)]
     assert moves(chosen.after_epoch({0: 1.2, 1: 9.0, 6: 1.0})) == [(1, 6, None)]
+
+
+def test_of_those_that_have_received_the_fastest_come_first_one_after_the_other() -> None:
+    """6, 7 and 8 went to 0, 1 and 2. Of five stragglers two pairs go to 0 (1.0) and 1 (1.2), and the last to 2 (1.4).
+
+    Nobody that has received makes a pair, so the last sends alone.
+    """
+    chosen = policy(11)
+    chosen.resume([(6, 0, 0), (7, 1, 1), (8, 2, 2)])
+    decision = chosen.after_epoch({0: 1.0, 1: 1.2, 2: 1.4, 3: 9.0, 4: 8.0, 5: 7.0, 9: 6.0, 10: 5.0})
+    assert moves(decision) == [(3, 0, 3), (4, 0, 4), (5, 1, 5), (9, 1, 6), (10, 2, 7)]
+
+
+def test_a_fleet_of_one_needs_nobody() -> None:
+    chosen = policy(1, 0, delta=0.0)
+    assert (chosen.active, chosen.delta, chosen.issued) == ((0,), 0.0, 0)
+    assert chosen.after_epoch({0: 5.0}) == Decision((), (), ())
+    assert policy(1, 0, supply="unlimited").may_grant
+
+
+def test_what_may_be_done_next() -> None:
+    """Epoch a: 3 and 2 go to 1, which may forward then; of five supports three are left, then one."""
+    chosen = policy(5, 5, delta=0.5)
+    assert (chosen.delta, chosen.may_grant, chosen.may_double, chosen.supports_left) == (0.5, True, False, 5)
+    chosen.after_epoch(times(1.0, 1.4, 8.0, 9.0, 1.0))
+    assert chosen.is_active.tolist() == [True, True, False, False, True]
+    assert chosen.forwards.tolist() == [False, True, False, False, False]
+    assert [chosen.may_forward(device) for device in chosen.active] == [False, True, False]
+    assert (chosen.may_grant, chosen.supports_left) == (True, 3)
+    chosen.after_epoch({0: 1.0, 1: 9.0, 4: 1.2})
+    assert chosen.forwards.tolist() == [False, False, False, False, True], "what has been forwarded is not there"
+    chosen.after_epoch({0: 9.0, 4: 1.0})
+    assert (chosen.issued, chosen.may_grant, chosen.supports_left) == (3, True, 2)
+
+
+@pytest.mark.parametrize(("supports", "may"), [(1, False), (2, True)])
+def test_two_errors_need_two_supports(supports: int, may: bool) -> None:
+    for odd_set in ("partner", "two-errors"):
+        chosen = SharingPolicy(devices=3, supports=supports, delta=1.0, supply="once", odd_set=odd_set)
+        assert chosen.may_double is (may and odd_set == "two-errors")
+        assert chosen.may_grant is may
+
+
+def test_supports_without_a_limit_are_never_counted() -> None:
+    chosen = policy(6, 0, supply="unlimited")
+    chosen.after_epoch(times(1.0, 8.0, 6.0, 9.0, 7.0, 5.0))
+    assert (chosen.may_grant, chosen.supports_left, chosen.issued) == (True, math.inf, 5)
+
+
+def test_hand_overs_of_earlier_sessions_are_repeated() -> None:
+    """2 forwarded to 1 without a support; 3 brought two, of which each is an entry; numbers go on from there."""
+    chosen = policy(6)
+    chosen.resume([(2, 1, None), (3, 1, 0), (3, 1, 1)])
+    assert chosen.active == (0, 1, 4, 5)
+    assert (chosen.foreign_supports(1), chosen.issued) == (2, 2)
+    assert moves(chosen.after_epoch({0: 1.0, 1: 1.1, 4: 9.0, 5: 8.0})) == [(4, 0, 2), (5, 0, 3)]
 
 
 def test_forwarders_choose_first_and_what_they_gave_counts_at_once() -> None:

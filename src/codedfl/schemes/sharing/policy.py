@@ -247,6 +247,6 @@ class SharingPolicy:
     def _move(self, handover: Handover) -> Handover:
         sender, recipient = handover.sender, handover.recipient
         self._held[recipient] += self._held[sender] + len(handover.supports)
-        self._held[sender], self._active[sender], self._received[sender] = 0, False, False
+        self._held[sender], self._active[sender] = 0, False
         self._received[recipient] = True
         return handover
