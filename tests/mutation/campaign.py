@@ -202,7 +202,7 @@ class Campaign:
             reached = f"{last.tests} tests" + (f", {last.left_out} left out" if last.left_out else "")
             change = f"{mutant.old[:70]} -> {mutant.new[:70]}"
             print(f"{mutant.file}:{mutant.line}: {change}: SURVIVED ({reached})", flush=True)
-        elif "::" not in last.noticed_by and "SIGALRM" not in last.noticed_by:
+        elif "::" not in last.noticed_by:
             print(f"{last.mutant.file}:{last.mutant.line}: {last.noticed_by}", flush=True)
         if len(self.outcomes) % 100 == 0:
             noticed = sum(one.noticed_by is not None for one in self.outcomes)
@@ -267,7 +267,8 @@ class Campaign:
         for function in targets:
             function.__code__ = code
         places.compile_again(self._kernels[one] for one in changed if one in self._kernels)
-        failed = run_tests([self.items[test] for test in tests], self._seconds, lambda test, seconds: None)
+        items = [self.items[test] for test in tests]
+        failed = run_tests(items, self._seconds, lambda test, seconds: None, len(changed))
         return failed and failed[0], time.monotonic() - began
 
 
