@@ -107,6 +107,7 @@ class TestPreparation:
         assert found.unit == pytest.approx(np.where(DUMMIES, 1.0, X.std(axis=0)))
         assert found.target_shift == pytest.approx(Y.mean(axis=0))
         assert found.target_unit == pytest.approx(Y.std(axis=0))
+        assert prepared(summer_of(y=Y / 100)).preparation.target_unit == pytest.approx(Y.std(axis=0) / 100)
         assert (found.fill, found.penalty, found.feature_shift, found.constant) == (None, None, None, None)
 
     def test_standard_scale_without_an_intercept_shifts_numbers_only(self) -> None:
@@ -195,6 +196,16 @@ class TestPreparation:
                 prepared(summer_of(x, Y[:4]), dummies=np.zeros(2, bool))
         x = np.stack([signs, 2.0**44 + 8 * signs], axis=1)
         assert prepared(summer_of(x, Y[:4]), dummies=np.zeros(2, bool)).preparation.unit == pytest.approx([1, 8])
+
+    def test_a_thousandth_of_a_deviation_is_not_too_coarse(self) -> None:
+        """The mean is exactly so large that float64 there is accurate to 1/1000; all sums are exact."""
+        for mean, refused in ((1e-3 * 2.0**52, False), (1.001e-3 * 2.0**52, True)):
+            summer = summer_of(np.array([[-1.0], [1.0], [-1.0], [1.0]]) + mean, Y[:4, :1])
+            if refused:
+                with pytest.raises(DataError, match="too small beside it for float64"):
+                    prepared(summer, dummies=np.zeros(1, bool))
+            else:
+                assert prepared(summer, dummies=np.zeros(1, bool)).preparation.unit.tolist() == [1.0]
 
 
 class TestEnergies:

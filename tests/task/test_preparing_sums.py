@@ -98,8 +98,10 @@ class TestBounds:
         assert bounds_of(request(ERRORS, models=MODELS), ROWS, NONE, 0).tolist() == [512, 256]
 
     def test_of_a_regression(self) -> None:
-        """Largest sizes are 7.5 of targets less the centre, 12 of errors."""
+        """Largest sizes are 7.5 of targets less the centre, 12 of errors; 7 of those of 2 x_0 + 1."""
         assert bounds_of(request(COUNTS, **CENTER), ROWS, NONE, 0).tolist() == [8, 16]
+        other = {**CENTER, "models": np.array([[[1.0], [0.0]]])}
+        assert bounds_of(request(COUNTS, **other), ROWS, NONE, 0).tolist() == [8, 8]
 
     @pytest.mark.parametrize(("kind", "arrays"), [(COLUMNS, ORIGIN), (ERRORS, {"models": MODELS}), (COUNTS, CENTER)])
     def test_without_rows_they_are_zero(self, kind: str, arrays: Any) -> None:
@@ -222,11 +224,12 @@ class TestInflatedClaims:
                 summer.total(SumRequest(COLUMNS, ZERO))
 
     def test_of_squared_errors(self) -> None:
-        """The model of zeros has the squared error 25 on each of two rows: no claim above 100 is possible."""
-        wanted = SumRequest(ERRORS, {"models": np.zeros((1, 2, 1))}, IDENTITY)
-        assert Told(ROW, [[100.0], [32.0]]).total(wanted).tolist() == [50, 2]
-        with pytest.raises(DataError, match="device 0 claims that targets or errors reach 100"):
-            Told(ROW, [[100.0 * ABOVE], [32.0]]).total(wanted)
+        """Models have the squared errors 25 and 4 on each of two rows: no claims above 100 and 16 are possible."""
+        wanted = SumRequest(ERRORS, {"models": np.array([[[0.0], [0.0]], [[1.0], [0.0]]])}, IDENTITY)
+        assert Told(ROW, [[100.0, 4], [32, 16]]).total(wanted).tolist() == [50, 8, 2]
+        for claimed in ([100 * ABOVE, 4], [32, 16 * ABOVE]):
+            with pytest.raises(DataError, match="device 0 claims that targets or errors reach 1"):
+                Told(ROW, [claimed, [32.0, 4.0]]).total(wanted)
 
     def test_of_a_regression(self) -> None:
         """Targets less their centre are 4, errors 5."""
@@ -251,7 +254,21 @@ class TestInflatedClaims:
             Told(row, [[1, 1, 1]], 0.1249).total(wanted)
 
     def test_sums_of_squares_that_an_error_makes_negative_disprove_any_claim(self) -> None:
-        row, wanted = DeviceRows(np.zeros((1, 2)), np.zeros((1, 1))), SumRequest(COLUMNS, ZERO)
-        assert not Told(row, [[0, 0, 0]], -0.1).total(wanted)[:2].any()
-        with pytest.raises(DataError, match=r"claims that input 1 .* say at most 0;"):
-            Told(row, [[0, 1, 0]], -0.1).total(wanted)
+        row, counted = DeviceRows(np.zeros((1, 2)), np.zeros((1, 1))), dict(REGRESSION.arrays, center=np.zeros(1))
+        for wanted, claims, what in (
+            (SumRequest(COLUMNS, ZERO), [0, 1, 0], r"input 1 \(counted from 0\)"),
+            (SumRequest(COUNTS, counted, IDENTITY), [1, 0], "targets or errors"),
+        ):
+            assert Told(row, [[0] * len(claims)], -0.1).total(wanted)[:2].max() <= 2
+            with pytest.raises(DataError, match=f"claims that {what} reach 1, .* say at most 0;"):
+                Told(row, [claims], -0.1).total(wanted)
+
+
+def test_sums_are_scaled_by_the_largest_bounds() -> None:
+    """Those of rows, columns, targets and their squares, over two rows."""
+    summer = Told(ROW, [[4, 2, 8], [3, 2, 5]])
+    seen: list[np.ndarray] = []
+    add = summer.add
+    summer.add = lambda request, scales: (seen.append(scales), add(request, scales))[1]  # type: ignore[method-assign]
+    summer.total(SumRequest(COLUMNS, ZERO))
+    assert [scales.tolist() for scales in seen] == [[8, 4, 32, 8, 2, 2, 16, 128, 2]]
