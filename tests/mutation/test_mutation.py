@@ -3,14 +3,16 @@
 import ast
 import builtins
 import functools
+import importlib
 import random
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mutation import changes, forks, places, reach
+from mutation import changes, compiled, forks, places, reach
 from mutation.changes import ROOT, Mutant, default_files, mutants
 from mutation.places import Place
 from mutation.reach import HITS, Map, Reached, Scope
@@ -154,7 +156,8 @@ def test_what_tests_reach_is_kept_until_their_file_changes(tmp_path: Path) -> No
 
 
 def _computes() -> None:
-    forks._limit(0.1)
+    forks.WAITING = 10**6  # only the limit of processor time counts, however busy the machine is
+    forks._limit(0.05)
     while True:
         pass
 
@@ -177,3 +180,42 @@ def test_forks_return_fail_in_words_or_end_by_a_limit(request: pytest.FixtureReq
         "waits": "ended by SIGALRM",
         "dies": "RuntimeError: in words",
     }
+
+
+MADE_INSIDE = """
+def scaled(by):
+    def call(x):
+        return by * x
+    return call
+
+double = scaled(2)
+"""
+
+
+def test_functions_made_inside_have_the_code_of_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = module(MADE_INSIDE, tmp_path, monkeypatch)
+    made: dict[str, Any] = {}
+    exec(compile(MADE_INSIDE, str(tmp_path / file), "exec"), made)
+    place = Place(file, "scaled", 0)
+    functions = places.living([file])[place]
+    assert {function.__qualname__ for function in functions} == {"scaled", "scaled.<locals>.call"}
+    (change,) = (mutant for mutant in mutants_in(tmp_path, monkeypatch) if mutant.old == "by * x")
+    code = places.compiled(file, change.written(MADE_INSIDE.encode()))[place]
+    assert [places.put_in_place(function, code) for function in functions] == [True, True]
+    assert (made["double"](6), made["scaled"](3)(6)) == (2 / 6, 3 / 6)
+
+
+def mutants_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Mutant]:
+    monkeypatch.setattr(changes, "ROOT", folder)
+    return mutants(folder / "made.py")
+
+
+def test_kernels_that_call_a_changed_function_are_compiled_again() -> None:
+    folder = "src/codedfl/codes/modular/"
+    kernel, vectors = f"{folder}field_61_kernels.py", f"{folder}vector_kernels.py"
+    importlib.import_module("codedfl.codes.modular.field_61_kernels")
+    known = compiled.lookups([kernel, vectors])
+    for name, file in (("_residue", kernel), ("_more", kernel), ("load", vectors), ("accumulation", vectors)):
+        found = compiled.callers(Place(file, name, 0), known) & set(compiled.kernels())
+        assert Place(kernel, "product_61", 0) in found
+        assert (Place(kernel, "subtract_61", 0) in found) is False
