@@ -281,7 +281,8 @@ class Campaign:
 
 
 def run(campaign: Campaign, tests: list[str]) -> int:
-    """Collect the tests that one process can do, and let the campaign run."""
+    """Collect the tests that one process can do, but those of this tool, and let the campaign run."""
     reach.remember_caches()
-    options = ["-qq", "--no-summary", "-p", "no:cacheprovider", "-s", "-m", "not real"]
+    own = Path(__file__).parent
+    options = ["-qq", "--no-summary", "-p", "no:cacheprovider", "-s", "-m", "not real", f"--ignore={own}"]
     return int(pytest.main([*options, *tests], plugins=[campaign]))

@@ -34,12 +34,13 @@ def test_another_seed_or_device_has_other_folds() -> None:
     assert not np.array_equal(found[0], found[2])
 
 
-def test_folds_are_those_that_seeds_have_always_given() -> None:
-    """Device 7 of folds of three is the second of block 2; folds and rows are drawn from streams of their own."""
-    order = np.random.default_rng([5, 0, 2]).permutation(3)
-    fold = [(order[1] + row) % 3 for row in range(8)]
-    expected = np.random.default_rng([5, 1, 7]).permutation(fold)
-    assert fold_of_rows(8, 3, seed=5, device=7).tolist() == expected.tolist()
+@pytest.mark.parametrize("device", range(9))
+def test_folds_are_those_that_seeds_have_always_given(device: int) -> None:
+    """Every three devices are a block with an order of folds; orders and rows are drawn from streams of their own."""
+    order = np.random.default_rng([5, 0, device // 3]).permutation(3)
+    fold = [(order[device % 3] + row) % 3 for row in range(8)]
+    expected = np.random.default_rng([5, 1, device]).permutation(fold)
+    assert fold_of_rows(8, 3, seed=5, device=device).tolist() == expected.tolist()
 
 
 class TestHeldOutRows:

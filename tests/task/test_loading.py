@@ -137,9 +137,10 @@ class TestRawData:
 
     def test_devices_are_owners_in_sorted_order(self) -> None:
         given = wanted("t.csv", partition__kind="column", partition__column="place").with_devices(3)
-        raw = RawData.create(given, regression("rows", X, Y, X[:0], Y[:0], owners=NAMES))
+        owners = np.array(["b", "a", "b", "c", *"bababaab"])
+        raw = RawData.create(given, regression("rows", X, Y, X[:0], Y[:0], owners=owners))
         assert raw.owners == ("a", "b", "c")
-        assert [sorted(rows.tolist()) for rows in raw.parts] == [[1, 5, 9], [0, 2, 4, 6, 8, 10], [3, 7, 11]]
+        assert [sorted(rows.tolist()) for rows in raw.parts] == [[1, 5, 7, 9, 10], [0, 2, 4, 6, 8, 11], [3]]
 
     def test_inputs_that_stand_for_categories(self) -> None:
         columns = (Column("a"), Column("b", ("x", "y")))
@@ -154,6 +155,16 @@ class TestRawData:
         assert (found.kind, found.inputs, found.dimension, found.dtype) == ("rbf", 2, 3, np.float64)
         assert found.weights.tolist() == np.random.RandomState(8).normal(size=(2, 3)).tolist()
         assert found.weights.tolist() != other.weights.tolist()
+
+
+class Touching:
+    """What makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self._path,)
 
 
 class TestFirstModels:
@@ -174,6 +185,12 @@ class TestFirstModels:
     def test_other_entries_are_refused(self, tmp_path: Path, theta: np.ndarray) -> None:
         with pytest.raises(ScenarioError, match="holds no array theta of real numbers"):
             self.start(tmp_path, theta)
+
+    def test_objects_are_refused_before_they_are_made(self, tmp_path: Path) -> None:
+        theta = np.array([[Touching(tmp_path / "touched")], [1.0]], dtype=object)
+        with pytest.raises(ScenarioError, match="holds no array theta of real numbers"):
+            self.start(tmp_path, theta)
+        assert not (tmp_path / "touched").exists()
 
     @pytest.mark.parametrize("shape", [(1, 2), (3, 1), (2,), ()])
     def test_another_shape_is_refused(self, tmp_path: Path, shape: tuple[int, ...]) -> None:
