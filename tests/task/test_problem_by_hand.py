@@ -198,13 +198,16 @@ class TestBuilt:
         assert made.test is not None and made.test.preparation is None
 
     def test_from_a_first_model_targets_are_what_it_leaves(self, tmp_path: Path) -> None:
-        np.savez(tmp_path / "model.npz", theta=np.array([[1.0], [0.1]]))
-        start = str(tmp_path / "model.npz")
+        """Of two outputs, the second of which is minus the first."""
+        first = np.array([[1.0, -1.0], [0.1, -0.1]])
+        np.savez(tmp_path / "model.npz", theta=first)
+        start, targets = str(tmp_path / "model.npz"), np.hstack([TARGETS, -TARGETS])
         given = wanted(features__scale="none", features__intercept=False, training__start=start)
-        made = Problem.of_raw(given, self.raw(given), None)
-        assert made.start is not None and made.start.tolist() == [[1.0], [0.1]]
-        assert np.concatenate([shard.y for shard in made.shards]) == pytest.approx(np.full((10, 1), 7.0))
-        assert made.score(np.zeros((1, 2, 1))).accuracy[0] < 1
+        raw = RawData.create(given, regression("rows", ROWS[:10], targets[:10], ROWS[10:], targets[10:]))
+        made = Problem.of_raw(given, raw, None)
+        assert made.start is not None and made.start.tolist() == first.tolist()
+        assert np.concatenate([shard.y for shard in made.shards]) == pytest.approx(np.tile([7.0, -7.0], (10, 1)))
+        assert made.score(np.zeros((1, 2, 2))).accuracy[0] < 1
 
     def test_a_loss_of_classes_needs_classes(self) -> None:
         given = wanted(features__scale="none", features__intercept=False, task__loss="softmax")
