@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import Ridge, RidgeCV
 from sklearn.model_selection import PredefinedSplit
 
-from codedfl.task.folds import best_weight, fold_of_rows
+from codedfl.task.folds import DeviceRows, RowChoice, best_weight, fold_of_rows, held_out_rows
 
 WEIGHTS = np.geomspace(1e-3, 1e3, 13)
 
@@ -32,6 +32,42 @@ def test_another_seed_or_device_has_other_folds() -> None:
     found = [fold_of_rows(50, 5, seed=seed, device=device) for seed, device in ((0, 0), (1, 0), (0, 1))]
     assert not np.array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("device", range(9))
+def test_folds_are_those_that_seeds_have_always_given(device: int) -> None:
+    """Every three devices are a block with an order of folds; orders and rows are drawn from streams of their own."""
+    order = np.random.default_rng([5, 0, device // 3]).permutation(3)
+    fold = [(order[device % 3] + row) % 3 for row in range(8)]
+    expected = np.random.default_rng([5, 1, device]).permutation(fold)
+    assert fold_of_rows(8, 3, seed=5, device=device).tolist() == expected.tolist()
+
+
+class TestHeldOutRows:
+    @pytest.mark.parametrize(("share", "folds"), [(0.5, 2), (0.25, 4), (0.3, 3), (0.1, 10), (0.4, 2)])
+    @pytest.mark.parametrize("rows", [0, 2, 3, 10, 41])
+    def test_they_are_the_first_of_as_many_folds_as_the_share_tells(self, rows: int, share: float, folds: int) -> None:
+        for device in range(4):
+            found = held_out_rows(rows, share, seed=3, device=device)
+            assert found.tolist() == (fold_of_rows(rows, folds, seed=3, device=device) == 0).tolist()
+
+    def test_without_a_share_and_of_a_single_row_there_are_none(self) -> None:
+        assert held_out_rows(5, 0.0, seed=0, device=0).tolist() == [False] * 5
+        for device in range(6):
+            assert held_out_rows(1, 0.5, seed=0, device=device).tolist() == [False]
+
+
+def test_the_rows_of_a_fold_and_the_others() -> None:
+    rows = DeviceRows(np.arange(14.0).reshape(7, 2), np.arange(7.0)[:, None])
+    for device in range(3):
+        fold = fold_of_rows(7, 3, seed=2, device=device)
+        held, others = (RowChoice(1, 3, 2, held_out) for held_out in (True, False))
+        assert held.chosen(7, device).tolist() == (fold == 1).tolist()
+        assert others.chosen(7, device).tolist() == (fold != 1).tolist()
+        for choice, wanted in ((held, fold == 1), (others, fold != 1)):
+            found = choice.of(rows, device)
+            assert found.x.tolist() == rows.x[wanted].tolist()
+            assert found.y.tolist() == rows.y[wanted].tolist()
 
 
 @pytest.mark.parametrize("seed", range(12))

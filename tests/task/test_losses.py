@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 import codedfl
 from codedfl.errors import ScenarioError, UsageError
 from codedfl.security.audit import attack_scenario
-from codedfl.task import Problem
-from codedfl.task.losses import softmax
+from codedfl.task import Problem, Shard
+from codedfl.task.losses import SOFTMAX, SQUARED, check_kind, residuals, softmax, softmax_terms
 from codedfl.task.model import Model
 from codedfl.testing.small import problem, scenario, trained
 
@@ -32,6 +32,28 @@ def loss_of(made: Problem, model: np.ndarray) -> float:
 def test_large_scores_do_not_overflow() -> None:
     scores = np.array([[1e5, 1e5 - 1, -1e300], [0.0, 1.0, 2.0]])
     np.testing.assert_allclose(softmax(scores), reference(scores, axis=1), rtol=1e-12)
+
+
+def test_large_scores_of_rows_do_not_overflow() -> None:
+    """Scores x Theta are 3000 and -3000, so the loss of the second class is 6000, and that of the first nothing."""
+    shards = [Shard(np.array([[3.0]]), np.eye(2)[:1]), Shard(np.array([[3.0]]), np.eye(2)[1:])]
+    losses, gradients = softmax_terms(shards, np.array([[[1000.0, -1000.0]], [[0.0, 0.0]]]))
+    assert losses == pytest.approx([3000.0, np.log(2)])
+    assert gradients[0].tolist() == [[1.5, -1.5]]
+    assert gradients[1].tolist() == [[0.0, 0.0]]
+
+
+def test_slopes_of_both_losses_with_respect_to_scores() -> None:
+    scores, targets = np.array([[0.0, np.log(3.0)]]), np.array([[1.0, 0.0]])
+    assert residuals(SQUARED, scores, targets) == pytest.approx(np.array([[-1.0, np.log(3.0)]]))
+    assert residuals(SOFTMAX, scores, targets) == pytest.approx(np.array([[0.25 - 1, 0.75]]))
+
+
+def test_only_the_loss_of_classes_needs_classes() -> None:
+    for loss, kind in ((SOFTMAX, "classification"), (SQUARED, "classification"), (SQUARED, "regression")):
+        check_kind(loss, kind)
+    with pytest.raises(ScenarioError, match=r"task\.loss = 'softmax' needs classes"):
+        check_kind(SOFTMAX, "regression")
 
 
 def test_scores_of_a_problem_are_the_loss_and_its_slope() -> None:

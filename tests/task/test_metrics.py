@@ -54,6 +54,27 @@ def test_by_hand() -> None:
     assert (found["r2"], found["rmse"], found["mae"]) == pytest.approx((1 - 5 / 14, np.sqrt(5 / 3), 1.0))
 
 
+def test_sums_of_a_regression_are_about_a_center_or_zero() -> None:
+    """Rows, sums of y, y^2, |e| and e^2 of y = 1, 2, 6 predicted as 2, 2, 4; about 2 they are -1, 0, 4."""
+    predicted, values = np.array([[2.0], [2.0], [4.0]]), np.array([[1.0], [2.0], [6.0]])
+    for center, sums in ((None, (9, 41)), (np.array([2.0]), (3, 17))):
+        found = Counts.regressed(predicted, values, center)
+        assert (found.kind, found.table[:, 0].tolist()) == ("regression", [3, *sums, 3, 5])
+        assert found.metrics() == Counts.regressed(predicted, values).metrics()
+        assert counts("regression", predicted, values, center).table.tolist() == found.table.tolist()
+
+
+def test_numbers_of_rows() -> None:
+    assert Counts.regressed(np.zeros((4, 2)), np.zeros((4, 2))).rows == 4
+    assert Counts.classified(np.eye(3)[[0, 1, 1, 2, 0]], np.array([0, 1, 2, 2, 1])).rows == 5
+
+
+def test_small_targets_have_an_r2() -> None:
+    """The spread is 14 / 10^4, errors are 0.01, 0 and 0.02 off."""
+    found = Counts.regressed(np.array([[0.02], [0.02], [0.04]]), np.array([[0.01], [0.02], [0.06]]))
+    assert found.metrics()["r2"] == pytest.approx(1 - 5 / 14)
+
+
 def test_a_constant_target_has_no_r2() -> None:
     found = Counts.regressed(np.zeros((3, 2)), np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])).metrics()
     assert found["r2"] is None

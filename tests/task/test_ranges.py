@@ -15,7 +15,7 @@ from codedfl.data.dataset import Dataset, classification, regression
 from codedfl.errors import DataError, ScenarioError
 from codedfl.scenario import Scenario, load
 from codedfl.task.folds import DeviceRows
-from codedfl.task.ranges import declared_rows, ranged_preparation
+from codedfl.task.ranges import declared_columns, declared_preparation, declared_rows, ranged_preparation
 from codedfl.task.shard import make_shard, prepared_features
 
 COLUMNS = (Column("age"), Column("city", ("bern", "rome")), Column("height"))
@@ -64,6 +64,60 @@ def test_a_site_prepares_by_ranges_where_columns_do_not_stay_as_they_are() -> No
     as_they_are = {"features.scale": "none", "features.intercept": False}
     alone = Rows(ROWS[:, :1], COSTS, "regression", (), COLUMNS[:1], ("cost",))
     assert declared_rows(private({}, **as_they_are, **{"features.categories": []}), alone) == (alone, None)
+
+
+def test_without_noise_nothing_is_prepared_by_ranges() -> None:
+    own = Rows(ROWS, COSTS, "regression", (), COLUMNS, ("cost",))
+    open_one = private({}, **{"privacy.epsilon": None})
+    assert ranged_preparation(open_one, costs()) is None
+    assert declared_rows(open_one, own) == (own, None)
+
+
+def test_images_stay_as_they_are_with_and_without_noise() -> None:
+    digits = load("paper-quick").with_settings({"scheme": "one-shot", "privacy.epsilon": 1.0})
+    assert digits.private and digits.data.named
+    assert ranged_preparation(digits, costs()) is None
+
+
+def test_all_sites_prepare_as_the_data_together_are_prepared() -> None:
+    """Numeric columns in the order of their ranges, then those of text; the target is none of them."""
+    given = private(**{"data.target": "cost"})
+    columns, targets = declared_columns(given, regression=True)
+    assert [column.name for column in columns] == ["age", "height", "city"]
+    assert targets == ("cost",)
+    together = costs(ROWS[:, [0, 3, 1, 2]], columns=columns)
+    assert declared_preparation(given, 1, regression=True) == prepared(given, together)
+
+
+def test_targets_are_named_with_commas() -> None:
+    given = private({**RANGES, "weight": (0, 9)}, **{"data.target": " cost , weight"})
+    assert declared_columns(given, regression=True)[1] == ("cost", "weight")
+    several = Rows(ROWS, np.hstack([COSTS, COSTS]), "regression", (), COLUMNS, ("cost", "weight"))
+    _, found = declared_rows(given, several)
+    assert found is not None
+    assert found.target_shift.tolist() == [100, 4.5]
+    assert found.target_unit == pytest.approx(np.sqrt(2) * np.array([200, 4.5]))
+
+
+def test_classes_need_no_target_and_stay_as_they_are() -> None:
+    ranges = {name: RANGES[name] for name in ("age", "height")}
+    assert declared_columns(private(ranges), regression=False)[1] == ()
+    found = declared_preparation(private(ranges), 3, regression=False)
+    assert (found.target_shift.tolist(), found.target_unit.tolist()) == ([0, 0, 0], [1, 1, 1])
+    assert (found.target_low, found.target_high) == (None, None)
+    own = Rows(ROWS, np.array([0, 1, 2]), "classification", ("a", "b", "c"), COLUMNS)
+    assert declared_rows(private(ranges), own)[1] == found
+
+
+def test_columns_of_a_site_without_names_are_named_by_position() -> None:
+    """Two rows of three columns."""
+    ranges = {"0": (0, 1), "1": (0, 2), "2": (0, 4), "y": (0, 1)}
+    given = private(ranges, **{"features.categories": [], "data.target": "y"})
+    rows, found = declared_rows(given, Rows(np.ones((2, 3)), np.ones((2, 1)), "regression", ()))
+    assert rows.x.shape == (2, 3)
+    assert found is not None
+    assert found.high is not None and found.high.tolist() == [1, 2, 4]
+    assert found.target_unit.tolist() == [0.5]
 
 
 def test_nothing_depends_on_the_data() -> None:
@@ -149,6 +203,41 @@ class TestRefused:
     def test_ranges(self, ranges: Mapping[str, tuple[float, float]], says: str) -> None:
         with pytest.raises(ScenarioError, match=says):
             ranged_preparation(private(ranges), costs())
+
+    def test_sites_name_columns_and_target(self) -> None:
+        with pytest.raises(ScenarioError, match=r"data\.target is empty; name the target"):
+            declared_columns(private(), regression=True)
+        with pytest.raises(ScenarioError, match=r"give a range of '\*'; on sites name every column"):
+            declared_columns(private({"*": (0, 1)}, **{"data.target": "cost"}), regression=True)
+
+    @pytest.mark.parametrize(
+        ("columns", "target", "error", "says"),
+        [
+            (COLUMNS[::2], "cost", DataError, "there is no column 'city', which the scenario declares"),
+            ((*COLUMNS[:2], Column("length")), "cost", ScenarioError, "range of 'height', which is no numeric column"),
+            ((*COLUMNS, Column("length")), "cost", ScenarioError, "needs a public range of length "),
+            (COLUMNS, "height", ScenarioError, "a column is called 'height' like the target"),
+        ],
+    )
+    def test_columns_of_a_site(self, columns: Any, target: str, error: type[Exception], says: str) -> None:
+        x = np.ones((3, sum(len(column.inputs) for column in columns)))
+        own = Rows(x, COSTS, "regression", (), columns, (target,))
+        with pytest.raises(error, match=says):
+            declared_rows(private(**{"data.target": "cost"}), own)
+
+    def test_another_target_at_a_site(self) -> None:
+        own = Rows(ROWS[:, :3], COSTS, "regression", (), COLUMNS[:2], ("height",))
+        given = private({name: RANGES[name] for name in ("age", "height")}, **{"data.target": "cost"})
+        with pytest.raises(DataError, match=r"the target is height here and data\.target = 'cost'; rename it"):
+            declared_rows(given, own)
+
+    @pytest.mark.parametrize(("count", "listed"), [(20, "c19 "), (21, "c19 and 1 more "), (22, "c19 and 2 more ")])
+    def test_twenty_names_are_listed(self, count: int, listed: str) -> None:
+        columns = tuple(Column(f"c{number}") for number in range(count))
+        data = costs(np.ones((3, count)), columns=columns)
+        given = private({"cost": (0, 1)}, **{"features.categories": []})
+        with pytest.raises(ScenarioError, match=rf"a public range of c0, c1, .*, {listed}\("):
+            ranged_preparation(given, data)
 
     def test_everything_that_lacks_is_said_at_once(self) -> None:
         with pytest.raises(ScenarioError, match=r"age, height, cost .* and all possible values of city "):

@@ -258,7 +258,7 @@ def _judge(
     """Count rows whose label has the largest output, and name those where errors can make another one the largest."""
     bounds = (errors * (1 + 1e-6))[:, None].astype(outputs.dtype)
     highest, lead = outputs + bounds, (outputs - bounds).max(axis=0)
-    possible = (highest >= lead).sum(axis=0, dtype=np.uint8)
+    possible = (highest >= lead).sum(axis=0, dtype=np.min_scalar_type(len(outputs)))  # summing bytes is quickest
     doubtful = (possible != 1).any(axis=1)
     right = highest[labels, np.arange(len(labels))] >= lead
     return np.count_nonzero(right & ~doubtful[:, None], axis=0), doubtful
