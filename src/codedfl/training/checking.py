@@ -193,8 +193,8 @@ class Watch:
         state.spoilt += (state.epoch if self._before is None else self._before.epoch + 1) - target.epoch
         state.go_back(target)
         self._server.rewind(target.server)
-        if target is self._first_deferred:
-            self._first_deferred = None
+        if self._first_deferred is not None and target.epoch <= self._first_deferred.epoch:
+            self._first_deferred = None  # none of the epochs that were deferred is left
         self._note_safe()
         if liars is None:
             raise LyingDeviceError(
