@@ -47,7 +47,9 @@ def main() -> int:
         print("\n".join(campaign.wrong))
         return 1
     noticed = sum(outcome.noticed_by is not None for outcome in campaign.outcomes)
-    print(f"{noticed} of {len(campaign.outcomes)} noticed ({noticed / max(1, len(campaign.outcomes)):.1%})")
+    killed = sum("::" not in (outcome.noticed_by or "::") for outcome in campaign.outcomes)
+    share = f"{noticed / max(1, len(campaign.outcomes)):.1%}"
+    print(f"{noticed} of {len(campaign.outcomes)} noticed ({share}), {killed} of them by the end of their process")
     return status
 
 

@@ -13,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import pytest
 
-from mutation import places, reach
+from mutation import compiled, places, reach
 from mutation.changes import ROOT, Mutant, default_files
 from mutation.forks import in_forks, run_tests
 from mutation.places import Place
@@ -117,19 +116,19 @@ class Campaign:
         """Let blocks say that they run; yields what undoes it."""
         setattr(builtins, places.HIT, reach.HITS.add)
         files = [file for file in self._core if not file.endswith("kernels.py")]
-        compiled, living = places.kernels(), places.living(files)
+        kernels, living = compiled.kernels(), places.living(files)
         for file in files:
             for place, code in places.instrumented(file, numbers).items():
-                for function in living.get(place, []) if place not in compiled else []:
-                    if function.__code__.co_freevars == code.co_freevars:
-                        yield partial(setattr, function, "__code__", function.__code__)
-                        function.__code__ = code
+                for function in living.get(place, []) if place not in kernels else []:
+                    before = function.__code__
+                    if places.put_in_place(function, code):
+                        yield partial(setattr, function, "__code__", before)
 
     def _watch_kernels(self, numbers: dict[tuple[Place, int], int]) -> Iterator[Callable[[], None]]:
         """Let compiled functions that only Python calls say that they run."""
-        known = self._kernel_functions()
-        for place, dispatcher in places.kernels().items():
-            if places.callers(place, known) == {place}:
+        known = self._lookups()
+        for place, dispatcher in compiled.kernels().items():
+            if compiled.callers(place, known) == {place}:
                 number = numbers.setdefault((place, 0), len(numbers))
 
                 @functools.wraps(dispatcher)
@@ -137,12 +136,12 @@ class Campaign:
                     reach.HITS.add(_number)
                     return _kernel(*arguments, **options)
 
-                places.replace_everywhere(dispatcher, call)
-                yield partial(places.replace_everywhere, call, dispatcher)
+                compiled.replace_everywhere(dispatcher, call)
+                yield partial(compiled.replace_everywhere, call, dispatcher)
 
-    def _kernel_functions(self) -> dict[Place, list[FunctionType]]:
-        compiled = {place.file for place in places.kernels()}
-        return places.living([file for file in self._core if file in compiled or file.endswith("kernels.py")])
+    def _lookups(self) -> dict[Place, set[str]]:
+        files = {place.file for place in compiled.kernels()}
+        return compiled.lookups(file for file in self._core if file in files or file.endswith("kernels.py"))
 
     def _recorded(self, items: list[pytest.Item]) -> dict[str, Any]:
         self._recording, known = True, set(sys.modules)
@@ -173,7 +172,7 @@ class Campaign:
         near = kernels if any(file in kernels for file in files) else []
         self._import(places.module_name(ROOT / file) for file in {*files, *near})
         self._living = places.living(files)
-        self._kernels, self._near_kernels = places.kernels(), self._kernel_functions()
+        self._kernels, self._lookups_of_kernels = compiled.kernels(), self._lookups()
         tasks = ((entry, partial(self._run, *entry)) for entry in map(self._planned, self.mutants))
         began = time.monotonic()
         for entry, found in in_forks(config, iter(tasks), self.jobs):
@@ -202,7 +201,7 @@ class Campaign:
             reached = f"{last.tests} tests" + (f", {last.left_out} left out" if last.left_out else "")
             change = f"{mutant.old[:70]} -> {mutant.new[:70]}"
             print(f"{mutant.file}:{mutant.line}: {change}: SURVIVED ({reached})", flush=True)
-        elif "::" not in last.noticed_by and "SIGALRM" not in last.noticed_by:
+        elif "::" not in last.noticed_by:
             print(f"{last.mutant.file}:{last.mutant.line}: {last.noticed_by}", flush=True)
         if len(self.outcomes) % 100 == 0:
             noticed = sum(one.noticed_by is not None for one in self.outcomes)
@@ -218,7 +217,7 @@ class Campaign:
         changed: set[Place] = set()
         tests = set(self._tests_of[_name(place, block)])
         if place in self._kernels or place.file.endswith("kernels.py"):
-            changed = places.callers(place, self._near_kernels)
+            changed = compiled.callers(place, self._lookups_of_kernels)
             tests |= {
                 test for one in changed for test in self._tests_of_function[f"{one.file} {one.name} {one.number}"]
             }
@@ -236,11 +235,12 @@ class Campaign:
                 return 0
             return 1 if file.startswith(folder) else 2 if file.startswith(f"tests/{parts[0]}") else 3
 
-        quick = sorted(tests, key=lambda test: (self._seconds[test] > 0.1, distance(test), self._seconds[test]))[:20]
+        case = self._cases(tests)
+        near = sorted(tests, key=lambda test: (distance(test), case[test], self._seconds[test]))
+        quick = [test for test in near if self._seconds[test] <= 0.1][:20]
         first = list(dict.fromkeys([*good, *quick]))
-        rest = sorted(tests - set(first), key=lambda test: (distance(test), self._seconds[test]))
         chosen, spent = [], 0.0
-        for test in [*first, *rest]:
+        for test in dict.fromkeys([*first, *near]):
             needed = self._seconds[test] + 0.002
             if spent + needed <= self.budget or len(chosen) < 3:
                 chosen.append(test)
@@ -252,6 +252,16 @@ class Campaign:
         chosen.sort(key=lambda test: (rank.get(test, len(rank)), by_file[test.split("::")[0]]))
         return chosen, len(tests) - len(chosen)
 
+    def _cases(self, tests: set[str]) -> dict[str, int]:
+        """A number for each test, so that the quickest cases of all functions come before the second ones."""
+        seen: dict[str, int] = defaultdict(int)
+        found = {}
+        for test in sorted(tests, key=lambda test: self._seconds[test]):
+            function = test.split("[")[0]
+            found[test] = seen[function]
+            seen[function] += 1
+        return found
+
     def _run(
         self, mutant: Mutant, place: Place | None, tests: list[str], left_out: int, changed: set[Place]
     ) -> tuple[str | None, float]:
@@ -261,18 +271,18 @@ class Campaign:
         source = (ROOT / mutant.file).read_bytes()
         source = source if self._unchanged else mutant.written(source)
         code = places.compiled(mutant.file, source)[place]
-        targets = self._living.get(place, [])
-        if not targets:
+        put = [places.put_in_place(function, code) for function in self._living.get(place, [])]
+        if not any(put):
             return "cannot be put in place", 0.0
-        for function in targets:
-            function.__code__ = code
-        places.compile_again(self._kernels[one] for one in changed if one in self._kernels)
-        failed = run_tests([self.items[test] for test in tests], self._seconds, lambda test, seconds: None)
+        compiled.compile_again(self._kernels[one] for one in changed if one in self._kernels)
+        items = [self.items[test] for test in tests]
+        failed = run_tests(items, self._seconds, lambda test, seconds: None, len(changed))
         return failed and failed[0], time.monotonic() - began
 
 
 def run(campaign: Campaign, tests: list[str]) -> int:
-    """Collect the tests that one process can do, and let the campaign run."""
+    """Collect the tests that one process can do, but those of this tool, and let the campaign run."""
     reach.remember_caches()
-    options = ["-qq", "--no-summary", "-p", "no:cacheprovider", "-s", "-m", "not real"]
+    own = Path(__file__).parent
+    options = ["-qq", "--no-summary", "-p", "no:cacheprovider", "-s", "-m", "not real", f"--ignore={own}"]
     return int(pytest.main([*options, *tests], plugins=[campaign]))

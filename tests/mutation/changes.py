@@ -88,13 +88,18 @@ def replacements(node: ast.AST) -> Iterator[str]:
         yield f"{_unparsed(node.value)}.{OPPOSITE[node.attr]}"
     elif isinstance(node, ast.Return):
         says_nothing = node.value is None or (isinstance(node.value, ast.Constant) and node.value.value is None)
-        yield "pass" if says_nothing else "return None"
+        yield "pass" if says_nothing else "return __class__ and None" if _calls_super(node) else "return None"
     elif isinstance(node, ast.AugAssign):
         if type(node.op) in ARITHMETIC:
             yield ast.unparse(ast.AugAssign(node.target, ARITHMETIC[type(node.op)](), node.value))
         yield "pass"
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        yield "pass"
+        yield "__class__" if _calls_super(node) else "pass"
+
+
+def _calls_super(node: ast.AST) -> bool:
+    """Whether the compiler gives the function a cell of its class, which other code put in its place needs, too."""
+    return any(isinstance(one, ast.Name) and one.id == "super" for one in ast.walk(node))
 
 
 def _unparsed(node: ast.expr) -> str:

@@ -19,6 +19,10 @@ import pytest
 
 MEMORY = 6 * 2**30
 """Bytes that a fork may take beside those of its parent."""
+COMPILING = 30.0
+"""Seconds of processor time that compiling one kernel may take."""
+WAITING = 8
+"""How many times as long as on an idle processor a test may last: others run, too, and a test that waits takes none."""
 
 
 class Reports:
@@ -33,26 +37,34 @@ class Reports:
 
 
 def run_tests(
-    items: list[pytest.Item], seconds: dict[str, float], each: Callable[[str, float], None]
+    items: list[pytest.Item], seconds: dict[str, float], each: Callable[[str, float], None], kernels: int = 0
 ) -> tuple[str, str] | None:
-    """Run tests until one fails, and return its name and why. A test that takes far too long ends the process."""
+    """Run tests until one fails, and return its name and why. A test that takes far too long ends the process.
+
+    What counts is processor time, so that a busy machine is not taken for a change that somebody noticed.
+    """
     reports = Reports()
     if items:
         items[0].config.pluginmanager.register(reports)
     for item, following in zip(items, [*items[1:], None], strict=True):
         began = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, 20 + 8 * seconds.get(item.nodeid, 5.0))
+        _limit(20 + 8 * seconds.get(item.nodeid, 5.0) + COMPILING * kernels)
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _limit(0)
         if reports.failed:
             return item.nodeid, reports.failed[0]
         each(item.nodeid, time.monotonic() - began)
     return None
 
 
+def _limit(seconds: float) -> None:
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds * WAITING)
+
+
 def _become_child(config: pytest.Config, folder: str) -> None:
     os.setpgid(0, 0)
-    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGALRM, signal.SIGPROF, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     with contextlib.suppress(Exception):
         faulthandler.disable()

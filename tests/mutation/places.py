@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import Any
 
-from mutation.changes import PACKAGE, ROOT, Mutant
+from mutation.changes import ROOT, Mutant
 
 HIT = "__block_ran__"
 """Name of the builtin that instrumented blocks call."""
@@ -111,78 +110,44 @@ def instrumented(file: str, numbers: dict[tuple[Place, int], int]) -> dict[Place
 
 
 def living(files: Iterable[str]) -> dict[Place, list[FunctionType]]:
-    """Function objects of these files in this process; several where a module was imported twice."""
+    """Function objects of these files in this process, with those made inside; several of a module imported twice."""
     wanted = {str(ROOT / file): file for file in files}
-    starts = {(place.file, place.name, line): place for file in wanted.values() for place, line in _starts(file)}
     found: dict[Place, list[FunctionType]] = defaultdict(list)
     gc.unfreeze()
     for one in gc.get_objects():
         if isinstance(one, FunctionType) and one.__code__.co_filename in wanted:
-            code = one.__code__
-            place = starts.get((wanted[code.co_filename], code.co_qualname, code.co_firstlineno))
+            place = _place_of(wanted[one.__code__.co_filename], one.__code__)
             if place is not None:
                 found[place].append(one)
     gc.freeze()  # forks share what no collection looks through
     return found
 
 
-def _starts(file: str) -> Iterator[tuple[Place, int]]:
-    """The functions with each line that their code may begin at: that of a decorator, or of the definition."""
+def _place_of(file: str, code: CodeType) -> Place | None:
+    """The outermost function that code is of, or inside of; code begins at its definition or at a decorator."""
+    name = code.co_qualname.split(".<locals>")[0]
     for place, node in _parsed(file).items():
         assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for line in {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}:
-            yield place, line
+        first = min(node.lineno, *(decorator.lineno for decorator in node.decorator_list), node.lineno)
+        if place.name == name and first <= code.co_firstlineno <= (node.end_lineno or 0):
+            return place
+    return None
 
 
-def kernels() -> dict[Place, Any]:
-    """Functions that numba compiles."""
-    found: dict[Place, Any] = {}
-    for name, module in list(sys.modules.items()):
-        for value in vars(module).values() if name.startswith(PACKAGE) else ():
-            if type(value).__name__ == "CPUDispatcher":
-                code = value.py_func.__code__
-                found[Place(str(Path(code.co_filename).relative_to(ROOT)), code.co_qualname, 0)] = value
-    return found
+def put_in_place(function: FunctionType, code: CodeType) -> bool:
+    """Let a function have the code of its outermost function, or of the one inside with its name, if it fits."""
+    inside = [one for one in _with_inner(code) if one.co_qualname == function.__code__.co_qualname]
+    if len(inside) != 1 or inside[0].co_freevars != function.__code__.co_freevars:
+        return False
+    function.__code__ = inside[0]
+    return True
 
 
-def names_in(code: CodeType) -> set[str]:
-    """Names that code and the functions inside it look up."""
-    inner = (names_in(one) for one in code.co_consts if isinstance(one, CodeType))
-    return set(code.co_names).union(*inner)
-
-
-def callers(changed: Place, known: dict[Place, list[FunctionType]]) -> set[Place]:
-    """Functions of kernels that call this one, itself among them; a name is that of the own file if it has one."""
-    own = {(place.file, place.name) for place in known}
-    found, grown = {changed}, True
-    while grown:
-        grown = False
-        for place, (function, *_) in known.items():
-            looked_up = names_in(function.__code__)
-            called = (one for one in found if one.name in looked_up)
-            if place not in found and any(
-                one.file == place.file or (place.file, one.name) not in own for one in called
-            ):
-                found.add(place)
-                grown = True
-    return found
-
-
-def compile_again(changed: Iterable[Any]) -> None:
-    """Let compiled functions be compiled when they are called next."""
-    from numba.core.caching import NullCache
-
-    for dispatcher in changed:
-        dispatcher._reset_overloads()
-        dispatcher._cache = NullCache()
-
-
-def replace_everywhere(old: Any, new: Any) -> None:
-    """Let every module that has an object have another one in its place."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) and str(module.__file__).startswith(str(ROOT)):
-            for name in [name for name, value in vars(module).items() if value is old]:
-                setattr(module, name, new)
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
 
 
 def module_name(file: Path) -> str:

@@ -3,12 +3,16 @@
 import ast
 import builtins
 import functools
+import importlib
 import random
+import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mutation import places, reach
+from mutation import changes, compiled, forks, places, reach
 from mutation.changes import ROOT, Mutant, default_files, mutants
 from mutation.places import Place
 from mutation.reach import HITS, Map, Reached, Scope
@@ -27,6 +31,29 @@ def test_a_mutant_changes_one_place_of_a_function(file: Path) -> None:
         before, after = (places.compiled(mutant.file, text) for text in (source, changed))
         assert before.keys() == after.keys()
         assert {place for place in before if before[place].co_code != after[place].co_code} <= {found[0]}
+
+
+SUPER = """
+class Inner(Outer):
+    def __init__(self):
+        super().__init__()
+
+    def count(self):
+        return super().count()
+"""
+
+
+def test_a_dropped_call_of_super_fits_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "made.py"
+    file.write_text(SUPER)
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    before = places.compiled("made.py", SUPER.encode())
+    found = mutants(file)
+    assert [mutant.new for mutant in found] == ["__class__", "return __class__ and None"]
+    for mutant in found:
+        after = places.compiled("made.py", mutant.written(SUPER.encode()))
+        assert {place: code.co_freevars for place, code in after.items()} == dict.fromkeys(before, ("__class__",))
+        assert sum("super" in code.co_names for code in after.values()) == 1
 
 
 def module(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -126,3 +153,69 @@ def test_what_tests_reach_is_kept_until_their_file_changes(tmp_path: Path) -> No
     assert (again.tests, again.modules) == (kept.tests, {own: ["numpy"]})
     again.put(own, {f"{own}::b": Reached(1.0, frozenset())}, ())
     assert list(again.tests) == [f"{own}::b"]
+
+
+def _computes() -> None:
+    forks.WAITING = 10**6  # only the limit of processor time counts, however busy the machine is
+    forks._limit(0.05)
+    while True:
+        pass
+
+
+def _waits() -> None:
+    forks._limit(0.02)
+    time.sleep(60)
+
+
+def _dies() -> None:
+    raise RuntimeError("in words")
+
+
+def test_forks_return_fail_in_words_or_end_by_a_limit(request: pytest.FixtureRequest) -> None:
+    tasks = {"sum": partial(sum, (1, 2)), "computes": _computes, "waits": _waits, "dies": _dies}
+    found = dict(forks.in_forks(request.config, iter(tasks.items()), 2))
+    assert found == {
+        "sum": 3,
+        "computes": "ended by SIGPROF",
+        "waits": "ended by SIGALRM",
+        "dies": "RuntimeError: in words",
+    }
+
+
+MADE_INSIDE = """
+def scaled(by):
+    def call(x):
+        return by * x
+    return call
+
+double = scaled(2)
+"""
+
+
+def test_functions_made_inside_have_the_code_of_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = module(MADE_INSIDE, tmp_path, monkeypatch)
+    made: dict[str, Any] = {}
+    exec(compile(MADE_INSIDE, str(tmp_path / file), "exec"), made)
+    place = Place(file, "scaled", 0)
+    functions = places.living([file])[place]
+    assert {function.__qualname__ for function in functions} == {"scaled", "scaled.<locals>.call"}
+    (change,) = (mutant for mutant in mutants_in(tmp_path, monkeypatch) if mutant.old == "by * x")
+    code = places.compiled(file, change.written(MADE_INSIDE.encode()))[place]
+    assert [places.put_in_place(function, code) for function in functions] == [True, True]
+    assert (made["double"](6), made["scaled"](3)(6)) == (2 / 6, 3 / 6)
+
+
+def mutants_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Mutant]:
+    monkeypatch.setattr(changes, "ROOT", folder)
+    return mutants(folder / "made.py")
+
+
+def test_kernels_that_call_a_changed_function_are_compiled_again() -> None:
+    folder = "src/codedfl/codes/modular/"
+    kernel, vectors = f"{folder}field_61_kernels.py", f"{folder}vector_kernels.py"
+    importlib.import_module("codedfl.codes.modular.field_61_kernels")
+    known = compiled.lookups([kernel, vectors])
+    for name, file in (("_residue", kernel), ("_more", kernel), ("load", vectors), ("accumulation", vectors)):
+        found = compiled.callers(Place(file, name, 0), known) & set(compiled.kernels())
+        assert Place(kernel, "product_61", 0) in found
+        assert (Place(kernel, "subtract_61", 0) in found) is False
