@@ -1,5 +1,6 @@
 """Wrong replies: where a training goes back to, who is named, and what the audit finds."""
 
+import numpy as np
 import pytest
 
 from codedfl.engines.contract import LATE_ROUNDS
@@ -159,7 +160,9 @@ def test_a_late_lie_shows_a_wrong_gradient_and_all_after_it_is_undone() -> None:
     training.epochs(1)
     training.post.arrives(second, 2, 3)
     spoilt = training.spoilt(lambda: training.epoch(1, 2, 3))
+    assert str(spoilt) == "wrong replies in epoch 2"
     assert training.watch.recover(spoilt) == [0]
+    assert training.server.rewound == [{"epoch": np.array(1)}]
     assert training.stands_after(1)
     assert (training.state.spoilt, training.state.checked) == (3, {1})
     assert training.safe is None
@@ -218,9 +221,10 @@ def test_a_lie_that_no_reply_can_name_stops_the_run_where_it_was_right() -> None
     assert (training.state.lies, training.post.dropped) == ([], [])
 
 
-def test_as_many_replies_as_are_needed_name_only_who_contradicts_itself() -> None:
-    """Of three replies two differ from before: one is left, which fits anything."""
-    training = Training(answers=lambda epoch, device: honest(epoch, device) if device < 3 else None)
+@pytest.mark.parametrize("answering", [3, 4])
+def test_as_many_replies_as_are_needed_name_only_who_contradicts_itself(answering: int) -> None:
+    """Two replies differ from before: one or two are left, which fit anything."""
+    training = Training(answers=lambda epoch, device: honest(epoch, device) if device < answering else None)
     spoilt = training.spoilt(lambda: training.epoch(0, 1, 2, wrong=[0, 1]))
     assert training.watch.recover(spoilt) == [0, 1]
     assert [(lie.device, lie.contradicts_itself) for lie in training.state.lies] == [(0, True), (1, True)]

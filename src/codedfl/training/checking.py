@@ -152,7 +152,6 @@ class Watch:
 
     def _ask_again(self, found: _Epoch, quorum: int) -> set[int]:
         """Ask the same question again, and take in the replies; return who replies otherwise than before."""
-        quorum = min(quorum, len(found.question.requests))
         answer = self._engine.ask(dataclasses.replace(found.question, quorum=quorum, least=0), offline=False)
         told = {reply.device: reply.message for reply in answer.replies}
         known = found.replies
