@@ -231,10 +231,17 @@ class TestEpochs:
         counts = EpochsToTarget({"gradient-descent": 5}, [reached("conventional", "gradient-descent", 40)])
         assert counts.of(known("conventional"), "gradient-descent").count == 5
 
+    @pytest.mark.parametrize("count", [1, 1_000_000])
+    def test_the_least_and_the_most_epochs_may_be_told(self, count: int) -> None:
+        found = EpochsToTarget({"gradient-descent": count}).of(known("conventional"), "gradient-descent")
+        assert (found.count, found.source) == (count, "told by --epochs")
+
     def test_every_assumption_is_of_a_solver(self) -> None:
         assert ASSUMED.keys() <= SOLVERS.keys()
 
-    @pytest.mark.parametrize(("solver", "count"), [("newton", 5), ("gradient-descent", 0)])
+    @pytest.mark.parametrize(
+        ("solver", "count"), [("newton", 5), ("gradient-descent", 0), ("gradient-descent", 1_000_001)]
+    )
     def test_nonsense_is_refused(self, solver: str, count: int) -> None:
         with pytest.raises(UsageError, match=f"{solver}={count}"):
             EpochsToTarget({solver: count})
@@ -243,7 +250,8 @@ class TestEpochs:
         run = small_run(tmp_path / "run")
         target = float(run.epochs["accuracy"][10])
         first = int(np.flatnonzero(run.epochs["accuracy"] >= target)[0]) + 1
-        done = finished(tmp_path / "run", small({"training.targets": [target], "features.seed": 3, "scheme": "sealed"}))
+        targets = [target / 2, target]
+        done = finished(tmp_path / "run", small({"training.targets": targets, "features.seed": 3, "scheme": "sealed"}))
         assert done == Finished(tmp_path / "run", "minibatch", "gradient-descent", first, False)
 
     def test_rates_matter_to_those_who_have_one(self, tmp_path: Path) -> None:

@@ -161,6 +161,30 @@ def test_everyone_is_awaited_after_a_lie_that_only_the_audit_shows() -> None:
     assert [(lie.device, lie.epoch) for lie in found.lies] == [(0, 2)]
 
 
+def test_a_second_return_does_not_lead_to_what_the_first_one_undid() -> None:
+    """Device 0 alone is in time and lies in epoch 1, which is asked again in the end.
+
+    Then device 1 alone is in time and lies in epoch 2, as it did when nobody waited for it, which the audit shows: the
+    training goes back to the model of epoch 1 as it was computed again.
+    """
+    asked: list[tuple[int, int]] = []
+
+    def at_first(device: int, wrong: int, times: int) -> Liar:
+        def tells(epoch: int) -> bool:
+            asked.append((device, epoch))
+            return epoch == wrong and asked.count((device, epoch)) <= times
+
+        return Liar(device, tells, "one", 1)
+
+    rates = [{"mac_rate": 1e7, "up_rate": 1e9}, {"mac_rate": 1e5, "up_rate": 1e4}]
+    rates += [{"count": 5, "mac_rate": 1e5, "up_rate": 1.0}]
+    changes = {"fleet.devices": rates, "training.first_epoch_offline": False}
+    found = trained(chosen("coded-padded", 6, **changes), [at_first(0, 1, 1), at_first(1, 2, 2)])
+    assert [(lie.device, lie.epoch) for lie in found.lies] == [(0, 1)]
+    assert found.spoilt == EPOCHS + (EPOCHS - 1)
+    same_training(found, honest("coded-padded", 6, "gradient-descent"))
+
+
 def test_what_is_left_of_a_run_that_lost_too_many_devices_is_checked() -> None:
     """One spare reply, that of a device a thousand times slower: it is awaited when too few devices are left."""
     left = State.fresh(problem(SIZES, dtype="float64"))

@@ -152,7 +152,6 @@ class Watch:
 
     def _ask_again(self, found: _Epoch, quorum: int) -> set[int]:
         """Ask the same question again, and take in the replies; return who replies otherwise than before."""
-        quorum = min(quorum, len(found.question.requests))
         answer = self._engine.ask(dataclasses.replace(found.question, quorum=quorum, least=0), offline=False)
         told = {reply.device: reply.message for reply in answer.replies}
         known = found.replies
@@ -193,8 +192,8 @@ class Watch:
         state.spoilt += (state.epoch if self._before is None else self._before.epoch + 1) - target.epoch
         state.go_back(target)
         self._server.rewind(target.server)
-        if target is self._first_deferred:
-            self._first_deferred = None
+        if self._first_deferred is not None and target.epoch <= self._first_deferred.epoch:
+            self._first_deferred = None  # none of the epochs that were deferred is left
         self._note_safe()
         if liars is None:
             raise LyingDeviceError(

@@ -29,7 +29,7 @@ def timeline(
     """
     blocks: list[Block] = [_block([])]
     draws, began = Draws(delays, seed=seed, first=draw), start
-    last = history.columns["time"][-1] if len(history) else 0.0
+    ends = history.columns["time"]
     for epoch, numbers in enumerate(history.questions(), start=1):
         for stages in history.overlapping_after(epoch - 1):
             times = draws.stages(stages)
@@ -38,15 +38,14 @@ def timeline(
                 _sent(epoch, began, times, TransferTable(np.concatenate([each.rows for each in tables], axis=1)))
             )
             began += float(times.seconds[0])
-        ended = history.columns["time"][epoch - 1]
-        clock = Clock(draws, began)
+        ended, clock = ends[epoch - 1], Clock(draws, began)
         for question, number in enumerate(numbers):
             costs, began = history.rounds[number], float(clock.now[0])
             clock.ask(epoch, question, costs)
             clock.charge(costs.server_macs)
             over = ended if question == len(numbers) - 1 else float(clock.now[0])
             parts = delays.reply_parts(costs, draws.chance(epoch, question))
-            blocks += _round(epoch, costs, began, last if costs.standing else over, np.concatenate(parts))
+            blocks += _round(epoch, costs, began, ends[-1] if costs.standing else over, np.concatenate(parts))
         began = ended
         if handed := history.handovers_after(epoch):
             times = draws.handovers(epoch, handed, parallel=parallel)
