@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mutation import changes, compiled, forks, places, reach
-from mutation.changes import ROOT, Mutant, default_files, mutants
+from mutation.changes import ROOT, Mutant, default_files, judged_equivalent, mutants
 from mutation.places import Place
 from mutation.reach import HITS, Map, Reached, Scope
 
@@ -31,6 +31,16 @@ def test_a_mutant_changes_one_place_of_a_function(file: Path) -> None:
         before, after = (places.compiled(mutant.file, text) for text in (source, changed))
         assert before.keys() == after.keys()
         assert {place for place in before if before[place].co_code != after[place].co_code} <= {found[0]}
+
+
+def test_every_judged_mutant_is_one_of_the_code() -> None:
+    judged = judged_equivalent()
+    files = sorted({ROOT / file for file, *_ in judged})
+    lines = {str(file.relative_to(ROOT)): file.read_text().splitlines() for file in files}
+    known = {
+        (one.file, lines[one.file][one.line - 1].strip(), one.old, one.new) for file in files for one in mutants(file)
+    }
+    assert sorted(judged - known) == [], "entries of equivalent.toml whose line has changed: judge them again"
 
 
 SUPER = """
