@@ -37,6 +37,15 @@ def test_where_all_publish_the_same_nothing_is_added() -> None:
     assert Rounding(0.0, 0.0, joint=1.5, uniform=(4.5, 3.0)).at_typical(alike) == 0
 
 
+def test_errors_of_two_steps_add_up() -> None:
+    second = Rounding(0.5, 8.0, joint=0.25, uniform=(1.0, 64.0), cause="the second", advice="widen it")
+    assert Rounding(2.0, 4.0, joint=16.0, uniform=(32.0, 128.0), cause="the first").beside(second) == Rounding(
+        2.5, 12.0, joint=16.25, uniform=(33.0, 192.0)
+    )
+    found = NOTHING.beside(second)
+    assert (found, found.cause, found.advice) == (second, "the second", "widen it")
+
+
 def with_outlier(features: tuple[float, ...], targets: tuple[float, ...], share: float = 0.0) -> Public:
     """Devices of ten rows each that publish these bounds, with one output."""
     claims = tuple(zip(features, targets, strict=True))

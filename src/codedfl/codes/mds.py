@@ -54,7 +54,7 @@ class MdsCode:
     def reed_solomon(self) -> ReedSolomon:
         """The same code by points: sum_k m_k / (x_w - y_k) is P(x_w) / prod_k (x_w - y_k) with deg P < K."""
         points = tuple(self.K + w for w in range(self.W))
-        divisors = (math.prod(x - k for k in range(self.K)) for x in points)
+        divisors = (math.perm(x, self.K) for x in points)  # x (x - 1) ... (x - K + 1)
         return ReedSolomon(self.K, self.prime, points, tuple(pow(each, -1, self.prime) for each in divisors))
 
     def encode_block(self, w: int, blocks: Sequence[UInt[np.ndarray, "..."]]) -> UInt[np.ndarray, "..."]:

@@ -77,6 +77,12 @@ class Rounding:
         """Return the bounds on the entries of gradients, by output, at points of these ||Theta_k||_1."""
         return np.asarray((self.gram * norms + self.joint * norms.max(axis=1, keepdims=True) + self.moments) / samples)
 
+    def beside(self, other: "Rounding") -> "Rounding":
+        """Return the bounds on errors of both together; cause and advice stay those of ``other``."""
+        uniform = other.uniform[0] + self.uniform[0], other.uniform[1] + self.uniform[1]
+        moments, joint = other.moments + self.moments, other.joint + self.joint
+        return replace(other, gram=other.gram + self.gram, moments=moments, joint=joint, uniform=uniform)
+
     def plus(self, public: Public, roundings: int, dtype: Any = None) -> "Rounding":
         """Return the bounds with so many further roundings on the way to every entry."""
         share = relative_error(roundings, public.dtype if dtype is None else dtype)

@@ -79,10 +79,13 @@ def test_epochs_of_an_inner_scheme_under_masks() -> None:
         ]
 
 
-@pytest.mark.parametrize("changes", [{"quorum": 4}, {"deadline": 3.0}, {"quorum": 4, "deadline": 3.0}])
-def test_epochs_that_do_not_await_all_devices_cannot_be_counted(changes: dict[str, object]) -> None:
-    counted = CountedCosts([[alone(5)], [alone(5, **changes)]])
-    assert masked_epochs(counted, FIVE, Threshold(), 6, 16) is None
+@pytest.mark.parametrize(
+    "other",
+    [alone(5, quorum=4), alone(5, deadline=3.0), alone(5, quorum=4, deadline=3.0), alone(4), alone(4, quorum=5)],
+)
+def test_epochs_that_do_not_await_all_devices_cannot_be_counted(other: RoundCosts) -> None:
+    """Nor those that ask only some of them, whatever number of replies they await."""
+    assert masked_epochs(CountedCosts([[alone(5)], [other]]), FIVE, Threshold(), 6, 16) is None
     assert math.isinf(alone(5).deadline)
 
 

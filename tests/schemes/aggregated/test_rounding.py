@@ -1,13 +1,17 @@
 """What secure aggregation adds to the errors of the scheme inside it, by formulas, and which of both it blames."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from codedfl import schemes
+from codedfl.errors import ScenarioError
 from codedfl.schemes import Public
-from codedfl.schemes.rounding import relative_error
+from codedfl.schemes.plain.conventional import Conventional
+from codedfl.schemes.rounding import Rounding, relative_error
+from schemes.aggregated.test_noisy import release
 from schemes.residues import fleet
 from tiny import scenario
 
@@ -17,7 +21,8 @@ F, T = 2.0, 0.5
 
 
 def built(inner: str = "conventional", dtype: str = "float64", **changes: Any) -> Any:
-    public = Public(SIZES, D, C, np.dtype(dtype), largest_feature=F, largest_target=T, **changes)
+    largest = {"largest_feature": F, "largest_target": T}
+    public = Public(SIZES, D, C, np.dtype(dtype), **(largest | changes))
     chosen = scenario({"scheme": "secagg", "schemes.secagg.inner": inner, "fleet.devices": fleet(*[1e6] * N)})
     return schemes.build(chosen, public)
 
@@ -31,6 +36,28 @@ def test_replies_are_rounded_to_half_a_step_of_a_sum_of_two_to_the_62() -> None:
     assert found.moments - inner.moments == pytest.approx(moments, rel=1e-3, abs=0)
     assert found.joint == pytest.approx(joint, rel=1e-12, abs=0)
     assert found.uniform == (0.0, pytest.approx(moments, rel=1e-12, abs=0))
+
+
+@pytest.mark.parametrize("noise", [{}, {"release": release()}], ids=["exact", "noisy"])
+def test_errors_of_the_scheme_inside_stay(monkeypatch: pytest.MonkeyPatch, noise: dict[str, Any]) -> None:
+    """A scheme of an author's own may round to steps, too; what masks add does not depend on them."""
+    scheme = built(**noise)
+    usual, inner = scheme.rounding, scheme.inner.rounding
+    coarse = replace(inner, gram=inner.gram + 2.0, moments=inner.moments + 3.0, joint=5.0, uniform=(2.0, 3.0))
+    monkeypatch.setattr(Conventional, "rounding", property(lambda self: coarse))
+    found = scheme.rounding
+    assert (found.gram - usual.gram, found.moments - usual.moments) == (pytest.approx(2), pytest.approx(3))
+    assert found.joint == usual.joint + 5
+    assert found.uniform == (usual.uniform[0] + 2, usual.uniform[1] + 3)
+
+
+def test_an_outlier_that_the_scheme_inside_refuses_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of 0.1 are far above a thousandth of sums of data up to 1, and far below sums of data up to 1000."""
+    claims = ((1000.0, 1.0), *[(1.0, 1.0)] * 5)
+    steps = Rounding(0.1, 0.1, uniform=(0.1, 0.1))
+    monkeypatch.setattr(Conventional, "rounding", property(lambda self: steps))
+    with pytest.raises(ScenarioError, match="bound"):
+        built(largest_feature=1000.0, largest_target=1.0, claims=claims, bound_share=1e-3)
 
 
 def test_residues_are_not_rounded_again() -> None:

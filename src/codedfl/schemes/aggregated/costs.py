@@ -82,7 +82,7 @@ def masked_epochs(
     """
     rounds, epochs = sum_rounds(graph, threshold, words, 64), []
     for (costs,) in inner.epochs:
-        if costs.quorum < graph.devices or np.isfinite(costs.deadline):
+        if min(costs.quorum, len(costs.asked)) < graph.devices or np.isfinite(costs.deadline):
             return None
         epochs.append(with_sum(replace(costs, down_bits=costs.down_bits + form), rounds))
     return CountedCosts(epochs, inner.stages)

@@ -253,8 +253,8 @@ class SecAgg(Scheme[SecAggOptions]):
             return inner
         if self._kept is not None:  # devices round what they multiply, once, and nothing else
             steps = public.devices / 2 * 2.0 ** -self._kept[0], public.devices / 2 * 2.0 ** -self._kept[1]
-            return replace(inner, gram=inner.gram + steps[0], moments=inner.moments + steps[1], uniform=steps)
-        found = replace(inner, moments=inner.moments + own.moments, joint=own.joint, uniform=own.uniform)
+            return Rounding(*steps, uniform=steps).beside(inner)
+        found = own.beside(inner)
         if 2 * own.relative(public) < inner.relative(public) + own.relative(public):
             return found
         cause = (
