@@ -196,9 +196,10 @@ def test_the_search_ends_where_nothing_is_short_and_hardly_later(
 
 
 def test_without_parity_rows_everyone_is_awaited() -> None:
-    found = allocate(one(), np.array([7]), 0)
-    assert (found.deadline, found.loads.tolist(), found.chances.tolist()) == (math.inf, [7], [1.0])
-    assert found.loads @ found.chances == 7
+    """All who have points: 7, none and 1."""
+    three = ReplyChances(*(np.repeat(value, 3) for value in vars(one()).values()))
+    found = allocate(three, np.array([7, 0, 1]), 0)
+    assert (found.deadline, found.loads.tolist(), found.chances.tolist()) == (math.inf, [7, 0, 1], [1.0, 0.0, 1.0])
 
 
 @pytest.mark.parametrize("rows", [10, 12])
@@ -221,6 +222,14 @@ def test_messages_that_take_no_time() -> None:
     """What is left is work and setup: 1 - exp(-(t - l a) / (ratio l a))."""
     device = one(down=0.0, up=0.0)
     assert chance(device, 0.5, 20) == pytest.approx(1 - math.exp(-(0.5 - 0.2) / 0.1), abs=16 * EPS)
+
+
+@pytest.mark.parametrize(("ratio", "at_once"), [(0.0, 1.0), (0.5, 0.0)])
+def test_nobody_replies_before_the_work_is_done(ratio: float, at_once: float) -> None:
+    """20 points take 5 s, and messages no time: without setup the reply is there at 5 s, with setup only later."""
+    device = one(point=0.25, ratio=ratio, down=0.0, up=0.0)
+    assert chance(device, 4.5, 20) == 0
+    assert chance(device, 5.0, 20) == at_once
 
 
 def test_the_papers_fleet_expects_what_is_not_in_the_parity_data() -> None:
