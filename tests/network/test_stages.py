@@ -88,6 +88,12 @@ def test_a_single_stage_has_nothing_to_overlap_with() -> None:
     assert (found.begin.tolist(), found.seconds.tolist()) == ([[0.0, 3.0, 6.0]], [9.0])
 
 
+def test_grants_take_as_many_tries_as_are_expected() -> None:
+    """64 * 1.5/64 = 1.5 s become 3 s where every second message is lost."""
+    times = Draws(model(loss=0.5, d2d_loss=0.0), seed=0, count=2).stage(0, [parcel(0, 1, grant_bits=64)])
+    assert (times.begin.tolist(), times.end.tolist()) == ([[3.0]] * 2, [[6.0]] * 2)
+
+
 def test_nothing_takes_no_time() -> None:
     assert lasts([]) == 0.0
     assert sends(model(), [], seed=0, draw=0) == []
