@@ -224,6 +224,19 @@ def test_messages_that_take_no_time() -> None:
     assert chance(device, 0.5, 20) == pytest.approx(1 - math.exp(-(0.5 - 0.2) / 0.1), abs=16 * EPS)
 
 
+def test_who_has_no_points_does_not_matter_where_messages_take_no_time() -> None:
+    """7 of 10 points take 0.07 s; the other device is done at 0 s, which is no bound on the deadline."""
+    chances = ReplyChances(*(np.repeat(value, 2) for value in vars(one(ratio=0.0, down=0.0, up=0.0)).values()))
+    found = allocate(chances, np.array([10, 0]), 3)
+    assert found.deadline == pytest.approx(0.07, rel=1e-8)
+    assert (found.loads.tolist(), found.chances.tolist()) == ([7, 0], [1.0, 0.0])
+
+
+def test_a_deadline_that_is_found_exactly_is_hardly_put_off() -> None:
+    """A straight line from -2 to 2: only a twentieth of a hair of 2 and of ``first``, 1, is added."""
+    assert _least(lambda t: t - 2, 1.0, 4.0) - 2 == pytest.approx((2 + 1) * _MARGIN / 20, rel=1e-4)
+
+
 @pytest.mark.parametrize(("ratio", "at_once"), [(0.0, 1.0), (0.5, 0.0)])
 def test_nobody_replies_before_the_work_is_done(ratio: float, at_once: float) -> None:
     """20 points take 5 s, and messages no time: without setup the reply is there at 5 s, with setup only later."""

@@ -178,4 +178,5 @@ def test_draws_of_a_training_are_timed_with_the_deadline() -> None:
 
 
 def test_one_reply_is_enough_to_go_on() -> None:
-    assert schemes.create(wanted({"seconds": 2.0}), problem(SIZES)).survives_losses == len(SIZES) - 1
+    scheme = schemes.create(wanted({"seconds": 2.0}), problem(SIZES))
+    assert (scheme.survives_losses, scheme.chosen_by_delays) == (len(SIZES) - 1, 2.0)

@@ -130,6 +130,15 @@ class TestRequests:
         with pytest.raises(DataError, match="cannot be clipped"):
             ClippedGradients(Shard(np.full((1, 6), entry), np.ones((1, 3))), self.made()[0]._release, bytes(32))
 
+    def test_the_largest_data_and_models_are_taken(self) -> None:
+        """1e100 is not too large, and negative numbers are as large as positive ones."""
+        shard = Shard(np.full((1, 6), -1e100), np.full((1, 3), 1e100))
+        made = ClippedGradients(shard, self.made()[0]._release, bytes(32))
+        made.steps(1, np.full((6, 3), -1e100), Work())
+        for model in (np.full((6, 3), np.nextafter(1e100, 2e100)), np.full((6, 3), -1e101)):
+            with pytest.raises(TrainingError, match="diverged"):
+                made.steps(2, model, Work())
+
     def test_two_products_and_the_clipping_are_counted(self) -> None:
         made, model = self.made()
         work = Work()
