@@ -77,6 +77,13 @@ class TestSensitivity:
         expected = -np.outer([0.6, 0.8], [5 / 13, -12 / 13]) * 2.0**planned.bits
         np.testing.assert_allclose(change, expected, rtol=1e-6)
 
+    def test_residuals_are_those_of_clipped_features(self) -> None:
+        """(0.6, 0.8) in place of (3, 4): outputs 1.4 and 2.8, residuals 0.4 and 0.8, which are not clipped."""
+        shard = Shard(np.array([[3.0, 4.0]]), np.array([[1.0, 2.0]]))
+        planned, model = release(shard, clip_residuals=9.0), np.array([[1.0, 2.0], [1.0, 2.0]])
+        change = reply(shard, planned, model) - reply(without(shard, 0), planned, model)
+        np.testing.assert_allclose(change, np.outer([0.6, 0.8], [0.4, 0.8]) * 2.0**planned.bits, rtol=1e-6)
+
 
 class TestRequests:
     def made(self, answered: dict[int, bytes] | None = None) -> tuple[ClippedGradients, np.ndarray]:
