@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from codedfl import schemes
+from codedfl.privacy.descent import GradientRelease
 from codedfl.privacy.release import Release
 from codedfl.schemes import Public, Work
-from codedfl.schemes.plain.conventional import AveragingServer, GradientDevice, gradient_bound
+from codedfl.schemes.plain.conventional import AveragingServer, Conventional, GradientDevice, gradient_bound
+from codedfl.schemes.rounding import relative_error
 from codedfl.task.losses import SOFTMAX, SQUARED
 from tiny import gamma, plain_gradient, problem, scenario, trained
 
@@ -113,3 +115,17 @@ def test_the_bound_on_gradients_holds_the_noise_in_sums() -> None:
     more = gradient_bound(replace(BOUNDED, release=release), MODEL) - gradient_bound(BOUNDED, MODEL)
     noise = 3 * (4 * release.gram_reach() + release.moments_reach())
     assert noise < more < noise * (1 + 1e-5)
+
+
+def test_the_roundings_of_a_gradient() -> None:
+    """Seven products of the larger shard, five of the model, a subtraction; those of other gradients are unknown."""
+    fleet = [{"count": 2, "mac_rate": 1e6}]
+    chosen = scenario({"scheme": "conventional", "fleet.devices": fleet})
+    scheme = schemes.create(chosen, problem([7, 3], features=5))
+    found, public, share = scheme.rounding, scheme.public, relative_error(7 + 5 + 1, "float64")
+    assert found is not None
+    assert (found.gram, found.moments) == (share * public.gram_bound, share * public.moments_bound)
+    plan = {"clip_features": 1.0, "clip_residuals": 1.0, "features": 5, "outputs": 3, "devices": 2, "largest_rows": 7}
+    noise = GradientRelease.plan(epsilon=3.0, delta=1e-3, records=10, epochs=4, **plan)  # type: ignore[arg-type]
+    for other in (replace(public, loss=SOFTMAX), replace(public, release=noise)):
+        assert Conventional(other, scheme.options).rounding is None
