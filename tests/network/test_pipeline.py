@@ -132,3 +132,10 @@ def test_laws_of_every_draw(seed: int, count: int, channel: str) -> None:
             if earlier.number in stage.after and sent.recipient == costs.sender:
                 assert begin[one] >= end[other]
     assert found.seconds[0] >= end.max()
+
+
+def test_what_could_begin_at_once_is_computed_in_the_order_of_stages() -> None:
+    """The first six stages bring device 0 nothing, so what comes after each can begin at 0; each takes it a second."""
+    first = [([parcel(1, 2, parcel_bits=0)], ()) for _ in range(6)]
+    later = [([parcel(0, 3, parcel_bits=0, export_macs=8)], (number,)) for number in range(6)]
+    assert times(*first, *later)[6:] == [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0], [6.0]]
