@@ -195,20 +195,32 @@ def test_unlike_amounts_without_chance() -> None:
     ("pairs", "factor", "apart"), [(44, 2.0, False), (52, 2.0, True), (200, 2.0, True), (200, 1.9, False)]
 )
 def test_setups_per_request_are_told_apart_if_that_is_significant(pairs: int, factor: float, apart: bool) -> None:
-    """Amounts 1 and 2 with the same excesses, of mean 1: a mean of 1 for both is the likeliest one per request.
+    """Amounts 8 and 16 with the same excesses, of mean 1: a mean of 1 for both is the likeliest one per request.
 
-    One per multiplication is (1 + 1/2)/2 = 0.75 at best. Means of 1 and 1 have the log-likelihood -2 a pair, those of
+    One per 8 multiplications is (1 + 1/2)/2 = 0.75 at best. Means of 1 and 1 have the log-likelihood -2 a pair, and
     0.75 and 1.5 have -(ln 0.75 + 1/0.75 + ln 1.5 + 1/1.5) = -2.118. Twice the difference is 0.236 a pair: 10.4 for 44
     pairs and 12.3 for 52, of which 1 in 1000 exceeds 10.8. Amounts within a factor of 2 are never told apart.
     """
     excess = -np.log1p(-(np.arange(pairs) + 0.5) / pairs)
     excess /= excess.mean()
-    amounts = np.repeat([1.0, factor], pairs)
+    amounts = 8 * np.repeat([1.0, factor], pairs)
     found = estimate_work(observed(amounts, 3 * amounts + np.tile(excess, 2)), 1)
     assert (found.setup_seconds[0] > 0) == apart
     if apart:
         assert found.setup_seconds[0] == pytest.approx(1, rel=0.1)
         assert found.mac_rate[0] == pytest.approx(1 / 3, rel=0.01)
+
+
+def test_the_shortest_is_less_its_mean_excess_also_with_setups_per_request() -> None:
+    """Excesses 0.5, 1 and 1.5 above 3 a multiplication, for 1 and for 100 of them: the shortest is 3.005.
+
+    Above it are 0.995 and 0.5 on average, 0.7475 of all requests. The mean excess of the shortest is 0.7475/303, a
+    minimum over 3 * (1 + 100) multiplications: 3.0025 are left. Above it are 0.9975 and 0.747, on average 0.872.
+    """
+    amounts = np.repeat([1.0, 100.0], 3)
+    found = estimate_work(observed(amounts, 3 * amounts + np.tile([0.5, 1.0, 1.5], 2)), 1)
+    assert found.mac_rate[0] == pytest.approx(1 / 3.0025, rel=1e-4)
+    assert found.setup_seconds[0] == pytest.approx(0.872, rel=0.02)
 
 
 @pytest.mark.parametrize(

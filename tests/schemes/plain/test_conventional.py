@@ -91,12 +91,12 @@ def test_a_device_of_a_simulation_replies_and_counts_the_same(samples: int) -> N
 
 MODEL = np.array([[1.0, -2.0], [0.5, 2.0]])
 """Sums of magnitudes are 1.5 and 4."""
-BOUNDED = Public((1, 2), 2, 2, np.dtype("float32"), largest_feature=3.0, largest_target=5.0)
+BOUNDED = Public((2, 4), 2, 2, np.dtype("float32"), largest_feature=3.0, largest_target=5.0)
 
 
-@pytest.mark.parametrize(("loss", "exact"), [(SQUARED, 3 * 3 * (3 * 4 + 5)), (SOFTMAX, 3 * 3 * 1)])
+@pytest.mark.parametrize(("loss", "exact"), [(SQUARED, 6 * 3 * (3 * 4 + 5)), (SOFTMAX, 6 * 3 * 1)])
 def test_the_bound_on_a_sum_of_gradients(loss: str, exact: float) -> None:
-    """3 rows of features up to 3, times residuals of up to 3 * 4 + 5, or up to 1; then some roundings."""
+    """6 rows of features up to 3, times residuals of up to 3 * 4 + 5, or up to 1; then some roundings."""
     assert exact < gradient_bound(replace(BOUNDED, loss=loss), MODEL) < exact * (1 + 1e-5)
 
 
@@ -110,8 +110,8 @@ def test_the_bound_on_gradients_holds_their_roundings(rows: int, features: int) 
 
 def test_the_bound_on_gradients_holds_the_noise_in_sums() -> None:
     """By columns 4 times that in Gram matrices, and that in moments; the device with a third of the rows has it all."""
-    plan = {"clip_features": 1.0, "clip_targets": 1.0, "features": 2, "outputs": 2, "devices": 2, "largest_rows": 2}
-    release = Release.plan(epsilon=3.0, delta=1e-3, records=3, **plan)  # type: ignore[arg-type]
+    plan = {"clip_features": 1.0, "clip_targets": 1.0, "features": 2, "outputs": 2, "devices": 2, "largest_rows": 4}
+    release = Release.plan(epsilon=3.0, delta=1e-3, records=6, **plan)  # type: ignore[arg-type]
     more = gradient_bound(replace(BOUNDED, release=release), MODEL) - gradient_bound(BOUNDED, MODEL)
     noise = 3 * (4 * release.gram_reach() + release.moments_reach())
     assert noise < more < noise * (1 + 1e-5)
