@@ -12,7 +12,7 @@ from codedfl import schemes
 from codedfl.errors import DataError, RefusalError, ScenarioError, TrainingError
 from codedfl.privacy.descent import GradientRelease
 from codedfl.schemes import Work
-from codedfl.schemes.plain.row_gradients import ClippedGradients
+from codedfl.schemes.plain.row_gradients import ClippedGradients, RowDevice
 from codedfl.schemes.private import noisy_shard
 from codedfl.task import Shard
 from codedfl.testing.small import conversed, is_one_sentence, placed, problem, scenario
@@ -190,6 +190,21 @@ class TestInSums:
         planned = schemes.create(scenario(PRIVATE), data).public.release
         shard = noisy_shard(data.shards[0], planned, None)
         assert (shard.samples, shard.x.any(), shard.y.any()) == (30, False, False)
+
+
+class TestInClear:
+    @pytest.mark.parametrize(
+        ("loss", "residuals"),
+        [("softmax", [[1 / 4, -1 / 4], [0.0, 0.0]]), ("squared", [[0.0, np.log(3) - 1], [-1, 0.0]])],
+    )
+    def test_a_gradient_by_hand(self, loss: str, residuals: list[list[float]]) -> None:
+        """Outputs (0, ln 3) and (0, 0); the softmax of these is (1/4, 3/4) and (1/2, 1/2)."""
+        half = [0.5, 0.5] if loss == "softmax" else [1.0, 0.0]
+        shard = Shard(np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[0.0, 1.0], half]))
+        work, model = Work(), np.array([[0.0, np.log(3)], [0.0, 0.0]])
+        found = RowDevice(shard, loss).reply(1, {"model": model}, work)["gradient"]
+        np.testing.assert_allclose(found, shard.x.T @ np.array(residuals), rtol=1e-14, atol=1e-15)
+        assert work.macs == 2 * 2 * 2 * 2
 
 
 class TestRefusals:
