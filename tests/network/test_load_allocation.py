@@ -224,6 +224,26 @@ def test_messages_that_take_no_time() -> None:
     assert chance(device, 0.5, 20) == pytest.approx(1 - math.exp(-(0.5 - 0.2) / 0.1), abs=16 * EPS)
 
 
+def test_tries_up_and_the_setup_may_fall_off_alike() -> None:
+    """A try is lost with 1/2, and ln 2 seconds of one halve what is left of a setup of mean 1: all terms are alike."""
+    device = one(point=0.001, ratio=0.0, setup=1.0, up=math.log(2), loss=0.5)
+    assert chance(device, 5.0, 1) == pytest.approx(summed(device, 5.0, 1), abs=64 * EPS)
+
+
+@pytest.mark.parametrize("setup", [0.002, 0.014, 0.03])
+def test_after_thousands_of_tries_a_reply_is_certain(setup: float) -> None:
+    """Each takes a hundredth of a second of twenty; 0.8^500 is below 1e-48, and so is exp(-10/setup)."""
+    device = one(point=0.001, ratio=0.0, setup=setup, down=0.01, up=0.01, loss=0.8)
+    assert chance(device, 20.0, 1) == pytest.approx(1, abs=64 * EPS)
+
+
+def test_a_single_point_is_worth_waiting_for() -> None:
+    """0.07 + 0.14 + 0.01 s for it, with parity rows for the nine others."""
+    found = allocate(one(ratio=0.0, loss=0.0), np.array([10]), 9)
+    assert found.deadline == pytest.approx(0.22, rel=1e-8)
+    assert (found.loads.tolist(), found.chances.tolist()) == ([1], [1.0])
+
+
 def test_who_has_no_points_does_not_matter_where_messages_take_no_time() -> None:
     """7 of 10 points take 0.07 s; the other device is done at 0 s, which is no bound on the deadline."""
     chances = ReplyChances(*(np.repeat(value, 2) for value in vars(one(ratio=0.0, down=0.0, up=0.0)).values()))
