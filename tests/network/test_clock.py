@@ -1,14 +1,16 @@
 """The clock: exact timelines of rounds, ties, deadlines and open questions."""
 
 import dataclasses
+import math
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codedfl.network import Clock, DelayModel, Draws, RoundCosts
+from codedfl.network import Clock, DelayModel, Draws, OverlappingStage, RoundCosts
+from codedfl.network.clock import waiting_seconds
 from codedfl.scenario import Fleet, Links
 from network.test_delays import chance, costs, model
 
@@ -49,6 +51,37 @@ def test_a_round_ends_with_the_reply_that_makes_the_quorum(seed: int, draws: int
     assert clock.now.tolist() == [sorted(row)[quorum - 1] for row in replies.tolist()]
 
 
+def test_a_block_of_epochs_is_one_epoch_after_the_other() -> None:
+    """A block that begins or ends with the same epoch as the one before has draws of its own."""
+    draws, alone = Draws(model(), seed=3, count=2), Draws(model(), seed=3, count=2)
+    for epochs in ([2, 3, 4], [2, 3], [3], [3, 4], [2, 3, 4]):
+        for question in (1, 0):
+            found = draws.block(epochs, question).replies(costs(*ASKED))
+            expected = [alone.replies(epoch, question, costs(*ASKED)) for epoch in epochs]
+            assert np.array_equal(found, np.concatenate(expected))
+
+
+@pytest.mark.parametrize("quorum", [1, 3, 4])
+def test_rounds_of_a_block_last_as_long_as_alone(quorum: int) -> None:
+    """Until the last awaited reply, and 512/1024 = 0.5 s of the server's work; in all epochs, some or none of them."""
+    awaited, draws = costs(*ASKED, quorum, server=512), Draws(model(), seed=3)
+    block = draws.block(range(2, 8), 1)
+    alone = []
+    for epoch in range(2, 8):
+        clock = Clock(draws)
+        clock.ask(epoch, 1, awaited)
+        clock.charge(512)
+        alone.append(clock.now[0])
+    assert len(set(alone)) == 6
+    for rows in (None, np.full(6, True), np.arange(6) % 3 == 1, np.full(6, False)):
+        assert np.array_equal(block.durations(awaited, rows), np.array(alone)[slice(None) if rows is None else rows])
+
+
+def test_rounds_of_a_block_that_ask_nobody_last_as_long_as_the_server_computes() -> None:
+    nobody = dataclasses.replace(work({}, 0), server_macs=512)
+    assert Draws(model(), seed=3).block([2, 3], 0).durations(nobody).tolist() == [0.5, 0.5]
+
+
 @pytest.mark.parametrize(
     ("deadline", "least", "replied", "expected"),
     [
@@ -71,6 +104,36 @@ def test_a_deadline_ends_a_round_if_the_least_replies_are_there(
 
 def test_a_deadline_passes_where_the_quorum_is_not_there() -> None:
     assert waited(dataclasses.replace(costs(*ASKED, 5), deadline=20.0)) == ([0, 1, 3, 2], 20.0)
+
+
+when_due = st.integers(1, 9) | st.just(math.inf)
+
+
+@given(
+    due=st.lists(st.lists(when_due, min_size=7, max_size=7), min_size=1, max_size=12),
+    quorum=st.integers(0, 8),
+    least=st.integers(0, 7),
+    deadline=st.integers(1, 9) | st.just(math.inf),
+    began=st.integers(0, 3),
+)
+@example(
+    due=[[math.inf] * number + [1, 2, 3, 4, 5, 6, 7][number:] for number in range(8)],
+    quorum=7,
+    least=0,
+    deadline=math.inf,
+    began=0,
+)
+def test_whom_a_draw_awaits_does_not_depend_on_others(
+    due: list[list[float]], quorum: int, least: int, deadline: float, began: int
+) -> None:
+    """Replies one after the other: those up to the quorum, and after the deadline only up to the least number."""
+    given_costs = dataclasses.replace(costs(*ASKED), quorum=quorum, least=least, deadline=deadline)
+    ended, taken = waiting_seconds(np.array(due, float), given_costs, np.full(len(due), float(began)))
+    for row, end, count in zip(due, ended.tolist(), taken.tolist(), strict=True):
+        arrivals = sorted(each for each in row if each < math.inf)[:quorum]
+        used = [each for place, each in enumerate(arrivals) if place < least or each <= began + deadline]
+        over = began + deadline if len(used) < quorum and deadline < math.inf else began
+        assert (end, count) == (max([began, over, *used]), len(used))
 
 
 def test_a_round_that_asks_nobody_takes_no_time() -> None:
@@ -109,6 +172,42 @@ def test_ties_between_old_and_new_questions() -> None:
     clock.ask(3, 0, work({1: 0}, 2, standing=True))  # at 9: that of 1 at 13.5, too
     assert clock.arrived[0].tolist() == [2, 1]
     assert clock.idle.tolist() == [[False, True, True]]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)])
+def test_who_is_asked_again_arrives_after_who_was_asked_before(order: tuple[int, ...]) -> None:
+    """The reply of 2 is due at 13.5. The others are asked at 4.5 + 2/4 = 5, and reply at 13.5, too."""
+    clock = clock_of(3)
+    clock.ask(1, 0, work({0: 0, 1: 0, 2: 9}, 2))
+    clock.charge(2)
+    asked = np.array([[device != 2 for device in order]])
+    clock.ask(2, 0, work(dict.fromkeys(order, 4), 3, standing=True), asked)
+    assert clock.arrived[0].tolist() == [2, *(device for device in order if device != 2)]
+    assert clock.now.tolist() == [13.5]
+
+
+def test_the_newest_order_of_asking_counts() -> None:
+    clock = clock_of(3)
+    for order in ([2, 0, 1], [0, 1, 2], [1, 2, 0]):
+        clock.ask(1, 0, work(dict.fromkeys(order, 4), 3))
+        assert clock.arrived[0].tolist() == order
+
+
+def test_a_reply_is_used_once() -> None:
+    """That of device 0 came at 4.5; the next round, of another device, does not end with it."""
+    clock = clock_of(2)
+    clock.ask(1, 0, work({0: 0}, 1))
+    clock.ask(2, 0, work({1: 0}, 1, standing=True))
+    assert (clock.arrived[0].tolist(), clock.now.tolist()) == ([1], [9.0])
+
+
+def test_a_fleet_of_one() -> None:
+    clock = clock_of(1)
+    assert clock.durations(1, 0, work({0: 2}, 1)).tolist() == [[6.5]]
+    assert clock.now.tolist() == [0.0], "no time passes"
+    clock.ask(1, 0, work({0: 0}, 1))
+    clock.ask(2, 0, work({0: 1}, 1))
+    assert (clock.arrived[0].tolist(), clock.now.tolist()) == ([0], [10.0])
 
 
 def test_what_arrives_while_the_server_computes_is_taken_when_it_is_done() -> None:
@@ -164,3 +263,25 @@ def test_time_of_an_end_does_not_change_afterwards() -> None:
     assert ends.tolist() == [1.0, 1.0]
     assert clock.now[0] == 1.0
     assert clock.now[1] > 1.0
+
+
+def test_time_passes_where_something_is_handed_over() -> None:
+    """In the first of two draws: 3 s on the way and 1 s to add, with no loss and no setup."""
+    from network.test_stages import model as lossless
+    from network.test_transfers import forward
+
+    clock = Clock(Draws(lossless(), seed=0, count=2), now=1.0)
+    clock.hand_over(2, [[forward(0, 1)], []], parallel=False)
+    assert clock.now.tolist() == [5.0, 1.0]
+
+
+def test_time_passes_with_stages() -> None:
+    """A parcel of 3 s alone, then two that overlap: 3 s and, after it, 3 s."""
+    from network.test_stages import model as lossless
+    from network.test_stages import parcel
+
+    clock = Clock(Draws(lossless(), seed=0, count=2), now=1.0)
+    clock.stages([OverlappingStage(0, [parcel(0, 1)])])
+    assert clock.now.tolist() == [4.0, 4.0]
+    clock.stages([OverlappingStage(1, [parcel(0, 1)]), OverlappingStage(2, [parcel(1, 2)], (1,))])
+    assert clock.now.tolist() == [10.0, 10.0]

@@ -1,6 +1,8 @@
 """The delay model: reply times by hand, how the random part is drawn, and its distributions."""
 
 import math
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from codedfl.network import Chance, DelayModel, RoundCosts
 from codedfl.network import delays as delays_module
+from codedfl.network.delays import RandomBook
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number below exact: overhead 1/2, so that 1 bit takes 1.5 / rate seconds.
@@ -99,6 +102,15 @@ def test_the_loss_between_devices_changes_direct_parcels_only() -> None:
     assert all(np.array_equal(replies[0][name], replies[1][name]) for name in replies[0])
 
 
+@pytest.mark.parametrize("name", [each.name for each in fields(DelayModel) if each.name != "book"])
+def test_delays_that_differ_in_anything_have_another_key(name: str) -> None:
+    """Except for the book: the numbers of all books are the same."""
+    delays, value = model(), getattr(model(), name)
+    assert delays.key() == DelayModel.create(FLEET, LINKS, RandomBook()).key()
+    change: dict[str, Any] = {name: not value if isinstance(value, bool) else value / 2 + 0.1}
+    assert delays.key() != replace(delays, **change).key()
+
+
 def test_reply_times_by_hand() -> None:
     """Down, compute, set up, up.
 
@@ -120,9 +132,13 @@ def test_only_asked_devices_reply_and_keep_their_own_chance() -> None:
 
 
 def test_no_work_needs_no_setup() -> None:
-    """Device 2 has a setup time of its own, but not for nothing: 0 + 0 + 0 + 2 * 64 * 1.5/32 = 6."""
-    given_costs = costs([2], [0], [0], [64])
-    assert model().reply_seconds(given_costs, chance([5] * 4, [9] * 4, [2] * 4)).tolist() == [[6.0]]
+    """Device 2 has a setup time of its own, but not for nothing: 0 + 0 + 0 + 2 * 64 * 1.5/32 = 6.
+
+    A single multiplication has it: 1/4, and 4 * (0.25 * 0.25 + 2) = 8.25.
+    """
+    luck = chance([5] * 4, [4] * 4, [2] * 4)
+    assert model().reply_seconds(costs([2], [0], [0], [64]), luck).tolist() == [[6.0]]
+    assert model().reply_seconds(costs([2], [0], [1], [64]), luck).tolist() == [[0.25 + 8.25 + 6.0]]
 
 
 def test_one_try_takes_the_bits_and_their_overhead() -> None:
@@ -189,9 +205,18 @@ def test_tries_are_geometric(loss: float) -> None:
             assert abs(np.mean(tries > k) - more) < FIVE_SIGMA * math.sqrt(more * (1 - more))
 
 
-def test_setup_times_are_exponential_in_units_of_their_mean() -> None:
+@pytest.mark.parametrize("when", ["round", "export of a hand-over", "absorb of a hand-over", "export", "absorb"])
+def test_setup_times_are_exponential_in_units_of_their_mean(when: str) -> None:
     """Mean 1, variance 1; P(above x) = exp(-x). Five sigma each."""
-    setup = uniform(50, loss=0.1).chance(1, 2, 0, 1000).setup
+    delays = uniform(50, loss=0.1)
+    handed, staged = delays.handover_chance(1, 2, 0, 1000), delays.stage_chance(1, 2, 0, 1000, np.arange(50))
+    setup = {
+        "round": delays.chance(1, 2, 0, 1000).setup,
+        "export of a hand-over": handed.export_setup,
+        "absorb of a hand-over": handed.absorb_setup,
+        "export": staged.export_setup,
+        "absorb": staged.absorb_setup,
+    }[when]
     assert setup.min() >= 0
     assert abs(setup.mean() - 1) < FIVE_SIGMA
     for x in (0.5, 1.0, 3.0):

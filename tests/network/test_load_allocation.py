@@ -196,9 +196,10 @@ def test_the_search_ends_where_nothing_is_short_and_hardly_later(
 
 
 def test_without_parity_rows_everyone_is_awaited() -> None:
-    found = allocate(one(), np.array([7]), 0)
-    assert (found.deadline, found.loads.tolist(), found.chances.tolist()) == (math.inf, [7], [1.0])
-    assert found.loads @ found.chances == 7
+    """All who have points: 7, none and 1."""
+    three = ReplyChances(*(np.repeat(value, 3) for value in vars(one()).values()))
+    found = allocate(three, np.array([7, 0, 1]), 0)
+    assert (found.deadline, found.loads.tolist(), found.chances.tolist()) == (math.inf, [7, 0, 1], [1.0, 0.0, 1.0])
 
 
 @pytest.mark.parametrize("rows", [10, 12])
@@ -221,6 +222,47 @@ def test_messages_that_take_no_time() -> None:
     """What is left is work and setup: 1 - exp(-(t - l a) / (ratio l a))."""
     device = one(down=0.0, up=0.0)
     assert chance(device, 0.5, 20) == pytest.approx(1 - math.exp(-(0.5 - 0.2) / 0.1), abs=16 * EPS)
+
+
+def test_tries_up_and_the_setup_may_fall_off_alike() -> None:
+    """A try is lost with 1/2, and ln 2 seconds of one halve what is left of a setup of mean 1: all terms are alike."""
+    device = one(point=0.001, ratio=0.0, setup=1.0, up=math.log(2), loss=0.5)
+    assert chance(device, 5.0, 1) == pytest.approx(summed(device, 5.0, 1), abs=64 * EPS)
+
+
+@pytest.mark.parametrize("setup", [0.002, 0.014, 0.03])
+def test_after_thousands_of_tries_a_reply_is_certain(setup: float) -> None:
+    """Each takes a hundredth of a second of twenty; 0.8^500 is below 1e-48, and so is exp(-10/setup)."""
+    device = one(point=0.001, ratio=0.0, setup=setup, down=0.01, up=0.01, loss=0.8)
+    assert chance(device, 20.0, 1) == pytest.approx(1, abs=64 * EPS)
+
+
+def test_a_single_point_is_worth_waiting_for() -> None:
+    """0.07 + 0.14 + 0.01 s for it, with parity rows for the nine others."""
+    found = allocate(one(ratio=0.0, loss=0.0), np.array([10]), 9)
+    assert found.deadline == pytest.approx(0.22, rel=1e-8)
+    assert (found.loads.tolist(), found.chances.tolist()) == ([1], [1.0])
+
+
+def test_who_has_no_points_does_not_matter_where_messages_take_no_time() -> None:
+    """7 of 10 points take 0.07 s; the other device is done at 0 s, which is no bound on the deadline."""
+    chances = ReplyChances(*(np.repeat(value, 2) for value in vars(one(ratio=0.0, down=0.0, up=0.0)).values()))
+    found = allocate(chances, np.array([10, 0]), 3)
+    assert found.deadline == pytest.approx(0.07, rel=1e-8)
+    assert (found.loads.tolist(), found.chances.tolist()) == ([7, 0], [1.0, 0.0])
+
+
+def test_a_deadline_that_is_found_exactly_is_hardly_put_off() -> None:
+    """A straight line from -2 to 2: only a twentieth of a hair of 2 and of ``first``, 1, is added."""
+    assert _least(lambda t: t - 2, 1.0, 4.0) - 2 == pytest.approx((2 + 1) * _MARGIN / 20, rel=1e-4)
+
+
+@pytest.mark.parametrize(("ratio", "at_once"), [(0.0, 1.0), (0.5, 0.0)])
+def test_nobody_replies_before_the_work_is_done(ratio: float, at_once: float) -> None:
+    """20 points take 5 s, and messages no time: without setup the reply is there at 5 s, with setup only later."""
+    device = one(point=0.25, ratio=ratio, down=0.0, up=0.0)
+    assert chance(device, 4.5, 20) == 0
+    assert chance(device, 5.0, 20) == at_once
 
 
 def test_the_papers_fleet_expects_what_is_not_in_the_parity_data() -> None:

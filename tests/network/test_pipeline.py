@@ -81,6 +81,13 @@ def test_grants_come_first_and_slow_links_take_longer() -> None:
     assert times(([parcel(3, 0, grant_bits=128)], ()), ([parcel(0, 1)], (0,))) == [[3.0], [9.0], [12.0]]
 
 
+def test_grants_take_as_many_tries_as_are_expected() -> None:
+    """On links that lose every second message, 3 s become 6 s in every draw."""
+    listed = [OverlappingStage(0, [parcel(0, 1, grant_bits=128)]), OverlappingStage(1, [parcel(1, 0)], (0,))]
+    found = Draws(model(loss=0.5, d2d_loss=0.0), seed=0, count=2).stages(listed)
+    assert found.begin.tolist() == [[6.0, 9.0]] * 2
+
+
 def test_a_shared_channel_takes_one_parcel_at_a_time_in_the_given_order() -> None:
     first = [parcel(0, 1), parcel(2, 3)]
     found = times((first, ()), ([parcel(1, 0)], (0,)), channel="shared")
@@ -90,7 +97,7 @@ def test_a_shared_channel_takes_one_parcel_at_a_time_in_the_given_order() -> Non
 def test_parcels_over_the_server_are_refused() -> None:
     for costs in (parcel(0, -1), parcel(0, 1, relayed=True)):
         with pytest.raises(ValueError, match="stage 0 sends parcels over the server"):
-            times(([costs], ()), ([parcel(1, 0)], (0,)))
+            times(([parcel(1, 2), costs], ()), ([parcel(1, 0)], (0,)))
 
 
 @given(st.integers(0, 2**16), st.integers(2, 5), st.sampled_from(["parallel", "shared"]))
@@ -108,8 +115,11 @@ def test_laws_of_every_draw(seed: int, count: int, channel: str) -> None:
         after = tuple(int(each) for each in np.flatnonzero(rng.random(number) < 0.5))
         stages.append(OverlappingStage(number, costs, after))
     delays = model(loss=0.4, d2d_channel=channel)  # type: ignore[arg-type]
+    few = Draws(delays, seed=seed, count=3).stages(stages)
     with mock.patch.object(pipeline, "_LEAST_THREADED_PARCELS", 0):  # on all cores
         found = Draws(delays, seed=seed, count=3).stages(stages)
+    for name, expected in vars(few).items():
+        assert np.array_equal(getattr(found, name), expected), name
     alone = Draws(delays, seed=seed, first=2).stages(stages)
     assert np.array_equal(alone.begin[0], found.begin[2])
     flat = [(stage, costs) for stage in stages for costs in stage.transfers]
@@ -122,3 +132,10 @@ def test_laws_of_every_draw(seed: int, count: int, channel: str) -> None:
             if earlier.number in stage.after and sent.recipient == costs.sender:
                 assert begin[one] >= end[other]
     assert found.seconds[0] >= end.max()
+
+
+def test_what_could_begin_at_once_is_computed_in_the_order_of_stages() -> None:
+    """The first six stages bring device 0 nothing, so what comes after each can begin at 0; each takes it a second."""
+    first = [([parcel(1, 2, parcel_bits=0)], ()) for _ in range(6)]
+    later = [([parcel(0, 3, parcel_bits=0, export_macs=8)], (number,)) for number in range(6)]
+    assert times(*first, *later)[6:] == [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0], [6.0]]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.network import DelayModel, Draws, Step, TransferCosts, clock
+from codedfl.network import DelayModel, Draws, OverlappingStage, Step, TransferCosts, clock
 from codedfl.scenario import Fleet, Links
 
 # Powers of two keep every number exact: no loss, no setup, and a bit takes 1.5/16 s between devices.
@@ -79,6 +79,19 @@ def test_preparing_comes_before_and_absorbing_after() -> None:
     second = parcel(0, 2, export_macs=8, absorb_macs=16)
     assert begins([first, second]) == [(3.5, 6.5), (6.5, 9.5)]
     assert lasts([first, second]) == 11.5
+
+
+def test_a_single_stage_has_nothing_to_overlap_with() -> None:
+    """Its parcels keep their order: device 2 waits for device 1 before it sends to device 0."""
+    stage = [parcel(0, 1), parcel(2, 1), parcel(2, 0)]
+    found = Draws(model(), seed=0).stages([OverlappingStage(0, stage)])
+    assert (found.begin.tolist(), found.seconds.tolist()) == ([[0.0, 3.0, 6.0]], [9.0])
+
+
+def test_grants_take_as_many_tries_as_are_expected() -> None:
+    """64 * 1.5/64 = 1.5 s become 3 s where every second message is lost."""
+    times = Draws(model(loss=0.5, d2d_loss=0.0), seed=0, count=2).stage(0, [parcel(0, 1, grant_bits=64)])
+    assert (times.begin.tolist(), times.end.tolist()) == ([[3.0]] * 2, [[6.0]] * 2)
 
 
 def test_nothing_takes_no_time() -> None:
@@ -161,6 +174,14 @@ def test_uploads_go_side_by_side() -> None:
     assert lasts([parcel(0, -1), parcel(1, -1), parcel(0, -1)]) == 3.0
 
 
+def test_an_upload_keeps_no_device_from_receiving() -> None:
+    """Not even the last one, nor does what the server does with it take time of a device."""
+    assert begins([parcel(0, -1), parcel(1, 3), parcel(0, -1)]) == [(0.0, 1.5), (0.0, 6.0), (1.5, 3.0)]
+    assert begins([parcel(0, -1), relayed(1, 3)]) == [(0.0, 1.5), (0.0, 2.25)]
+    times = Draws(model(), seed=0).stage(0, [parcel(0, -1, absorb_macs=16)])
+    assert (times.taken.tolist(), times.seconds.tolist()) == ([[0.0] * 4], [1.5])
+
+
 def test_what_is_relayed_goes_up_and_then_down() -> None:
     """1.5 s up, 0.75 s down. The second goes up from 1.5 to 3; the third is up at 1.5 and waits for its recipient."""
     assert begins([relayed(0, 1), relayed(0, 2), relayed(3, 1)]) == [(0.0, 2.25), (1.5, 3.75), (0.0, 3.0)]
@@ -182,9 +203,10 @@ def test_every_bit_goes_over_one_link_or_up_and_down(via: bool, recipient: int, 
         assert found == {"down": grant, "up": bits if recipient < 0 else 0, "d2d": 0 if recipient < 0 else bits}
 
 
-def test_the_way_up_and_the_way_down_have_tries_of_their_own() -> None:
+@pytest.mark.parametrize("others", [[], [parcel(2, 3), parcel(1, -1)]], ids=["alone", "beside others"])
+def test_the_way_up_and_the_way_down_have_tries_of_their_own(others: list[TransferCosts]) -> None:
     """With the loss p, 1.5 / (1 - p) s up and 0.75 / (1 - p) s down on average; the two are not correlated."""
-    seconds = stage_seconds(model(loss=0.4), 0, [relayed(0, 1)], seed=1, first=0, draws=4000)
+    seconds = Draws(model(loss=0.4), seed=1, count=4000).stage(0, [relayed(0, 1), *others]).end[:, 0]
     variance = 0.4 / 0.6**2
     deviation = np.sqrt(variance * (1.5**2 + 0.75**2))
     assert abs(seconds.mean() - 2.25 / 0.6) <= 4 * deviation / np.sqrt(4000)

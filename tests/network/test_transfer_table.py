@@ -1,6 +1,7 @@
 """Costs of many transfers as columns: the same as those of each, in a bounded number of bytes."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -33,6 +34,16 @@ def test_a_table_is_the_sequence_it_was_made_of(costs: list[TransferCosts]) -> N
     assert table == costs
     assert list(table[1:]) == costs[1:]
     assert TransferTable.of(table) is table
+
+
+@given(many, st.integers(0, 11))
+def test_a_table_equals_the_same_transfers_only(costs: list[TransferCosts], place: int) -> None:
+    table = TransferTable.of(costs)
+    assert table != [*costs, TransferCosts(0, 1, 2, 3, 4, 5)]
+    assert (table == len(costs)) is False
+    if place < len(costs):
+        other = replace(costs[place], absorb_beforehand=costs[place].absorb_beforehand + 1)
+        assert table != [*costs[:place], other, *costs[place + 1 :]]
 
 
 @given(many)

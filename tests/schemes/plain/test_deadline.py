@@ -175,3 +175,8 @@ def test_draws_of_a_training_are_timed_with_the_deadline() -> None:
         times = [reply_times(wanted({}, {"timing.draw": draw}), epoch) for epoch in range(1, 11)]
         expected = np.cumsum([min(each.max(), max(0.2, each.min())) for each in times])
         assert np.all(abs(ends[draw] - expected) <= gamma(200, float) * expected)
+
+
+def test_one_reply_is_enough_to_go_on() -> None:
+    scheme = schemes.create(wanted({"seconds": 2.0}), problem(SIZES))
+    assert (scheme.survives_losses, scheme.chosen_by_delays) == (len(SIZES) - 1, 2.0)

@@ -72,3 +72,11 @@ def test_more_than_there_are_cannot_be_awaited() -> None:
         schemes.create(wanted(9), problem(SIZES))
     assert "schemes.drop-slowest.wait_for = 9 must be at most 8" in str(error.value)
     assert is_one_sentence(str(error.value))
+
+
+@pytest.mark.parametrize(("devices", "awaited"), [(1, 1), (2, 1), (5, 4), (24, 19), (25, 20)])
+def test_four_fifths_are_awaited_unless_told_otherwise(devices: int, awaited: int) -> None:
+    chosen = scenario({"scheme": "drop-slowest", "fleet.devices": [{"count": devices, "mac_rate": 1e3}]})
+    scheme = schemes.create(chosen, problem([4] * devices))
+    assert scheme.server().ask(1, np.zeros((6, 3))).quorum == awaited
+    assert scheme.survives_losses == devices - awaited

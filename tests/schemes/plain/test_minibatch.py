@@ -91,3 +91,9 @@ def test_more_parts_than_samples_are_refused() -> None:
     assert "schemes.minibatch.parts = 5 must be at most 4" in str(error.value)
     assert is_one_sentence(str(error.value))
     schemes.create(wanted(3, 4), problem([9, 4, 6]))
+
+
+def test_the_memory_of_the_sums_of_batches() -> None:
+    """Two Gram matrices of six features, or at most as many rows as there are data points, in float64."""
+    assert schemes.create(wanted(2, 2), problem([9, 4])).memory == 8 * 6 * 12
+    assert schemes.create(wanted(2, 3), problem([9, 4])).memory == 8 * 6 * 13

@@ -13,12 +13,12 @@ from codedfl import schemes
 from codedfl.engines import VirtualEngine
 from codedfl.network import DelayModel
 from codedfl.scenario import Scenario
-from codedfl.schemes import Message, Scheme, Work
+from codedfl.schemes import Device, Message, Public, Scheme, Work
 from codedfl.schemes.messages import Deferred, layout, payloads
 from codedfl.schemes.plain import pooling
 from codedfl.schemes.plain.pooling import pooled_total
 from codedfl.task import Problem
-from codedfl.task.shard import batch_rows
+from codedfl.task.shard import Sums, batch_rows
 from codedfl.testing.small import PAPER_FLEET, gamma
 from codedfl.training import State, train
 from tiny import problem, scenario
@@ -220,3 +220,117 @@ def test_batches_are_summed_only_if_that_is_worth_it() -> None:
     for epochs, summed in ((2, True), (1, False)):  # 4 * 3 * 2 = 24 = 2 * 12
         replies, _ = replied(scheme, scheme.simulated(given_data, epochs), 1, np.ones(given_data.shape))
         assert all(isinstance(reply, Deferred) == summed for reply in replies.values())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "epochs", "worth"),
+    [
+        ([13, 13], 2, 2, False),  # 4 * 3 * 2 = 24 < 2 * 13
+        ([13, 13], 2, 3, True),
+        ([13, 12], 2, 3, False),  # a row less than 2 * 13
+        ([13, 12], 1, 2, True),
+        ([13, 12], 1, 1, False),
+        ([13, 13], 0, 0, True),  # nothing to make
+    ],
+)
+def test_sums_are_made_if_they_pay_and_need_no_more_room_than_the_data(
+    sizes: list[int], parts: int, epochs: int, worth: bool
+) -> None:
+    assert pooling.worth_summing(problem(sizes, features=13, outputs=3), parts, epochs) == worth
+
+
+def test_the_room_for_sums_by_hand() -> None:
+    """In 4 bytes: 2 * 12 rows of 12 features, or as many rows as there are data points."""
+    public = Public((10, 30), 12, 3, np.dtype("float32"))
+    assert [pooling.batch_memory(public, parts) for parts in (1, 2, 4)] == [4 * 12 * 12, 4 * 12 * 24, 4 * 12 * 40]
+
+
+def groups_of(rates: dict[float, int]) -> list[int]:
+    """How many devices each group has."""
+    chosen = scenario({"fleet.devices": [{"count": count, "mac_rate": rate} for rate, count in rates.items()]})
+    delays = DelayModel.create(chosen.fleet, chosen.links)
+    return [len(group) for group in pooling.speed_groups(delays, [10] * delays.devices)]
+
+
+def test_speeds_are_told_apart_up_to_eight() -> None:
+    assert groups_of({1e6 * (1 + place): 20 if place == 7 else 1 for place in range(8)}) == [20, *[1] * 7]
+    assert groups_of({1e6 * (1 + place): 1 for place in range(16)}) == [2] * 8
+
+
+def test_speeds_that_are_unknown_are_one() -> None:
+    assert pooling.speed_groups(None, [5, 7, 5]) == [(0, 1, 2)]
+
+
+class Fixed(Device):
+    """Replies a multiple of ones."""
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def reply(self, epoch: int, request: Message, work: Work) -> Message:
+        return {"gradient": np.full_like(request["model"], self._value)}
+
+
+@pytest.mark.parametrize(
+    ("macs", "present", "expected"),
+    [
+        ([3, 1, 1], (0, 1, 2), 100.0),  # 2 * 2 * 1 through the sum, 5 singly
+        ([2, 1, 1], (0, 1, 2), None),  # 4 either way
+        ([4, 2, 1], (0, 1), 100.0 - 4),  # 4 through the sum and 1 for the third, 6 singly
+        ([3, 2, 1], (0, 1), None),  # 5 either way
+        ([4, 2, 0], (0, 1), 100.0),  # who computes nothing replies zeros
+        ([9, 0, 9], (0, 2), 100.0),
+        ([9, 1, 9], (0, 1), 30.0 + 2 - 0),  # the first group and another reply: 4 and 1, and without the third 4 and 9
+        ([9, 9, 9], (0, 1), 100.0 - 4),  # as many differ from everyone as from the first group
+    ],
+)
+def test_a_sum_is_taken_where_it_is_less_work(
+    macs: list[int], present: tuple[int, ...], expected: float | None
+) -> None:
+    """Replies are 1, 2 and 4; the sum of everyone is 100 and that of the first group, device 0, is 30."""
+    sums = [Sums(np.zeros((2, 2)), np.full((2, 1), -value), 1) for value in (100.0, 30.0)]
+    devices = [Fixed(value) for value in (1.0, 2.0, 4.0)]
+    groups = [([0], lambda: sums[1]), ([1, 2], lambda: sums[1])]
+    pool = pooling.ReplyPool(devices, lambda epoch: macs, lambda epoch: sums[0], groups)
+    found = pool.total(2, {"model": np.ones((2, 1))}, present)
+    assert found is None if expected is None else found is not None and found.tolist() == [[expected]] * 2
+
+
+def test_sums_of_groups_are_added_up() -> None:
+    """Two of three groups replied: the sum of their Gram matrices 1 and 2, less that of their moments."""
+    made = [Sums(np.full((1, 1), value), np.full((1, 1), 10 * value), 1) for value in (1.0, 2.0, 4.0)]
+    groups = [([place], lambda place=place: made[place]) for place in range(3)]
+    never = Sums(np.full((1, 1), np.nan), np.zeros((1, 1)), 3)
+    pool = pooling.ReplyPool([Fixed(0.0)] * 3, lambda epoch: [9] * 3, lambda epoch: never, groups)
+    for _ in range(2):
+        found = pool.total(2, {"model": np.full((1, 1), 5.0)}, (0, 1))
+        assert found is not None
+        assert found.tolist() == [[(1 + 2) * 5.0 - (10 + 20)]]
+
+
+def test_devices_of_a_pool_export_for_themselves() -> None:
+    class Exporting(Fixed):
+        def export(self, grant: Message, work: Work) -> Message:
+            work.add(7)
+            return {"grant": grant["grant"] + 1}
+
+    (device,), work = pooling.ReplyPool([Exporting(1.0)], lambda epoch: [9]).pooled(), Work()
+    assert device.export({"grant": np.array([4])}, work)["grant"].tolist() == [5]
+    assert work.macs == 7
+
+
+def test_replies_that_are_not_summed_have_no_sum() -> None:
+    pool = pooling.ReplyPool([Fixed(1.0)] * 9, lambda epoch: [9] * 9)
+    assert pool.total(2, {"model": np.ones((1, 1))}, range(9)) is None
+
+
+def test_multiplications_of_an_epoch_are_counted_once() -> None:
+    counted: list[int] = []
+
+    def macs(epoch: int) -> list[int]:
+        counted.append(epoch)
+        return [epoch]
+
+    pool = pooling.ReplyPool([Fixed(1.0)], macs)
+    assert [pool.macs(epoch) for epoch in (1, 1, 2, 2, 1)] == [[1], [1], [2], [2], [1]]
+    assert counted == [1, 2, 1]

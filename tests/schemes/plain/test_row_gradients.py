@@ -12,7 +12,7 @@ from codedfl import schemes
 from codedfl.errors import DataError, RefusalError, ScenarioError, TrainingError
 from codedfl.privacy.descent import GradientRelease
 from codedfl.schemes import Work
-from codedfl.schemes.plain.row_gradients import ClippedGradients
+from codedfl.schemes.plain.row_gradients import ClippedGradients, RowDevice
 from codedfl.schemes.private import noisy_shard
 from codedfl.task import Shard
 from codedfl.testing.small import conversed, is_one_sentence, placed, problem, scenario
@@ -77,6 +77,13 @@ class TestSensitivity:
         expected = -np.outer([0.6, 0.8], [5 / 13, -12 / 13]) * 2.0**planned.bits
         np.testing.assert_allclose(change, expected, rtol=1e-6)
 
+    def test_residuals_are_those_of_clipped_features(self) -> None:
+        """(0.6, 0.8) in place of (3, 4): outputs 1.4 and 2.8, residuals 0.4 and 0.8, which are not clipped."""
+        shard = Shard(np.array([[3.0, 4.0]]), np.array([[1.0, 2.0]]))
+        planned, model = release(shard, clip_residuals=9.0), np.array([[1.0, 2.0], [1.0, 2.0]])
+        change = reply(shard, planned, model) - reply(without(shard, 0), planned, model)
+        np.testing.assert_allclose(change, np.outer([0.6, 0.8], [0.4, 0.8]) * 2.0**planned.bits, rtol=1e-6)
+
 
 class TestRequests:
     def made(self, answered: dict[int, bytes] | None = None) -> tuple[ClippedGradients, np.ndarray]:
@@ -130,6 +137,15 @@ class TestRequests:
         with pytest.raises(DataError, match="cannot be clipped"):
             ClippedGradients(Shard(np.full((1, 6), entry), np.ones((1, 3))), self.made()[0]._release, bytes(32))
 
+    def test_the_largest_data_and_models_are_taken(self) -> None:
+        """1e100 is not too large, and negative numbers are as large as positive ones."""
+        shard = Shard(np.full((1, 6), -1e100), np.full((1, 3), 1e100))
+        made = ClippedGradients(shard, self.made()[0]._release, bytes(32))
+        made.steps(1, np.full((6, 3), -1e100), Work())
+        for model in (np.full((6, 3), np.nextafter(1e100, 2e100)), np.full((6, 3), -1e101)):
+            with pytest.raises(TrainingError, match="diverged"):
+                made.steps(2, model, Work())
+
     def test_two_products_and_the_clipping_are_counted(self) -> None:
         made, model = self.made()
         work = Work()
@@ -174,6 +190,21 @@ class TestInSums:
         planned = schemes.create(scenario(PRIVATE), data).public.release
         shard = noisy_shard(data.shards[0], planned, None)
         assert (shard.samples, shard.x.any(), shard.y.any()) == (30, False, False)
+
+
+class TestInClear:
+    @pytest.mark.parametrize(
+        ("loss", "residuals"),
+        [("softmax", [[1 / 4, -1 / 4], [0.0, 0.0]]), ("squared", [[0.0, np.log(3) - 1], [-1, 0.0]])],
+    )
+    def test_a_gradient_by_hand(self, loss: str, residuals: list[list[float]]) -> None:
+        """Outputs (0, ln 3) and (0, 0); the softmax of these is (1/4, 3/4) and (1/2, 1/2)."""
+        half = [0.5, 0.5] if loss == "softmax" else [1.0, 0.0]
+        shard = Shard(np.array([[1.0, 2.0], [0.0, 5.0]]), np.array([[0.0, 1.0], half]))
+        work, model = Work(), np.array([[0.0, np.log(3)], [0.0, 0.0]])
+        found = RowDevice(shard, loss).reply(1, {"model": model}, work)["gradient"]
+        np.testing.assert_allclose(found, shard.x.T @ np.array(residuals), rtol=1e-14, atol=1e-15)
+        assert work.macs == 2 * 2 * 2 * 2
 
 
 class TestRefusals:
