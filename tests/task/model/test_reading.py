@@ -80,6 +80,12 @@ TABLES: dict[str, tuple[Change, str]] = {
     "half precision": (lambda t: t["features"].update(precision="float16"), "feature map is none"),
     "a unit of zero": (lambda t: t["preparation"]["unit"].__setitem__(0, 0.0), "other things than numbers"),
     "a shift that is text": (lambda t: t["preparation"]["shift"].__setitem__(0, "a"), "other things than numbers"),
+    "a huge shift": (lambda t: t["preparation"]["shift"].__setitem__(0, 10**400), "other things than numbers"),
+    "a huge width": (
+        lambda t: t["features"].update(gamma=10**400),
+        "'gamma' is beyond the numbers of float64",
+    ),
+    "a huge ridge": (lambda t: t.update(ridge=10**400), "'ridge' is beyond the numbers of float64"),
     "half a preparation": (lambda t: t["preparation"].pop("unit"), "other things than numbers"),
     "a preparation that is a list": (lambda t: t.update(preparation=[1]), "'preparation' is [1]"),
     "a negative ridge": (lambda t: t.update(ridge=-1.0), "'ridge' or 'samples'"),
