@@ -91,6 +91,19 @@ def test_records_are_those_of_the_models(scheme: str, dtype: str, monkeypatch: p
     predicted = [np.argmax(given_problem.x_test @ model, axis=1) for model in models]
     assert columns["accuracy"] == [accuracy_score(given_problem.y_test, labels) for labels in predicted]
     assert columns["d2d_bits"] == [0] * epochs
+    assert np.isnan(columns["gradient_error"]).all() == (scheme == "minibatch"), "a part is no full gradient"
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
+def test_errors_of_gradients_are_relative(unit: float) -> None:
+    """In another unit of targets, a power of two, gradients change by it to the last bit, and relative errors not."""
+    base = problem(SIZES, kind="regression")
+    shards = tuple(Shard(shard.x, unit * shard.y) for shard in base.shards)
+    other = Problem(shards, base.x_test, unit * base.y_test, "regression", base.ridge)
+    one, two = (trained(each, wanted()).history.columns for each in (base, other))
+    assert np.array_equal(np.array(one["gradient_norm"]) * unit, two["gradient_norm"])
+    assert max(one["gradient_error"]) > 0
+    assert one["gradient_error"] == two["gradient_error"]
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -118,7 +131,7 @@ def test_a_zero_gradient_at_the_beginning_has_no_relative_error() -> None:
     shards = tuple(Shard(shard.x, 0 * shard.y) for shard in problem(SIZES).shards)
     given_problem = Problem(shards, np.eye(6)[:2], np.array([[0.0], [1.0]]).repeat(3, axis=1), "regression", 0.01)
     columns = trained(given_problem, wanted()).history.columns
-    assert np.all(np.isnan(columns["gradient_error"]))
+    assert np.isnan(columns["gradient_error"]).all() and np.isnan(columns["gradient_bound"]).all()
     assert columns["loss"] == [0.0] * 5
 
 
