@@ -327,3 +327,30 @@ def test_of_two_models_the_better_is_kept() -> None:
     assert all(later <= earlier / 2 for earlier, later in itertools.pairwise(norms[:-1]))
     assert norms[-1] > norms[-2] / 2
     assert np.array_equal(working.model, min(measured, key=lambda pair: pair[0])[1])
+
+
+@pytest.mark.parametrize("outputs", [2, 3])
+@pytest.mark.parametrize("tolerance", [0.0, 1e-300])
+def test_a_search_that_rounding_spoils_is_measured_after_four_times_the_dimension(
+    outputs: int, tolerance: float
+) -> None:
+    """Six dimensions, and so 24 directions; without a tolerance nothing is to be measured."""
+    given_quadratic = quadratic(np.geomspace(0.1, 1, 6), outputs)
+    working, size = solver(CG, given_quadratic, tolerance=tolerance), np.linalg.norm(given_quadratic.B)
+    rng, directions = np.random.default_rng(0), []
+    for _ in range(1 + 24 // outputs):
+        directions.append(np.count_nonzero(working.query().any(axis=0)))
+        gradient = given_quadratic.gradient(working.query())
+        working.update(gradient + 0.1 * size * rng.standard_normal(gradient.shape))
+    assert directions == [0] + [outputs] * (24 // outputs), "the errors keep it searching"
+    assert np.array_equal(working.query(), working.model) == (tolerance > 0)
+
+
+def test_outputs_that_share_nothing_are_solved_side_by_side() -> None:
+    """Each output has three curvatures of its own, so that three searches solve both."""
+    curvatures, moments = np.diag([1.0, 2, 3, 1, 2, 4]), np.zeros((6, 2))
+    moments[:3, 0], moments[3:, 1] = (1, 2, 3), (2, 1, 1)
+    working = solver(CG, Quadratic(curvatures, moments, 0.0), tolerance=1e-9)
+    assert isinstance(working, ConjugateGradients)
+    assert solved(working, Quadratic(curvatures, moments, 0.0)) == 1 + 3 + 1, "at zero, three searches, and at the end"
+    assert working.model == pytest.approx(moments / np.diag(curvatures)[:, None])
