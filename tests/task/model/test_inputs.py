@@ -92,6 +92,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "null": (pa.table({**GOOD, "b": [None, 1]}), "'b' holds a missing value, in row 0"),
     "no category": ({**GOOD, "kind": ["x", None]}, "'kind' holds a missing value, in row 1"),
     "infinite": ({**GOOD, "a": [np.inf, 1]}, "'a' holds an infinite value, in row 0"),
+    "several gaps": (
+        {"a": [1, np.nan, np.inf], "kind": ["x", "x", "x"], "b": [2, 3, np.nan]},
+        "'a' holds a missing value, in row 1",
+    ),
     "too large": ({**GOOD, "a": np.array([10**400, 1], dtype=object)}, "'a' holds 1000.*, which is not a number"),
     "complex": ({**GOOD, "a": np.array([1j, 1])}, "'a' holds complex128"),
     "dates": ({**GOOD, "a": np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]")}, "'a' holds datetime64"),
