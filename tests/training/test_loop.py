@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
-from codedfl.engines.contract import LATE_ROUNDS
+from codedfl.engines import VirtualEngine
+from codedfl.engines.contract import LATE_ROUNDS, Receive, StageOutcome
 from codedfl.errors import TrainingError
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.schemes.contract import Stage
 from codedfl.task import Problem, Shard
 from codedfl.training import BLOCK, COLUMNS, History, State
 from tiny import gamma, is_one_sentence, problem, scenario, spied, trained
@@ -237,6 +240,28 @@ def test_a_history_comes_back_with_its_rounds() -> None:
 def test_a_finished_training_is_not_trained_on() -> None:
     final = trained(problem(SIZES), wanted())
     assert_same(trained(problem(SIZES), wanted(), State.from_arrays(final.to_arrays())).to_arrays(), final.to_arrays())
+
+
+def test_a_set_up_is_replayed_by_the_numbers_of_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages name by number those they come after; "he" has a set-up of two stages, one after the other."""
+    numbers: list[int] = []
+    carry, replay = VirtualEngine.carry, VirtualEngine.replay_overlapping
+
+    def carried(engine: VirtualEngine, stage: Stage, number: int, receive: Receive) -> StageOutcome:
+        numbers.append(number)
+        return carry(engine, stage, number, receive)
+
+    def replayed(engine: VirtualEngine, stages: Sequence[Stage], first: int, receive: Receive) -> None:
+        numbers.append(first)
+        replay(engine, stages, first, receive)
+
+    monkeypatch.setattr(VirtualEngine, "carry", carried)
+    monkeypatch.setattr(VirtualEngine, "replay_overlapping", replayed)
+    chosen = wanted({"scheme": "he", "training.epochs": 2})
+    kept = stopped_after(problem(SIZES), chosen, 1)
+    assert numbers == [0, 1]
+    trained(problem(SIZES), chosen, State.from_arrays(kept))
+    assert numbers[2:4] == [0, 1]
 
 
 # --- divergence ---
