@@ -1,11 +1,14 @@
-"""Solvers of trainings with noise: one that works without the sums has the ridge weight that their noise asks for."""
+"""Solvers of trainings: by the kind of data, and with noise by the ridge weight that it asks for."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from codedfl import schemes
 from codedfl.privacy.release import Release
-from codedfl.solvers import Noise, noise_ridge
-from codedfl.training import State, create_solver
+from codedfl.solvers import ConjugateGradients, Noise, RidgePath, noise_ridge
+from codedfl.training import State, create_solver, with_noise_ridge
 from tiny import problem, scenario
 
 FEATURES, OUTPUTS, DEVICES, ROWS, RATE = 9, 2, 4, 50, 0.125
@@ -39,3 +42,24 @@ def test_descent_on_noisy_sums_has_the_ridge_that_the_noise_of_all_features_need
     least = noise_ridge(noise, FEATURES) if release else 0.0
     assert found == pytest.approx(np.full(given.shape, max(ridge, least)), rel=1e-9)
     assert not release or 0 < least < 1e3
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e3])
+@pytest.mark.parametrize(("scheme", "solver"), [("conventional", "gradient-descent"), ("one-shot", "closed-form")])
+def test_scenarios_state_the_ridge_that_noise_asks_for_where_sums_are_not_told(
+    scheme: str, solver: str, ridge: float
+) -> None:
+    chosen = scenario({"scheme": scheme, "training.solver": solver, "task.ridge": ridge})
+    public = schemes.create(chosen, problem([ROWS] * DEVICES, features=FEATURES, outputs=OUTPUTS)).public
+    assert with_noise_ridge(chosen, public) == chosen
+    noise = Noise(NOISY.gram_std / (DEVICES * ROWS), NOISY.moments_std / (DEVICES * ROWS))
+    least = noise_ridge(noise, FEATURES) if solver == "gradient-descent" else 0.0
+    assert with_noise_ridge(chosen, replace(public, release=NOISY)).ridge == max(ridge, least)
+
+
+@pytest.mark.parametrize(("source", "kind"), [("digits", ConjugateGradients), ("rows.csv", RidgePath)])
+def test_files_are_solved_without_recurrence(source: str, kind: type) -> None:
+    """They may be of any condition."""
+    given = problem([ROWS] * DEVICES)
+    chosen = scenario({"training.solver": "conjugate-gradients", "data.source": source})
+    assert type(create_solver(given, chosen, State.fresh(given))) is kind
