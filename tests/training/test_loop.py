@@ -288,6 +288,23 @@ def test_divergence_is_told_with_the_rate_to_stay_below(factor: float, precision
     assert columns["loss"][-1] < columns["loss"][0]
 
 
+@pytest.mark.parametrize(("rate", "diverges"), [(1001.0, False), (1001.125, True)])
+def test_a_loss_of_a_thousand_times_that_of_zero_is_no_divergence_yet(rate: float, diverges: bool) -> None:
+    """A constant is fitted to 41, -39, 21 and -19, of mean 1 and variance 1000: a step from 0 leads to the rate.
+
+    The loss of zero is (1000 + 1) / 2, that of 1001 is (1000 + 1000^2) / 2. All of it is exact.
+    """
+    shards = tuple(Shard(np.ones((2, 1)), np.array([[1.0 + size], [1.0 - size]])) for size in (40, 20))
+    given_problem = Problem(shards, np.ones((2, 1)), np.array([[0.0], [1.0]]), "regression", 0.0)
+    two = {"fleet.devices": [{"count": 2, "mac_rate": 1.0}]}
+    chosen = wanted({**two, "training.epochs": 1, "training.learning_rate": rate, "task.ridge": 0.0})
+    if diverges:
+        with pytest.raises(TrainingError, match="diverged"):
+            trained(given_problem, chosen)
+    else:
+        assert trained(given_problem, chosen).history.columns["loss"] == [500.5 * 1000]
+
+
 # --- stopping ---
 
 
