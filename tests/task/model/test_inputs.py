@@ -68,7 +68,7 @@ def test_an_empty_text_may_be_a_category() -> None:
 class Twice:
     """A data frame with a column twice."""
 
-    columns = ("a", "kind", "b", "a")
+    columns = ("kind", "a", "kind", "b")
 
     def __getitem__(self, name: str) -> list[float]:
         raise AssertionError
@@ -78,7 +78,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a column is missing": ({"a": [1], "b": [2]}, r"no column 'kind'; the model needs a, kind, b"),
     "more are missing": ({"kind": ["x"]}, r"no column 'a' \(and 1 more are missing\)"),
     "a column is misspelt": ({"a": [1], "kinds": ["x"], "b": [2]}, r"no column 'kind' \(did you mean 'kinds'\?\)"),
-    "a column twice": (Twice(), "more than one column named 'a'"),
+    "a column twice": (Twice(), "more than one column named 'kind'"),
     "a name as text and number": (
         {**GOOD, 1: [0, 0], "1": [0, 0]},
         "more than one column named '1'",
