@@ -198,6 +198,12 @@ def test_standing_rounds_by_hand() -> None:
     for devices in ([0, 1], [0], [0]):
         history.add_round(standing(devices))
     assert epoch_ends([history], delays, epochs=3, seed=0, draws=2).tolist() == [[[7.5, 15.0, 21.5]] * 2]
+    asked = [who for epoch in replay(history, Draws(delays, seed=0, count=1)) for _, who in epoch.rounds]
+    assert [None if who is None else who.tolist() for who in asked] == [
+        [[True, True]],
+        [[True, False]],
+        [[True, False]],
+    ]
 
 
 def test_costs_of_a_reply_are_those_of_the_devices() -> None:
