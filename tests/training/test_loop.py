@@ -3,6 +3,7 @@
 import io
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -116,6 +117,12 @@ def test_the_first_epoch_is_offline_if_so_wanted(offline: bool) -> None:
     assert np.array_equal(first.up_bits, second.up_bits)
     assert np.array_equal(first.macs, 0 * second.macs if offline else second.macs)
     assert np.array_equal(first.down_bits, 0 * second.down_bits if offline else second.down_bits)
+
+
+def test_every_epoch_records_how_many_losses_are_left() -> None:
+    """Three replies of four are awaited, so that one device may be lost."""
+    columns = trained(problem(SIZES), wanted({"scheme": "drop-slowest"})).history.columns
+    assert columns["losses_left"] == [1] * 5
 
 
 def test_equal_rounds_are_kept_once() -> None:
@@ -298,11 +305,13 @@ def test_a_loss_of_a_thousand_times_that_of_zero_is_no_divergence_yet(rate: floa
     given_problem = Problem(shards, np.ones((2, 1)), np.array([[0.0], [1.0]]), "regression", 0.0)
     two = {"fleet.devices": [{"count": 2, "mac_rate": 1.0}]}
     chosen = wanted({**two, "training.epochs": 1, "training.learning_rate": rate, "task.ridge": 0.0})
-    if diverges:
-        with pytest.raises(TrainingError, match="diverged"):
-            trained(given_problem, chosen)
-    else:
-        assert trained(given_problem, chosen).history.columns["loss"] == [500.5 * 1000]
+    begun = replace(given_problem, start=np.zeros((1, 1)))  # a first model that is zero, too
+    for each, first in ((given_problem, "zero"), (begun, "first")):
+        if diverges:
+            with pytest.raises(TrainingError, match=f"the loss is 5.01e[+]05, that of the {first} model 500;"):
+                trained(each, chosen)
+        else:
+            assert trained(each, chosen).history.columns["loss"] == [500.5 * 1000]
 
 
 # --- stopping ---
