@@ -125,6 +125,24 @@ def test_every_epoch_records_how_many_losses_are_left() -> None:
     assert columns["losses_left"] == [1] * 5
 
 
+@pytest.mark.parametrize(
+    ("scheme", "epochs", "left", "repairs"),
+    [
+        ("drop-slowest", 6, [1, 1, 1, 1, 0, 0], []),
+        ("sealed-coded", 5, [1, 1, 1, 1, 0], []),
+        ("sealed-coded", 6, [1, 1, 1, 1, 1, 1], [5]),
+    ],
+)
+def test_a_lost_device_is_replaced_where_the_scheme_can_unless_it_is_the_end(
+    scheme: str, epochs: int, left: list[int], repairs: list[int]
+) -> None:
+    """Device 1 is gone from epoch 5 on; "sealed-coded" repairs after that epoch, if another one follows."""
+    state = trained(problem(SIZES), wanted({"scheme": scheme, "training.epochs": epochs}), last_epochs={1: 4})
+    assert state.lost == {1}
+    assert state.history.columns["losses_left"] == left
+    assert [stage.epoch for stage in state.history.stages if stage.epoch > 0] == repairs
+
+
 def test_equal_rounds_are_kept_once() -> None:
     """Conventional rounds are alike from the second epoch on; parts of 9 samples in 2 differ in turn."""
     conventional = trained(problem(SIZES), wanted()).history
