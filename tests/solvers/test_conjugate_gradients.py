@@ -279,17 +279,25 @@ def test_what_was_sent_is_searched_not_what_was_asked_for(outputs: int) -> None:
         assert np.linalg.norm(sent.T @ slope) <= gamma(40 * 12, float) * sizes
 
 
-def test_where_all_curvatures_vanish_the_model_stays() -> None:
-    """f is linear without a ridge: no minimum, so every search is given up and the gradient measured again."""
+@pytest.mark.parametrize("curvature", [0.0, -1e-12])
+def test_where_all_curvatures_vanish_the_model_stays(curvature: float) -> None:
+    """f is linear without a ridge, or rounded below that: no minimum, so every search is given up.
+
+    The gradient is measured again, and the next search goes no further than the first one.
+    """
     slope = quadratic(np.ones(6), 2).B
-    linear = Quadratic(np.zeros((6, 6)), slope, 0.0)
+    linear = Quadratic(curvature * np.eye(6), slope, 0.0)
     working = solver(CG, linear, tolerance=1e-3)
     for epoch in range(1, 9):
         asked = working.query()
         assert asked.any() == (epoch % 2 == 0), "at the model, which stays zero, and along directions in turn"
+        assert np.abs(asked).max() <= 2 * np.linalg.norm(slope)
         working.update(linear.gradient(asked))
         assert not working.model.any()
         assert not working.finished
+
+
+def test_where_nothing_is_to_be_solved_the_model_stays() -> None:
     nothing = Quadratic(np.zeros((6, 6)), np.zeros((6, 2)), 0.0)
     working = solver(CG, nothing, tolerance=1e-3)
     advance(working, nothing)
@@ -327,3 +335,44 @@ def test_of_two_models_the_better_is_kept() -> None:
     assert all(later <= earlier / 2 for earlier, later in itertools.pairwise(norms[:-1]))
     assert norms[-1] > norms[-2] / 2
     assert np.array_equal(working.model, min(measured, key=lambda pair: pair[0])[1])
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+@pytest.mark.parametrize("tolerance", [0.0, 1e-300])
+def test_a_search_that_rounding_spoils_is_measured_after_four_times_the_dimension(
+    outputs: int, tolerance: float
+) -> None:
+    """Six dimensions, and so 24 directions; without a tolerance nothing is to be measured."""
+    given_quadratic = quadratic(np.geomspace(0.1, 1, 6), outputs)
+    working, size = solver(CG, given_quadratic, tolerance=tolerance), np.linalg.norm(given_quadratic.B)
+    rng, directions = np.random.default_rng(0), []
+    for _ in range(1 + 24 // outputs):
+        directions.append(np.count_nonzero(working.query().any(axis=0)))
+        gradient = given_quadratic.gradient(working.query())
+        working.update(gradient + 0.1 * size * rng.standard_normal(gradient.shape))
+    assert directions == [0] + [outputs] * (24 // outputs), "the errors keep it searching"
+    assert np.array_equal(working.query(), working.model) == (tolerance > 0)
+
+
+def test_outputs_that_share_nothing_are_solved_side_by_side() -> None:
+    """Each output has three curvatures of its own, so that three searches solve both."""
+    curvatures, moments = np.diag([1.0, 2, 3, 1, 2, 4]), np.zeros((6, 2))
+    moments[:3, 0], moments[3:, 1] = (1, 2, 3), (2, 1, 1)
+    working = solver(CG, Quadratic(curvatures, moments, 0.0), tolerance=1e-9)
+    assert isinstance(working, ConjugateGradients)
+    assert solved(working, Quadratic(curvatures, moments, 0.0)) == 1 + 3 + 1, "at zero, three searches, and at the end"
+    assert working.model == pytest.approx(moments / np.diag(curvatures)[:, None])
+
+
+@pytest.mark.parametrize(("norm", "last"), [(0.5, False), (0.5 + 2.0**-40, True)])
+def test_a_search_that_halves_the_measured_gradient_is_not_the_last(norm: float, last: bool) -> None:
+    """With curvatures of 1 a single search solves; what is measured at its end is given here: 1, then about a half."""
+    given_quadratic = Quadratic(np.eye(4), np.full((4, 1), 8.0), 0.0)
+    working, sizes = solver(CG, given_quadratic, tolerance=1e-6), [1.0, norm]
+    advance(working, given_quadratic)
+    while sizes:
+        assert not working.finished
+        query = working.query()
+        at_model = np.array_equal(query, working.model)
+        working.update(np.eye(4)[:, [2]] * sizes.pop(0) if at_model else given_quadratic.gradient(query))
+    assert working.finished == last

@@ -270,7 +270,10 @@ class TestTables:
             *("shift", "unit", "fill", "feature_shift", "penalty", "target_shift", "target_unit")
         }
 
-    @pytest.mark.parametrize("change", [{"high": None}, {"low": [1e9] * 4}, {"target_low": None}, {"constant": ["x"]}])
+    @pytest.mark.parametrize(
+        "change",
+        [{"high": None}, {"low": [1e9] * 4}, {"target_low": None}, {"constant": ["x"]}, {"constant": [10**400]}],
+    )
     def test_damaged(self, change: Mapping[str, Any]) -> None:
         table = {**prepared(private(), costs()).to_table(), **change}
         with pytest.raises(DataError, match="damaged"):

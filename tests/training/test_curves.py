@@ -55,6 +55,10 @@ def test_several_channels_in_one_replay_are_those_of_each_alone() -> None:
     for own, each in zip(ends, delays, strict=True):
         assert np.array_equal(own, epoch_ends(variants, each, **asked).astype(np.float32))
     assert not np.array_equal(*ends), "the channels differ"
+    told: list[tuple[int, int]] = []
+    (single,), _ = times_and_curves(variants[:1], delays[:1], progress=lambda *at: told.append(at), **asked)
+    assert told[0] == (1, EPOCHS) and told[-1] == (EPOCHS, EPOCHS) and told == sorted(set(told))
+    assert np.array_equal(single[0], ends[0, 0]), "alone, on one channel"
     for found, number in ((first, 0), (last, 2)):
         alone = sharing_curves(variants[number], delays[1], **asked)
         assert np.array_equal(found.active, alone.active)

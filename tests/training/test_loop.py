@@ -2,6 +2,8 @@
 
 import io
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
-from codedfl.engines.contract import LATE_ROUNDS
+from codedfl.engines import VirtualEngine
+from codedfl.engines.contract import LATE_ROUNDS, Receive, StageOutcome
 from codedfl.errors import TrainingError
 from codedfl.scenario import Scenario
 from codedfl.schemes import SCHEMES
+from codedfl.schemes.contract import Stage
 from codedfl.task import Problem, Shard
 from codedfl.training import BLOCK, COLUMNS, History, State
 from tiny import gamma, is_one_sentence, problem, scenario, spied, trained
@@ -91,6 +95,19 @@ def test_records_are_those_of_the_models(scheme: str, dtype: str, monkeypatch: p
     predicted = [np.argmax(given_problem.x_test @ model, axis=1) for model in models]
     assert columns["accuracy"] == [accuracy_score(given_problem.y_test, labels) for labels in predicted]
     assert columns["d2d_bits"] == [0] * epochs
+    assert np.isnan(columns["gradient_error"]).all() == (scheme == "minibatch"), "a part is no full gradient"
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
+def test_errors_of_gradients_are_relative(unit: float) -> None:
+    """In another unit of targets, a power of two, gradients change by it to the last bit, and relative errors not."""
+    base = problem(SIZES, kind="regression")
+    shards = tuple(Shard(shard.x, unit * shard.y) for shard in base.shards)
+    other = Problem(shards, base.x_test, unit * base.y_test, "regression", base.ridge)
+    one, two = (trained(each, wanted()).history.columns for each in (base, other))
+    assert np.array_equal(np.array(one["gradient_norm"]) * unit, two["gradient_norm"])
+    assert max(one["gradient_error"]) > 0
+    assert one["gradient_error"] == two["gradient_error"]
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -100,6 +117,30 @@ def test_the_first_epoch_is_offline_if_so_wanted(offline: bool) -> None:
     assert np.array_equal(first.up_bits, second.up_bits)
     assert np.array_equal(first.macs, 0 * second.macs if offline else second.macs)
     assert np.array_equal(first.down_bits, 0 * second.down_bits if offline else second.down_bits)
+
+
+def test_every_epoch_records_how_many_losses_are_left() -> None:
+    """Three replies of four are awaited, so that one device may be lost."""
+    columns = trained(problem(SIZES), wanted({"scheme": "drop-slowest"})).history.columns
+    assert columns["losses_left"] == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("scheme", "epochs", "left", "repairs"),
+    [
+        ("drop-slowest", 6, [1, 1, 1, 1, 0, 0], []),
+        ("sealed-coded", 5, [1, 1, 1, 1, 0], []),
+        ("sealed-coded", 6, [1, 1, 1, 1, 1, 1], [5]),
+    ],
+)
+def test_a_lost_device_is_replaced_where_the_scheme_can_unless_it_is_the_end(
+    scheme: str, epochs: int, left: list[int], repairs: list[int]
+) -> None:
+    """Device 1 is gone from epoch 5 on; "sealed-coded" repairs after that epoch, if another one follows."""
+    state = trained(problem(SIZES), wanted({"scheme": scheme, "training.epochs": epochs}), last_epochs={1: 4})
+    assert state.lost == {1}
+    assert state.history.columns["losses_left"] == left
+    assert [stage.epoch for stage in state.history.stages if stage.epoch > 0] == repairs
 
 
 def test_equal_rounds_are_kept_once() -> None:
@@ -118,7 +159,7 @@ def test_a_zero_gradient_at_the_beginning_has_no_relative_error() -> None:
     shards = tuple(Shard(shard.x, 0 * shard.y) for shard in problem(SIZES).shards)
     given_problem = Problem(shards, np.eye(6)[:2], np.array([[0.0], [1.0]]).repeat(3, axis=1), "regression", 0.01)
     columns = trained(given_problem, wanted()).history.columns
-    assert np.all(np.isnan(columns["gradient_error"]))
+    assert np.isnan(columns["gradient_error"]).all() and np.isnan(columns["gradient_bound"]).all()
     assert columns["loss"] == [0.0] * 5
 
 
@@ -226,6 +267,28 @@ def test_a_finished_training_is_not_trained_on() -> None:
     assert_same(trained(problem(SIZES), wanted(), State.from_arrays(final.to_arrays())).to_arrays(), final.to_arrays())
 
 
+def test_a_set_up_is_replayed_by_the_numbers_of_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages name by number those they come after; "he" has a set-up of two stages, one after the other."""
+    numbers: list[int] = []
+    carry, replay = VirtualEngine.carry, VirtualEngine.replay_overlapping
+
+    def carried(engine: VirtualEngine, stage: Stage, number: int, receive: Receive) -> StageOutcome:
+        numbers.append(number)
+        return carry(engine, stage, number, receive)
+
+    def replayed(engine: VirtualEngine, stages: Sequence[Stage], first: int, receive: Receive) -> None:
+        numbers.append(first)
+        replay(engine, stages, first, receive)
+
+    monkeypatch.setattr(VirtualEngine, "carry", carried)
+    monkeypatch.setattr(VirtualEngine, "replay_overlapping", replayed)
+    chosen = wanted({"scheme": "he", "training.epochs": 2})
+    kept = stopped_after(problem(SIZES), chosen, 1)
+    assert numbers == [0, 1]
+    trained(problem(SIZES), chosen, State.from_arrays(kept))
+    assert numbers[2:4] == [0, 1]
+
+
 # --- divergence ---
 
 
@@ -248,6 +311,25 @@ def test_divergence_is_told_with_the_rate_to_stay_below(factor: float, precision
     advised = wanted({**settings_, "training.learning_rate": 0.95 * stable})
     columns = trained(given_problem, advised).history.columns
     assert columns["loss"][-1] < columns["loss"][0]
+
+
+@pytest.mark.parametrize(("rate", "diverges"), [(1001.0, False), (1001.125, True)])
+def test_a_loss_of_a_thousand_times_that_of_zero_is_no_divergence_yet(rate: float, diverges: bool) -> None:
+    """A constant is fitted to 41, -39, 21 and -19, of mean 1 and variance 1000: a step from 0 leads to the rate.
+
+    The loss of zero is (1000 + 1) / 2, that of 1001 is (1000 + 1000^2) / 2. All of it is exact.
+    """
+    shards = tuple(Shard(np.ones((2, 1)), np.array([[1.0 + size], [1.0 - size]])) for size in (40, 20))
+    given_problem = Problem(shards, np.ones((2, 1)), np.array([[0.0], [1.0]]), "regression", 0.0)
+    two = {"fleet.devices": [{"count": 2, "mac_rate": 1.0}]}
+    chosen = wanted({**two, "training.epochs": 1, "training.learning_rate": rate, "task.ridge": 0.0})
+    begun = replace(given_problem, start=np.zeros((1, 1)))  # a first model that is zero, too
+    for each, first in ((given_problem, "zero"), (begun, "first")):
+        if diverges:
+            with pytest.raises(TrainingError, match=f"the loss is 5.01e[+]05, that of the {first} model 500;"):
+                trained(each, chosen)
+        else:
+            assert trained(each, chosen).history.columns["loss"] == [500.5 * 1000]
 
 
 # --- stopping ---

@@ -107,6 +107,22 @@ def test_somebody_leaves_in_the_cases_above() -> None:
         assert len(set(map(tuple, active.T.tolist()))) > 1
 
 
+def test_hand_overs_that_are_told_are_those_of_the_first_draw() -> None:
+    """Also in epochs after which only others hand over, or only the last draw does not."""
+    policy = partial(SharingPolicy, devices=DEVICES, supports=6, delta=3.0, supply="once")
+    delays = DelayModel.create(FLEET, Links(down_rate=64.0, up_rate=32.0, d2d_rate=16.0, overhead=0.1, loss=0.1))
+
+    def told(first: int, count: int) -> list[Sequence[TransferCosts]]:
+        epochs = replay(Variant(COSTS, policy), Draws(delays, seed=1, first=first, count=count))
+        return [epoch.handovers for epoch in islice(epochs, 12)]
+
+    alone = [told(first, 1) for first in range(6)]
+    for first in range(4):
+        assert told(first, 3) == alone[first]
+    moved = np.array([[len(costs) > 0 for costs in draw] for draw in alone])
+    assert np.any(moved[:4] & ~moved[2:]) and np.any(~moved[:4] & moved[2:]), "first and last of three differ"
+
+
 def test_courses_of_both_kinds_keep_their_places() -> None:
     """A round with a deadline is replayed epoch by epoch, beside variants that are not."""
     policy = partial(SharingPolicy, devices=DEVICES, supports=6, delta=3.0, supply="once")

@@ -6,9 +6,12 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codedfl.network import DelayModel
-from codedfl.training.timing import band, epoch_ends, first_epoch, time_to
+from codedfl.network import DelayModel, Draws, RoundCosts
+from codedfl.scenario import Fleet
+from codedfl.training import History, timing
+from codedfl.training.timing import Variant, band, epoch_ends, first_epoch, replay, reply_costs, time_to
 from tiny import gamma, problem, scenario, trained
+from training.test_sharing_draws import COSTS, FLEET, LINKS, by_hand
 
 # --- bands ---
 
@@ -152,3 +155,66 @@ def test_progress_is_told_epoch_by_epoch() -> None:
     delays = DelayModel.create(scenario().fleet, scenario().links)
     epoch_ends([history], delays, epochs=5, seed=0, draws=2, progress=lambda *at: told.append(at))
     assert told == [(epoch, 5) for epoch in range(1, 6)]
+
+
+def test_epochs_that_are_timed_one_by_one_end_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a single epoch has more replies than are timed at once."""
+    history = trained(problem([6] * 4), scenario({"scheme": "conventional"})).history
+    courses: list[History | Variant] = [history, by_hand(2)]
+    delays = DelayModel.create(FLEET, LINKS)
+    wanted = epoch_ends(courses, delays, epochs=5, seed=0, draws=3)
+    monkeypatch.setattr(timing, "_BLOCK", 1)
+    assert np.array_equal(epoch_ends(courses, delays, epochs=5, seed=0, draws=3), wanted)
+
+
+def test_a_replay_tells_what_is_asked_of_whom() -> None:
+    """Of everybody in the first epoch, in later ones of those who are active: two of four leave after the second."""
+    epochs = replay(by_hand(2), Draws(DelayModel.create(FLEET, LINKS), seed=0, count=2))
+    ((first, everybody),), *later = (next(epochs).rounds for _ in range(3))
+    assert first.key() == COSTS.first.key()
+    assert everybody is None
+    for rounds, active in zip(later, ([True] * 4, [True, True, False, False]), strict=True):
+        ((costs, asked),) = rounds
+        assert costs.key() == COSTS.other.key()
+        assert asked is not None
+        assert asked.tolist() == [active] * 2
+
+
+def standing(devices: list[int]) -> RoundCosts:
+    """The first reply is awaited, while earlier requests stay open."""
+    each = np.ones(len(devices), np.int64)
+    return RoundCosts(np.array(devices), 64 * each, 16 * each, 64 * each, quorum=1, server_macs=1024, standing=True)
+
+
+def test_standing_rounds_by_hand() -> None:
+    """Down 64 * 1.5/64 = 1.5; 16 MAC take 2 s on device 0 and 16 s on 1; up 64 * 1.5/32 = 3; server 1024/1024 = 1.
+
+    Epoch 1 asks both: device 0 replies at 6.5 -> 7.5. Epoch 2 asks 0 again, which replies 6.5 later -> 15. Epoch 3 asks
+    it once more, but 1 replies to its first question at 20.5 -> 21.5.
+    """
+    groups = [{"count": 1, "mac_rate": rate, "setup_ratio": 0.0} for rate in (8.0, 1.0)]
+    delays = DelayModel.create(Fleet(devices=groups, server_mac_rate=1024.0), LINKS)
+    history = History()
+    for devices in ([0, 1], [0], [0]):
+        history.add_round(standing(devices))
+    assert epoch_ends([history], delays, epochs=3, seed=0, draws=2).tolist() == [[[7.5, 15.0, 21.5]] * 2]
+    asked = [who for epoch in replay(history, Draws(delays, seed=0, count=1)) for _, who in epoch.rounds]
+    assert [None if who is None else who.tolist() for who in asked] == [
+        [[True, True]],
+        [[True, False]],
+        [[True, False]],
+    ]
+
+
+def test_costs_of_a_reply_are_those_of_the_devices() -> None:
+    history = History()
+    history.add_round(standing([0, 2]))
+    everyone = np.arange(3)
+    history.add_round(RoundCosts(everyone, everyone, everyone, everyone, quorum=3, server_macs=7))
+    found = reply_costs(history, 3)
+    assert (found.asked.tolist(), found.quorum, found.server_macs) == ([0, 1, 2], 3, 0)
+    assert [each.tolist() for each in (found.down_bits, found.macs, found.up_bits)] == [
+        [64, 0, 64],
+        [16, 0, 16],
+        [64, 0, 64],
+    ]

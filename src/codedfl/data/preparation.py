@@ -127,7 +127,7 @@ class Preparation:
             sound = sound and bool((made.unit > 0).all() and (made.target_unit > 0).all())
             for low, high in ((made.low, made.high), (made.target_low, made.target_high)):
                 sound = sound and (low is None) == (high is None) and (low is None or bool(np.all(low <= high)))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             sound = False
         if not sound:
             raise DataError("the preparation of columns is damaged: it must hold finite numbers for every column.")

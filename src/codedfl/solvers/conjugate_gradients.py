@@ -100,10 +100,10 @@ class ConjugateGradients(Solver):
 
         A scheme that sends differences comes closer with every query; after ``_QUESTIONS`` the gradient is accepted.
         """
-        first = 0.0 if self._epoch == 1 else self._first_norm
         wanted = max(self._conditions.tolerance, np.sqrt(len(self._model)) * self._conditions.epsilon)
-        far = self._missed * (self._curvature or 1.0) > wanted * first / _MARGIN
-        self._questions = self._questions + 1 if far and self._epoch > 1 and self._questions < _QUESTIONS else 0
+        # in the first epoch that norm is infinite: no point is far from the zero model
+        far = self._missed * (self._curvature or 1.0) > wanted * self._first_norm / _MARGIN
+        self._questions = self._questions + 1 if far and self._questions < _QUESTIONS else 0
         self._missed = 0.0
         self._far = far
         return self._questions > 0

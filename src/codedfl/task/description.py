@@ -7,6 +7,7 @@ from typing import final
 from codedfl.data import Column, Dataset, Preparation
 
 Label = str | bool | int | float
+_LONGEST = len(str(-(2**63)))
 
 
 @final
@@ -64,7 +65,13 @@ def label(name: str, kind: str) -> Label:
 
 
 def likely_labels(names: Sequence[str]) -> tuple[Label, ...]:
-    """Return labels of which only the text is known: whole numbers and truth values if all look so."""
-    if all(name.removeprefix("-").isdecimal() and name == str(int(name)) for name in names):
+    """Return labels of which only the text is known: whole numbers of 64 bits and truth values if all look so."""
+    if all(map(_is_whole, names)):
         return tuple(int(name) for name in names)
     return tuple(name == "True" for name in names) if set(names) == {"True", "False"} else tuple(names)
+
+
+def _is_whole(name: str) -> bool:
+    if len(name) > _LONGEST or not name.removeprefix("-").isdecimal():
+        return False
+    return name == str(int(name)) and -(2**63) <= int(name) < 2**63

@@ -315,12 +315,12 @@ def _score(state: State, problem: Objective, scheme: Scheme[Any]) -> None:
     columns["loss"] += scores.loss.tolist()
     gradients = np.stack(state.waiting_gradients) - plain
     differences = np.linalg.norm(gradients, axis=(1, 2))
-    first = columns["gradient_norm"][0]  # of the first epoch: the scale that errors are relative to
+    first = columns["gradient_norm"][0] or math.nan  # of the first epoch: nothing is relative to zero
     comparable = scheme.exact and scheme.public.release is None  # noise is no error
-    errors = differences / first if comparable and first > 0 else np.full(len(differences), np.nan)
+    errors = differences / first if comparable else np.full(len(differences), np.nan)
     columns["gradient_error"] += errors.tolist()
     bounds = _hold(scheme, np.stack(state.waiting_norms), gradients, state) * math.sqrt(problem.shape[0])
-    columns["gradient_bound"] += (np.linalg.norm(bounds, axis=1) / first if first > 0 else bounds[:, 0]).tolist()
+    columns["gradient_bound"] += (np.linalg.norm(bounds, axis=1) / first).tolist()
     state.plain_gradient = scores.gradient[count - 1]
     state.waiting_models, state.waiting_queries, state.waiting_gradients, state.waiting_norms = [], [], [], []
 

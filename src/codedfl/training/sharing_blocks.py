@@ -132,7 +132,7 @@ class SharingReplay:
         self._active = np.broadcast_to(fleet.active.sum(axis=1), shape).copy()
         self._supports = np.broadcast_to(fleet.supports, shape).copy()
         self._elsewhere = np.zeros((len(self._channels), *shape))  # hand-overs on the other channels
-        self._next = np.full(shape[1], shape[0])
+        self._next = np.empty(shape[1], np.int64)
         self._time(np.arange(shape[1]), 0)
 
     @property

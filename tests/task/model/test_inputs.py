@@ -68,7 +68,7 @@ def test_an_empty_text_may_be_a_category() -> None:
 class Twice:
     """A data frame with a column twice."""
 
-    columns = ("a", "kind", "b", "a")
+    columns = ("kind", "a", "kind", "b")
 
     def __getitem__(self, name: str) -> list[float]:
         raise AssertionError
@@ -78,7 +78,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "a column is missing": ({"a": [1], "b": [2]}, r"no column 'kind'; the model needs a, kind, b"),
     "more are missing": ({"kind": ["x"]}, r"no column 'a' \(and 1 more are missing\)"),
     "a column is misspelt": ({"a": [1], "kinds": ["x"], "b": [2]}, r"no column 'kind' \(did you mean 'kinds'\?\)"),
-    "a column twice": (Twice(), "more than one column named 'a'"),
+    "a column twice": (Twice(), "more than one column named 'kind'"),
     "a name as text and number": (
         {**GOOD, 1: [0, 0], "1": [0, 0]},
         "more than one column named '1'",
@@ -92,6 +92,10 @@ WRONG: dict[str, tuple[Any, str]] = {
     "null": (pa.table({**GOOD, "b": [None, 1]}), "'b' holds a missing value, in row 0"),
     "no category": ({**GOOD, "kind": ["x", None]}, "'kind' holds a missing value, in row 1"),
     "infinite": ({**GOOD, "a": [np.inf, 1]}, "'a' holds an infinite value, in row 0"),
+    "several gaps": (
+        {"a": [1, np.nan, np.inf], "kind": ["x", "x", "x"], "b": [2, 3, np.nan]},
+        "'a' holds a missing value, in row 1",
+    ),
     "too large": ({**GOOD, "a": np.array([10**400, 1], dtype=object)}, "'a' holds 1000.*, which is not a number"),
     "complex": ({**GOOD, "a": np.array([1j, 1])}, "'a' holds complex128"),
     "dates": ({**GOOD, "a": np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]")}, "'a' holds datetime64"),

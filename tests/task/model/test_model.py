@@ -135,8 +135,9 @@ class Frame:
 def test_many_rows_are_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     given = fitted("text", rbf=True)
     wanted = given.model.outputs(given.rows)
-    monkeypatch.setattr("codedfl.task.model.model._BLOCK_NUMBERS", 7 * 40)
-    assert given.model.outputs(given.rows) == pytest.approx(wanted, rel=1e-12)
+    for numbers in (7 * 40, 39):  # seven rows of forty features, or less than one
+        monkeypatch.setattr("codedfl.task.model.model._BLOCK_NUMBERS", numbers)
+        assert given.model.outputs(given.rows) == pytest.approx(wanted, rel=1e-12)
     none = {name: values[:0] for name, values in given.rows.items()}
     assert given.model.predict(none).shape == (0,)
 
@@ -155,3 +156,15 @@ def test_a_save_that_is_interrupted_is_noticed(tmp_path: Path, monkeypatch: pyte
         fitted("text", intercept=False).model.save(tmp_path)
     with pytest.raises(RunDirectoryError, match=r"model\.npz does not belong to model\.json"):
         Model.load(tmp_path)
+
+
+def test_what_a_killed_save_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted("text").model
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *given, **options: None)  # a process that is killed removes nothing
+        patch.setattr("os.replace", lambda *given: (_ for _ in ()).throw(OSError(5, "Killed")))
+        with pytest.raises(OSError, match="Killed"):
+            model.save(tmp_path)
+    assert files(tmp_path) - {"model.json", "model.npz"}
+    model.save(tmp_path)
+    assert files(tmp_path) == {"model.json", "model.npz"}

@@ -164,14 +164,22 @@ class TestComparison:
                 checked_by(wrong(place), model, patch)
 
     def test_a_label_may_differ_where_two_scores_tie(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Both classes have the same model but for the third of the tolerance, in favour of the second."""
+        """Scores of a row a are a, a plus twice the lead, and -3 a, and each of them may be off by the tolerance.
+
+        So two of them may change places where they differ by 6 a times the tolerance at most, for the largest a.
+        """
         model = made("as they are", classes=("no", "yes", "no idea"), columns=(Column("a"), Column("b")))
-        model.theta[:] = [[1.0, 1.0 + TOLERANCE / 3, -1.0], [0.0, 0.0, 0.0]]
 
         def change(given: dict[str, Any], found: list[Any]) -> None:
             found[0][:] = "no"
 
-        assert checked_by(change, model, monkeypatch) < TOLERANCE
+        for lead in (1 / 3, 2.9):
+            model.theta[:] = [[1.0, 1.0 + lead * TOLERANCE, -1.0], [0.0, 0.0, 0.0]]
+            with monkeypatch.context() as patch:
+                assert checked_by(change, model, patch) < TOLERANCE
+        model.theta[:] = [[1.0, 1.0 + 3.1 * TOLERANCE, -1.0], [0.0, 0.0, 0.0]]
+        with pytest.raises(DataError, match="differs from the model by inf"):
+            checked_by(change, model, monkeypatch)
 
     def test_a_model_of_zeros_differs_by_nothing(self) -> None:
         model = made("as they are", columns=NUMBERS)

@@ -42,6 +42,16 @@ def test_graphs_agree_with_the_model(name: str) -> None:
     assert scores == pytest.approx(decisions, abs=1e-5 * np.abs(decisions).max())
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"), [(fitted("text"), 3), (fitted("two"), 2), (fitted(), 1), (fitted(outputs=3), 3)]
+)
+def test_graphs_state_the_shapes_of_what_they_return(given: Fitted, wanted: int) -> None:
+    session = onnxruntime.InferenceSession(checked_graph(given.model)[0], providers=["CPUExecutionProvider"])
+    *label, scores = session.get_outputs()
+    assert (scores.name, scores.shape[1:]) == ("scores", [wanted])
+    assert [(each.name, len(each.shape)) for each in label] == [("label", 1)] * bool(given.model.classes)
+
+
 def test_missing_values_are_filled() -> None:
     given = fitted(text=False)
     prepared = given.model.preparation

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,8 +86,8 @@ def _get(table: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> A
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise _DamagedError(f"'{key}' is {value!r:.40}" if key in table else f"'{key}' is missing")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _DamagedError(f"'{key}' is not finite")
+    if isinstance(value, int | float) and abs(value) > sys.float_info.max:
+        raise _DamagedError(f"'{key}' is beyond the numbers of float64")
     return value
 
 
