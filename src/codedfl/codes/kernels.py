@@ -169,8 +169,8 @@ def shortest_cycle(starts: NDArray[np.int64], ends: NDArray[np.int64], roots: in
     """Length of the shortest cycle through one of the first ``roots`` nodes; 0 if there is none."""
     nodes = starts.size - 1
     best = 0
-    depth = np.full(nodes, -1, dtype=np.int64)
-    parent = np.full(nodes, -1, dtype=np.int64)
+    depth = np.empty(nodes, dtype=np.int64)
+    parent = np.empty(nodes, dtype=np.int64)
     queue = np.empty(nodes, dtype=np.int64)
     for root in range(roots):
         depth[:] = -1
