@@ -1,8 +1,10 @@
+import threading
+
 import numpy as np
 import pytest
 import scipy.sparse
 
-from codedfl.codes import kernels
+from codedfl.codes import frame_errors, kernels
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.erasure.diagnosis import decodable
 from codedfl.codes.erasure.schedule import schedule
@@ -54,6 +56,20 @@ def test_it_stops_when_half_the_width_is_small_enough(stuck, precision, batches)
     """
     found = frame_error_rate(stuck, 2, trials=4 * 65536, seed=1, relative_precision=precision)
     assert (found.trials, found.rate) == (batches * 65536, 1)
+
+
+def test_it_stops_at_exactly_the_wanted_precision(stuck):
+    low, high = wilson_interval(65536, 65536)
+    found = frame_error_rate(stuck, 2, trials=2 * 65536, seed=1, relative_precision=(high - low) / 2)
+    assert found.trials == 65536
+
+
+def test_blocks_are_shared_among_as_many_threads_as_are_asked_for(stuck, monkeypatch):
+    """Three sets of trials that wait for each other, where the machine has one core."""
+    met = threading.Barrier(3, timeout=10)
+    monkeypatch.setattr(frame_errors, "cores", lambda: 1)
+    monkeypatch.setattr(kernels, "stalled_sets", lambda *arguments: np.zeros((met.wait() * 0, 2), np.int32))
+    assert frame_error_rate(stuck, 2, trials=3 * 4096, seed=1, workers=3).failures == 0
 
 
 def test_it_never_stops_before_a_failure(stuck):
@@ -221,10 +237,13 @@ def test_nearly_dependent_columns_are_independent():
     assert not independent_columns(H[:, [0, 0]], np.array([0, 1]))
 
 
-@pytest.mark.parametrize(("times", "independent"), [(1.9, False), (2.1, True)])
-def test_columns_are_independent_above_the_rounding_of_their_singular_values(times, independent):
-    """Two rows and columns, so that 2 * 2^-52 of the largest is counted as zero."""
-    H = scipy.sparse.csc_matrix(np.diag([1.0, times * np.finfo(float).eps]))
+@pytest.mark.parametrize("scale", [1.0, 2.0**30])
+@pytest.mark.parametrize("rows", [2, 5])
+@pytest.mark.parametrize(("share", "independent"), [(0.95, False), (1.0, False), (1.05, True)])
+def test_columns_are_independent_above_the_rounding_of_their_singular_values(rows, share, independent, scale):
+    """Two columns of so many rows: rows * 2^-52 of the largest is counted as zero."""
+    small = share * rows * np.finfo(float).eps
+    H = scipy.sparse.csc_matrix(scale * np.pad(np.diag([1.0, small]), ((0, rows - 2), (0, 0))))
     assert independent_columns(H, np.array([0, 1])) == independent
     assert independent_columns(H, np.array([1]))
     assert independent_columns(H, np.array([], dtype=np.int64))
@@ -235,6 +254,14 @@ def test_a_short_column_is_judged_beside_the_long_ones(scale):
     """(1, 0) and (2^-30, 1.9 * 2^-52): the certificate must not count by the shorter column, whose square is 2^-60."""
     H = scipy.sparse.csc_matrix(scale * np.array([[1.0, 2.0**-30], [0.0, 1.9 * np.finfo(float).eps]]))
     assert not independent_columns(H, np.array([0, 1]))
+
+
+@pytest.mark.parametrize("seed", [45, 56, 58, 90])
+def test_many_dependent_columns_are_no_independent_ones_by_rounding(seed):
+    """The last of 200 columns is the difference of two others; a decomposition of their products may not see it."""
+    columns = np.random.default_rng(seed).standard_normal((200, 200))
+    columns[:, -1] = columns[:, 0] - columns[:, 1]
+    assert not independent_columns(scipy.sparse.csc_matrix(columns), np.arange(200))
 
 
 def test_a_column_of_zeros_is_dependent():
