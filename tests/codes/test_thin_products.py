@@ -54,6 +54,15 @@ def test_few_rows_and_a_large_matrix(
     assert not by_kernel(thin_product(left, right), left @ right)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_the_kernel_stays_within_its_arrays(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """As interpreted code, which checks every index: the kernel reads two rows at a time."""
+    monkeypatch.setattr(thin_products, "LARGE", 0)
+    monkeypatch.setattr(kernels, "add_thin_product", kernels.add_thin_product.py_func)
+    left, right = np.arange(9.0 * rows).reshape(rows, 9), np.arange(27.0).reshape(9, 3)
+    np.testing.assert_array_equal(thin_product(left, right), left @ right)
+
+
 def test_matrices_of_another_type_or_order_are_left_to_blas(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:
     monkeypatch.setattr(thin_products, "LARGE", 0)
     left, right = drawn(8, INNER), drawn(INNER, COLUMNS)
