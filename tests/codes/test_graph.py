@@ -19,7 +19,7 @@ def tree_levels(own, members, edges):
     return levels
 
 
-@pytest.mark.parametrize("sizes", [(60, 30, 3), (40, 20, 6), (30, 12, 4), (100, 70, 2), (20, 130, 9)])
+@pytest.mark.parametrize("sizes", [(60, 30, 3), (40, 20, 6), (30, 12, 4), (100, 70, 2), (20, 130, 9), (30, 65, 4)])
 def test_every_edge_goes_where_the_textbook_sends_it(sizes):
     n, m, degree = sizes
     rng = np.random.default_rng(8)

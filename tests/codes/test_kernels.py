@@ -124,9 +124,11 @@ def test_a_long_ring_behind_a_tree_and_a_short_one_far_from_it() -> None:
 
 
 def shortest_through(neighbours: list[list[int]], roots: int) -> int:
-    """The kernel's answer for lists of neighbours."""
-    starts = np.cumsum([0, *map(len, neighbours)])
-    return kernels.shortest_cycle(starts, np.concatenate(neighbours).astype(np.int64), roots)
+    """The kernel's answer for lists of neighbours, and as interpreted code, which checks every index."""
+    starts, ends = np.cumsum([0, *map(len, neighbours)]), np.concatenate(neighbours).astype(np.int64)
+    found = kernels.shortest_cycle(starts, ends, roots)
+    assert kernels.shortest_cycle.py_func(starts, ends, roots) == found
+    return found
 
 
 def ring(first: int, length: int) -> list[list[int]]:

@@ -132,7 +132,7 @@ def grow_edges(n: int, degree: int, capacity: NDArray[np.int64], uniforms: NDArr
                 candidates = room[n - v] & ~own
             else:
                 free = everything & ~own & ~room[0]
-                candidates = free if j == 0 else _farthest(own, near, reach, free)
+                candidates = _farthest(own, near, reach, free)
             c = _pick(candidates, room, top, uniforms[v, j])
             edges[v, j] = c
             own[c // WORD] |= _bit(c)
