@@ -157,6 +157,11 @@ def test_wilson_interval_of_a_textbook_case():
     assert wilson_interval(0, 20)[0] == 0.0 and round(wilson_interval(0, 20)[1], 4) == 0.1611
 
 
+@pytest.mark.parametrize("trials", [1, 2, 6, 9, 13, 4096, 10**6])
+def test_what_never_or_always_fails_has_an_end_of_the_interval_to_itself(trials):
+    assert wilson_interval(0, trials)[0] == 0 and wilson_interval(trials, trials)[1] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -172,6 +177,21 @@ def test_wilson_interval_of_a_textbook_case():
 def test_refusals(graph, arguments, sentence):
     with pytest.raises(CodeError, match=sentence):
         frame_error_rate(graph, **{"erasures": 5, "trials": 10, "seed": 1} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"erasures": 4}, "4 of 3 positions cannot be erased: choose 0 to 3"),
+        ({"trials": 0}, "0 trials give no rate: ask for at least 1"),
+        ({"workers": 0}, "0 workers cannot work: ask for at least 1"),
+    ],
+)
+def test_rates_of_decoders_refuse_the_same(arguments, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        decoder_error_rates(
+            scipy.sparse.csr_matrix(np.ones((1, 3))), **{"erasures": 2, "trials": 10, "seed": 1} | arguments
+        )
 
 
 def brute_force(H, erasures, trials, seed):
