@@ -260,3 +260,16 @@ def test_the_report_of_a_code_that_is_made_by_hand():
     assert report.residual == pytest.approx(np.sqrt(10) / (np.sqrt(6) * 2))
     assert (report.girth, report.four_cycles) == (None, 0)
     assert (report.check_degrees, report.variable_degrees) == ({0: 1, 4: 1}, {1: 4})
+
+
+def test_the_report_of_one_check():
+    """One row has one singular value; a message of one symbol is sent twice, up to signs."""
+    report = MdpcCode.build(2, 1, 1, seed=1, weights="ones").report()
+    assert (report.condition_square, report.condition_parity, report.condition_generator) == (1, 1, 1)
+    assert (report.girth, report.four_cycles, report.check_degrees) == (None, 0, {2: 1})
+
+
+def test_a_check_of_zeros_beside_two_others_makes_the_square_singular():
+    H = scipy.sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]))
+    report = MdpcCode(H, np.array([[1.0, -1, 0, 0, 0], [0, 0, 0, 1, -1]]), np.array([1, 4])).report()
+    assert report.condition_square == report.condition_parity == np.inf
