@@ -112,6 +112,15 @@ def test_blocks_of_rows_and_tiles_of_columns(
     np.testing.assert_array_equal(transposed_product(matrix, right), matrix.T @ right)
 
 
+@pytest.mark.parametrize("few", [1, 5])
+def test_blocks_are_added_up_in_double_precision(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Next to 2^24 a single one is lost in single precision, and 256 of them are not."""
+    monkeypatch.setattr(thin_products, "LARGE_32", 0)
+    matrix, right = np.ones((3 * BLOCK, 16), np.float32), np.ones((3 * BLOCK, few), np.float32)
+    right[0], right[1:BLOCK] = 2**24, 0
+    np.testing.assert_array_equal(transposed_product(matrix, right), np.full((16, few), 2**24 + 2 * BLOCK))
+
+
 def test_other_large_matrices_are_left_to_blas(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:
     monkeypatch.setattr(thin_products, "LARGE_32", 0)
     matrix, right = drawn(INNER, COLUMNS), drawn(INNER, 5)
