@@ -61,9 +61,10 @@ def test_few_rows_and_a_large_matrix(
 def test_the_kernel_stays_within_its_arrays(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """As interpreted code, which checks every index: the kernel reads two rows at a time."""
     monkeypatch.setattr(thin_products, "LARGE", 0)
-    monkeypatch.setattr(kernels, "add_thin_product", kernels.add_thin_product.py_func)
     left, right = np.arange(9.0 * rows).reshape(rows, 9), np.arange(27.0).reshape(9, 3)
-    np.testing.assert_array_equal(thin_product(left, right), left @ right)
+    for form in (kernels.add_thin_product.py_func, kernels.add_thin_product):
+        monkeypatch.setattr(kernels, "add_thin_product", form)
+        np.testing.assert_array_equal(thin_product(left, right), left @ right)
 
 
 @pytest.mark.parametrize("columns", [TILE - 1, TILE, TILE + 3, 2 * TILE + 1])
