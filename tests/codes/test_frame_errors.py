@@ -1,8 +1,10 @@
+import threading
+
 import numpy as np
 import pytest
 import scipy.sparse
 
-from codedfl.codes import kernels
+from codedfl.codes import frame_errors, kernels
 from codedfl.codes.erasure import DECODERS
 from codedfl.codes.erasure.diagnosis import decodable
 from codedfl.codes.erasure.schedule import schedule
@@ -54,6 +56,20 @@ def test_it_stops_when_half_the_width_is_small_enough(stuck, precision, batches)
     """
     found = frame_error_rate(stuck, 2, trials=4 * 65536, seed=1, relative_precision=precision)
     assert (found.trials, found.rate) == (batches * 65536, 1)
+
+
+def test_it_stops_at_exactly_the_wanted_precision(stuck):
+    low, high = wilson_interval(65536, 65536)
+    found = frame_error_rate(stuck, 2, trials=2 * 65536, seed=1, relative_precision=(high - low) / 2)
+    assert found.trials == 65536
+
+
+def test_blocks_are_shared_among_as_many_threads_as_are_asked_for(stuck, monkeypatch):
+    """Three sets of trials that wait for each other, where the machine has one core."""
+    met = threading.Barrier(3, timeout=10)
+    monkeypatch.setattr(frame_errors, "cores", lambda: 1)
+    monkeypatch.setattr(kernels, "stalled_sets", lambda *arguments: np.zeros((met.wait() * 0, 2), np.int32))
+    assert frame_error_rate(stuck, 2, trials=3 * 4096, seed=1, workers=3).failures == 0
 
 
 def test_it_never_stops_before_a_failure(stuck):
@@ -141,6 +157,11 @@ def test_wilson_interval_of_a_textbook_case():
     assert wilson_interval(0, 20)[0] == 0.0 and round(wilson_interval(0, 20)[1], 4) == 0.1611
 
 
+@pytest.mark.parametrize("trials", [1, 2, 6, 9, 13, 4096, 10**6])
+def test_what_never_or_always_fails_has_an_end_of_the_interval_to_itself(trials):
+    assert wilson_interval(0, trials)[0] == 0 and wilson_interval(trials, trials)[1] == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -156,6 +177,21 @@ def test_wilson_interval_of_a_textbook_case():
 def test_refusals(graph, arguments, sentence):
     with pytest.raises(CodeError, match=sentence):
         frame_error_rate(graph, **{"erasures": 5, "trials": 10, "seed": 1} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"erasures": 4}, "4 of 3 positions cannot be erased: choose 0 to 3"),
+        ({"trials": 0}, "0 trials give no rate: ask for at least 1"),
+        ({"workers": 0}, "0 workers cannot work: ask for at least 1"),
+    ],
+)
+def test_rates_of_decoders_refuse_the_same(arguments, sentence):
+    with pytest.raises(CodeError, match=sentence):
+        decoder_error_rates(
+            scipy.sparse.csr_matrix(np.ones((1, 3))), **{"erasures": 2, "trials": 10, "seed": 1} | arguments
+        )
 
 
 def brute_force(H, erasures, trials, seed):
@@ -221,10 +257,13 @@ def test_nearly_dependent_columns_are_independent():
     assert not independent_columns(H[:, [0, 0]], np.array([0, 1]))
 
 
-@pytest.mark.parametrize(("times", "independent"), [(1.9, False), (2.1, True)])
-def test_columns_are_independent_above_the_rounding_of_their_singular_values(times, independent):
-    """Two rows and columns, so that 2 * 2^-52 of the largest is counted as zero."""
-    H = scipy.sparse.csc_matrix(np.diag([1.0, times * np.finfo(float).eps]))
+@pytest.mark.parametrize("scale", [1.0, 2.0**30])
+@pytest.mark.parametrize("rows", [2, 5])
+@pytest.mark.parametrize(("share", "independent"), [(0.95, False), (1.0, False), (1.05, True)])
+def test_columns_are_independent_above_the_rounding_of_their_singular_values(rows, share, independent, scale):
+    """Two columns of so many rows: rows * 2^-52 of the largest is counted as zero."""
+    small = share * rows * np.finfo(float).eps
+    H = scipy.sparse.csc_matrix(scale * np.pad(np.diag([1.0, small]), ((0, rows - 2), (0, 0))))
     assert independent_columns(H, np.array([0, 1])) == independent
     assert independent_columns(H, np.array([1]))
     assert independent_columns(H, np.array([], dtype=np.int64))
@@ -235,6 +274,14 @@ def test_a_short_column_is_judged_beside_the_long_ones(scale):
     """(1, 0) and (2^-30, 1.9 * 2^-52): the certificate must not count by the shorter column, whose square is 2^-60."""
     H = scipy.sparse.csc_matrix(scale * np.array([[1.0, 2.0**-30], [0.0, 1.9 * np.finfo(float).eps]]))
     assert not independent_columns(H, np.array([0, 1]))
+
+
+@pytest.mark.parametrize("seed", [45, 56, 58, 90])
+def test_many_dependent_columns_are_no_independent_ones_by_rounding(seed):
+    """The last of 200 columns is the difference of two others; a decomposition of their products may not see it."""
+    columns = np.random.default_rng(seed).standard_normal((200, 200))
+    columns[:, -1] = columns[:, 0] - columns[:, 1]
+    assert not independent_columns(scipy.sparse.csc_matrix(columns), np.arange(200))
 
 
 def test_a_column_of_zeros_is_dependent():

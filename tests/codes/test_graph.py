@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.sparse
 
 from codedfl.codes import kernels
 from codedfl.codes.graph import TannerGraph, configuration_model, progressive_edge_growth
@@ -18,7 +19,7 @@ def tree_levels(own, members, edges):
     return levels
 
 
-@pytest.mark.parametrize("sizes", [(60, 30, 3), (40, 20, 6), (30, 12, 4), (100, 70, 2), (20, 130, 9)])
+@pytest.mark.parametrize("sizes", [(60, 30, 3), (40, 20, 6), (30, 12, 4), (100, 70, 2), (20, 130, 9), (30, 65, 4)])
 def test_every_edge_goes_where_the_textbook_sends_it(sizes):
     n, m, degree = sizes
     rng = np.random.default_rng(8)
@@ -90,6 +91,13 @@ def test_impossible_sizes(construct, sizes, sentence):
         construct(*sizes, seed=0)
 
 
+@pytest.mark.parametrize("construct", CONSTRUCTIONS)
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 3, 3), (3, 1, 1)])
+def test_the_smallest_graphs_have_all_edges(construct, sizes):
+    n, m, degree = sizes
+    assert construct(n, m, degree, seed=0).checks.tolist() == [list(range(m))] * n
+
+
 @pytest.mark.parametrize(
     ("checks", "sentence"),
     [
@@ -109,3 +117,27 @@ def test_wrong_tables(checks, sentence):
 @pytest.mark.parametrize(("m", "checks"), [(3, [[0, 1], [0, 2]]), (1, [[0], [0]])])
 def test_tables_may_name_every_check(m, checks):
     assert TannerGraph(2, m, np.array(checks)).checks.tolist() == checks
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_tables_are_kept_as_whole_numbers_that_nobody_changes(dtype):
+    graph = TannerGraph(3, 4, np.array([[0, 1, 2], [1, 2, 3]], dtype=dtype).T)
+    assert graph.checks.dtype == np.int32 and graph.checks.flags.c_contiguous
+    with pytest.raises(ValueError, match="read-only"):
+        graph.checks[0, 0] = 1
+
+
+def test_a_variable_without_checks_is_refused():
+    with pytest.raises(CodeError, match=r"shape \(2, 0\) for 2 variables: give one non-empty row each"):
+        TannerGraph(2, 3, np.zeros((2, 0), np.int32))
+
+
+def test_the_graph_of_a_matrix_does_not_depend_on_the_order_of_its_entries():
+    entries, rows, starts = np.ones(4), np.array([2, 0, 1, 2]), np.array([0, 2, 4])
+    H = scipy.sparse.csc_matrix((entries, rows, starts), shape=(3, 2))
+    assert TannerGraph.of(H).checks.tolist() == [[0, 2], [1, 2]]
+
+
+def test_a_graph_without_checks_is_refused():
+    with pytest.raises(CodeError, match=r"outside 0\.\.-1"):
+        TannerGraph(0, 0, np.zeros((0, 1), np.int32))

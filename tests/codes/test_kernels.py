@@ -121,3 +121,33 @@ def test_a_long_ring_behind_a_tree_and_a_short_one_far_from_it() -> None:
     table = np.sort(np.array([[0, 1], [1, 2], *ring, *triangle, [11, 12]]), axis=1)
     assert TannerGraph(len(table), 13, table).girth() == 6
     assert TannerGraph(8, 8, table[:8]).girth() == 12
+
+
+def shortest_through(neighbours: list[list[int]], roots: int) -> int:
+    """The kernel's answer for lists of neighbours, and as interpreted code, which checks every index."""
+    starts, ends = np.cumsum([0, *map(len, neighbours)]), np.concatenate(neighbours).astype(np.int64)
+    found = kernels.shortest_cycle(starts, ends, roots)
+    assert kernels.shortest_cycle.py_func(starts, ends, roots) == found
+    return found
+
+
+def ring(first: int, length: int) -> list[list[int]]:
+    """Neighbours of nodes first, first + 1, ... on a ring."""
+    return [[first + (i - 1) % length, first + (i + 1) % length] for i in range(length)]
+
+
+@pytest.mark.parametrize("length", range(3, 10))
+def test_rings_of_odd_and_of_even_length(length: int) -> None:
+    assert shortest_through(ring(0, length), 1) == length
+    assert shortest_through([*ring(0, length), *ring(length, length + 1)], length + 1) == length
+
+
+@pytest.mark.parametrize("length", [3, 4, 5, 6, 7])
+def test_a_ring_that_is_one_shorter_than_those_before_it_is_found(length: int) -> None:
+    assert shortest_through([*ring(0, length + 1), *ring(length + 1, length)], length + 2) == length
+
+
+def test_only_cycles_that_the_first_nodes_reach_are_counted() -> None:
+    """A way of three nodes beside a triangle, and a triangle at the end of a way."""
+    assert shortest_through([[1], [0, 2], [1], *ring(3, 3)], 3) == 0
+    assert shortest_through([[1], [0, 2], [1], *ring(3, 3)], 4) == 3

@@ -76,11 +76,10 @@ def test_given_matrices_are_left_alone():
 
 def test_entries_that_are_stored_in_parts_are_added():
     parts = np.array([0.25, 0.75, 2.0, 1.0, -1.0, 3.0]), np.array([0, 0, 1, 2, 2, 3]), np.array([0, 6])
-    codes = [
-        MdpcCode.from_parity_check(H, rng=np.random.default_rng(0))
-        for H in (scipy.sparse.csr_matrix(parts, shape=(1, 4)), scipy.sparse.csr_matrix([[1.0, 2.0, 0.0, 3.0]]))
-    ]
+    given = scipy.sparse.csr_matrix(parts, shape=(1, 4)), scipy.sparse.csr_matrix([[1.0, 2.0, 0.0, 3.0]])
+    codes = [MdpcCode.from_parity_check(H, rng=np.random.default_rng(0)) for H in given]
     assert codes[0].H.nnz == codes[1].H.nnz == 3
+    assert given[0].data.tolist() == [0.25, 0.75, 2.0, 1.0, -1.0, 3.0], "what was given is left alone"
     assert np.array_equal(codes[0].G, codes[1].G)
 
 
@@ -227,7 +226,7 @@ def test_matrices_that_leave_no_message(shape):
         MdpcCode.from_parity_check(scipy.sparse.csr_matrix(np.eye(*shape)), rng=np.random.default_rng(0))
 
 
-@pytest.mark.parametrize(("times", "accepted"), [(2.9, False), (3.1, True)])
+@pytest.mark.parametrize(("times", "accepted"), [(2.9, False), (3.0, False), (3.1, True)])
 def test_rows_are_independent_above_the_rounding_of_the_decomposition(times, accepted):
     """Three columns, so that 3 * 2^-52 of the largest is counted as zero."""
     H = scipy.sparse.csr_matrix(np.array([[1.0, 0, 0.5], [0, times * np.finfo(float).eps, 0]]))
@@ -261,3 +260,16 @@ def test_the_report_of_a_code_that_is_made_by_hand():
     assert report.residual == pytest.approx(np.sqrt(10) / (np.sqrt(6) * 2))
     assert (report.girth, report.four_cycles) == (None, 0)
     assert (report.check_degrees, report.variable_degrees) == ({0: 1, 4: 1}, {1: 4})
+
+
+def test_the_report_of_one_check():
+    """One row has one singular value; a message of one symbol is sent twice, up to signs."""
+    report = MdpcCode.build(2, 1, 1, seed=1, weights="ones").report()
+    assert (report.condition_square, report.condition_parity, report.condition_generator) == (1, 1, 1)
+    assert (report.girth, report.four_cycles, report.check_degrees) == (None, 0, {2: 1})
+
+
+def test_a_check_of_zeros_beside_two_others_makes_the_square_singular():
+    H = scipy.sparse.csr_matrix(np.array([[1.0, 1, 1, 0, 0], [0, 0, 0, 1, 1], [0, 0, 0, 0, 0]]))
+    report = MdpcCode(H, np.array([[1.0, -1, 0, 0, 0], [0, 0, 0, 1, -1]]), np.array([1, 4])).report()
+    assert report.condition_square == report.condition_parity == np.inf

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 from codedfl.codes import kernels, thin_products
+from codedfl.codes.kernels import TILE
 from codedfl.codes.thin_products import kernels as thin_kernels
 from codedfl.codes.thin_products import symmetric_product, thin_product, transposed_product
+from codedfl.codes.thin_products.kernels import BLOCK
+from codedfl.codes.thin_products.kernels import TILE as TILE_32
 
 INNER, COLUMNS = 37, 304
 SIZE = INNER * COLUMNS
@@ -54,6 +57,26 @@ def test_few_rows_and_a_large_matrix(
     assert not by_kernel(thin_product(left, right), left @ right)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5])
+def test_the_kernel_stays_within_its_arrays(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """As interpreted code, which checks every index: the kernel reads two rows at a time."""
+    monkeypatch.setattr(thin_products, "LARGE", 0)
+    left, right = np.arange(9.0 * rows).reshape(rows, 9), np.arange(27.0).reshape(9, 3)
+    for form in (kernels.add_thin_product.py_func, kernels.add_thin_product):
+        monkeypatch.setattr(kernels, "add_thin_product", form)
+        np.testing.assert_array_equal(thin_product(left, right), left @ right)
+
+
+@pytest.mark.parametrize("columns", [TILE - 1, TILE, TILE + 3, 2 * TILE + 1])
+@pytest.mark.parametrize("inner", [1, 7, 8, 17])
+def test_columns_at_the_edges_of_tiles(monkeypatch: pytest.MonkeyPatch, inner: int, columns: int) -> None:
+    """Of whole numbers, whose sums are exact in any order."""
+    monkeypatch.setattr(thin_products, "LARGE", 0)
+    rng = np.random.default_rng(inner)
+    left, right = rng.integers(-9, 9, (3, inner)).astype(float), rng.integers(-9, 9, (inner, columns)).astype(float)
+    np.testing.assert_array_equal(thin_product(left, right), left @ right)
+
+
 def test_matrices_of_another_type_or_order_are_left_to_blas(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:
     monkeypatch.setattr(thin_products, "LARGE", 0)
     left, right = drawn(8, INNER), drawn(INNER, COLUMNS)
@@ -75,6 +98,28 @@ def test_few_columns_and_a_large_matrix(
     monkeypatch.setattr(thin_products, "LARGE_32", large)
     matrix, right = drawn(INNER, columns), drawn(INNER, few)
     assert by_kernel(transposed_product(matrix, right), matrix.T @ right) == kernel
+
+
+@pytest.mark.parametrize("rows", [1, 9, BLOCK, BLOCK + 1, 2 * BLOCK + 10])
+@pytest.mark.parametrize("columns", [16, TILE_32, TILE_32 + 16])
+@pytest.mark.parametrize("few", [1, 5, 6])
+def test_blocks_of_rows_and_tiles_of_columns(
+    monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, few: int
+) -> None:
+    """Of whole numbers up to 9, whose sums are below 2^24 and so exact in single precision."""
+    monkeypatch.setattr(thin_products, "LARGE_32", 0)
+    rng = np.random.default_rng(rows)
+    matrix, right = (rng.integers(-9, 9, shape).astype(np.float32) for shape in ((rows, columns), (rows, few)))
+    np.testing.assert_array_equal(transposed_product(matrix, right), matrix.T @ right)
+
+
+@pytest.mark.parametrize("few", [1, 5])
+def test_blocks_are_added_up_in_double_precision(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    """Next to 2^24 a single one is lost in single precision, and 256 of them are not."""
+    monkeypatch.setattr(thin_products, "LARGE_32", 0)
+    matrix, right = np.ones((3 * BLOCK, 16), np.float32), np.ones((3 * BLOCK, few), np.float32)
+    right[0], right[1:BLOCK] = 2**24, 0
+    np.testing.assert_array_equal(transposed_product(matrix, right), np.full((16, few), 2**24 + 2 * BLOCK))
 
 
 def test_other_large_matrices_are_left_to_blas(monkeypatch: pytest.MonkeyPatch, by_kernel: Any) -> None:

@@ -39,6 +39,12 @@ def test_a_failure_is_raised(failing: int) -> None:
         on_all_cores(work, 2, workers=2)
 
 
+def test_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = {0: {2, 3, 7}}  # 0 is this process
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: allowed.get(process, {0}), raising=False)
+    assert cores() == 3
+
+
 @pytest.mark.parametrize(("known", "expected"), [(3, 3), (1, 1), (None, 1)])
 def test_cores_where_the_system_does_not_say_which_may_be_used(
     monkeypatch: pytest.MonkeyPatch, known: int | None, expected: int

@@ -132,7 +132,7 @@ def grow_edges(n: int, degree: int, capacity: NDArray[np.int64], uniforms: NDArr
                 candidates = room[n - v] & ~own
             else:
                 free = everything & ~own & ~room[0]
-                candidates = free if j == 0 else _farthest(own, near, reach, free)
+                candidates = _farthest(own, near, reach, free)
             c = _pick(candidates, room, top, uniforms[v, j])
             edges[v, j] = c
             own[c // WORD] |= _bit(c)
@@ -169,8 +169,8 @@ def shortest_cycle(starts: NDArray[np.int64], ends: NDArray[np.int64], roots: in
     """Length of the shortest cycle through one of the first ``roots`` nodes; 0 if there is none."""
     nodes = starts.size - 1
     best = 0
-    depth = np.full(nodes, -1, dtype=np.int64)
-    parent = np.full(nodes, -1, dtype=np.int64)
+    depth = np.empty(nodes, dtype=np.int64)
+    parent = np.empty(nodes, dtype=np.int64)
     queue = np.empty(nodes, dtype=np.int64)
     for root in range(roots):
         depth[:] = -1
