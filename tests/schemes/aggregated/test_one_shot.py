@@ -190,6 +190,10 @@ def test_a_state_without_sums_asks_for_them() -> None:
     assert State.fresh(shared()).server == {}
 
 
+def test_devices_may_receive_no_parcel_of_any_layout() -> None:
+    assert schemes.create(wanted(), shared()).parcels(1) == ()
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ScenarioError, match="at least 2 devices"):
         schemes.check(wanted({"fleet.devices": fleet(1e6)}))
