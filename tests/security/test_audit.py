@@ -69,6 +69,14 @@ def test_who_is_in_is_told_as_well_by_the_recovered_matrix_as_by_the_true_one(ou
         assert abs(recovered - true) <= 1e-3
 
 
+def test_the_true_matrix_is_tried_once_beside_that_of_a_parcel(outcomes: list[Any]) -> None:
+    """And not again beside what the same attack finds under a further assumption."""
+    assert sum(entry.attack == "left-kernel" for entry in outcomes) == 2
+    assert sorted(entry.attack for entry in outcomes if "true matrix" in entry.assumption) == [
+        *("decomposition", "leverage")
+    ]
+
+
 def test_one_earlier_sender_alone_reads_a_device_that_forwards_a_sum(outcomes: list[Any]) -> None:
     """Chains of hand-overs happen in this run: two senders to one device, which sends to one that sends on."""
     found = [entry.score for entry in outcomes if entry.attack == "forwarding"]
