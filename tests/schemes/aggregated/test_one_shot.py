@@ -190,6 +190,11 @@ def test_a_state_without_sums_asks_for_them() -> None:
     assert State.fresh(shared()).server == {}
 
 
+def test_the_masked_triangles_of_all_devices_take_memory() -> None:
+    """Six triangles of 8 x 8 matrices, in words of eight bytes at most."""
+    assert schemes.create(wanted(), shared()).memory == 6 * 36 * 8
+
+
 def test_devices_may_receive_no_parcel_of_any_layout() -> None:
     assert schemes.create(wanted(), shared()).parcels(1) == ()
 
