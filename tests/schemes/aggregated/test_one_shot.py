@@ -190,6 +190,14 @@ def test_a_state_without_sums_asks_for_them() -> None:
     assert State.fresh(shared()).server == {}
 
 
+def test_without_a_run_every_epoch_after_the_sum_is_counted() -> None:
+    found = schemes.create(wanted(), shared()).counted(shared().shards, 4)
+    assert found is not None
+    assert [len(rounds) for rounds in found.epochs] == [4, 1, 1, 1]
+    later = [costs for rounds in found.epochs[1:] for costs in rounds]
+    assert [(costs.asked.size, costs.quorum, costs.server_macs) for costs in later] == [(0, 0, D * D * C)] * 3
+
+
 def test_the_masked_triangles_of_all_devices_take_memory() -> None:
     """Six triangles of 8 x 8 matrices, in words of eight bytes at most."""
     assert schemes.create(wanted(), shared()).memory == 6 * 36 * 8
