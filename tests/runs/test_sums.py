@@ -8,7 +8,7 @@ import pytest
 import codedfl
 from codedfl import schemes
 from codedfl.data import FeatureMap, Preparation
-from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord, sum_error, sum_scenario, sum_shard
+from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord, leakage_table, sum_error, sum_scenario, sum_shard
 from codedfl.scenario import Scenario
 from codedfl.task.folds import DeviceRows
 from codedfl.task.preparing import ERRORS, PlainSummer, SumRequest
@@ -116,3 +116,15 @@ def test_a_sum_has_the_error_that_its_scheme_states() -> None:
     silent = schemes.nominal(small("conventional").with_settings({"scheme": "minibatch"}))
     assert silent.rounding is None
     assert sum_error(silent) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "intercept", "named"), [("rbf", True, True), ("rbf", False, False), ("none", True, False)]
+)
+def test_sums_of_kernel_features_are_told_where_an_intercept_takes_them(
+    kind: str, intercept: bool, named: bool
+) -> None:
+    wanted = small("conventional", **{"features.kind": kind, "features.intercept": intercept})
+    assert wanted.prepared
+    told = leakage_table(wanted, schemes.nominal(wanted))["server"]
+    assert ("of its squares and of the targets and of the kernel features" in told) == named
