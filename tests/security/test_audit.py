@@ -15,7 +15,7 @@ from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.attacks.parity_data import ParityGram
 from codedfl.security.attacks.server_view import ServerReplies
-from codedfl.security.audit import attack_scenario, decisive_epochs, exposures, statement
+from codedfl.security.audit import attack_scenario, decisive_epochs, exposures, released_model, statement
 from codedfl.security.estimates.suite import estimates
 from codedfl.task import Problem, Shard
 from tiny import is_one_sentence
@@ -152,6 +152,16 @@ def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> 
     (outcome,) = attack_scenario(wanted, problem, names=["parity-span"], epochs=4)
     assert outcome.score.verdict in ("leaks", "falls")
     assert outcome.score.auc < 1, "fewer rows than points"
+
+
+@pytest.mark.parametrize("name", ["minibatch", "conventional", "secagg"])
+def test_the_released_model_is_that_of_the_training(chosen: Scenario, problem: Problem, name: str) -> None:
+    """That of minibatches to the last bit; where all rows count, that of plaintext gradients, but for rounding."""
+    wanted = chosen.with_settings({"scheme": name, "training.epochs": 4})
+    found, state = released_model(wanted, problem), tiny.trained(problem, wanted)
+    np.testing.assert_allclose(
+        found, state.model, rtol=0 if name == "minibatch" else 1e-3, atol=1e-6 * (name != "minibatch")
+    )
 
 
 def test_results_are_plain_values(outcomes: list[Any]) -> None:
