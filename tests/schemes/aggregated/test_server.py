@@ -106,8 +106,9 @@ def test_replies_have_the_layouts_of_their_rounds_and_masked_ones_a_deadline() -
     """Two keys of 32 bytes; envelopes of 100 for both others; replies in words of the ring; nine words a share."""
     arrays, octet, word = words(Z_32, {"x": (4,)}, 3, seed=5), np.dtype(np.uint8), np.dtype(np.uint32)
     one = Sum(arrays, Z_32, 2)
-    proper = dict.fromkeys(range(3), {"x": (word, (4,))})
-    requests: dict[int, Message] = dict.fromkeys(range(3), {})
+    inner = {"x": (word, (4,))}
+    proper = dict.fromkeys(range(3), inner)
+    requests: dict[int, Message] = {k: {} for k in range(3)}
     one.server = MaskedSum(1, requests, Threshold(2), Z_32, awaited=3, needed=2, proper=proper, deadline=7.5)
     question: Round | None = one.server.begin()
     found = []
@@ -118,7 +119,7 @@ def test_replies_have_the_layouts_of_their_rounds_and_masked_ones_a_deadline() -
             k: {name: (array.dtype, array.shape) for name, array in reply.items()} for k, reply in replies.items()
         }
         question = one.server.follow_up(replies)
-    layouts = {"keys": (octet, (2, 32))}, {"envelopes": (octet, (2, 100))}, proper[0], {"shares": (word, (3, 9))}
+    layouts = {"keys": (octet, (2, 32))}, {"envelopes": (octet, (2, 100))}, inner, {"shares": (word, (3, 9))}
     expected = [dict.fromkeys(range(3), layout) for layout in layouts]
     assert found == list(zip(expected, (None, None, 7.5, None), strict=True))
 
