@@ -154,10 +154,11 @@ def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> 
     assert outcome.score.auc < 1, "fewer rows than points"
 
 
-@pytest.mark.parametrize("name", ["minibatch", "conventional", "secagg"])
+@pytest.mark.parametrize("name", ["minibatch", "conventional", "secagg", "one-shot"])
 def test_the_released_model_is_that_of_the_training(chosen: Scenario, problem: Problem, name: str) -> None:
     """That of minibatches to the last bit; where all rows count, that of plaintext gradients, but for rounding."""
-    wanted = chosen.with_settings({"scheme": name, "training.epochs": 4})
+    solver = "closed-form" if name == "one-shot" else "gradient-descent"
+    wanted = chosen.with_settings({"scheme": name, "training.epochs": 4, "training.solver": solver})
     found, state = released_model(wanted, problem), tiny.trained(problem, wanted)
     np.testing.assert_allclose(
         found, state.model, rtol=0 if name == "minibatch" else 1e-3, atol=1e-6 * (name != "minibatch")

@@ -194,6 +194,7 @@ def test_without_a_run_every_epoch_after_the_sum_is_counted() -> None:
     found = schemes.create(wanted(), shared()).counted(shared().shards, 4)
     assert found is not None
     assert [len(rounds) for rounds in found.epochs] == [4, 1, 1, 1]
+    assert found.epochs[0][3].up_bits.tolist() == [6 * 9 * 32] * 6, "shares alone"
     later = [costs for rounds in found.epochs[1:] for costs in rounds]
     assert [(costs.asked.size, costs.quorum, costs.server_macs) for costs in later] == [(0, 0, D * D * C)] * 3
 
