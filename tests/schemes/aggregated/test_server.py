@@ -124,6 +124,19 @@ def test_replies_have_the_layouts_of_their_rounds_and_masked_ones_a_deadline() -
     assert found == list(zip(expected, (None, None, 7.5, None), strict=True))
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_after_a_masked_reply_only_a_later_epoch_has_another_sum(once: bool) -> None:
+    """And none has where a device takes part once: the difference of two sums reveals replies."""
+    one = Sum(words(Z_32, {"x": (2,)}, 3, seed=1), Z_32, 2, epoch=3)
+    one.maskers = {number: Masker(number, Cohort(3, Threshold(2)), once=once) for number in range(3)}
+    assert one.opened({}) is not None
+    masker, begin = one.maskers[1], {"asked": np.array(3, np.int32)}
+    for epoch in (2, 3, 4) if once else (2, 3):
+        with pytest.raises(CipherError, match=f"in epoch 3 and was asked for a sum in epoch {epoch}: it takes part"):
+            masker.answer(epoch, begin, Work())
+    assert once or masker.answer(4, begin, Work()).keys() == {"keys"}
+
+
 def test_a_digest_is_of_names_types_shapes_and_contents() -> None:
     """Not of the order of names, nor of what belongs to the protocol."""
     zeros = np.zeros((2, 3))
