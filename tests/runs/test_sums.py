@@ -128,3 +128,12 @@ def test_sums_of_kernel_features_are_told_where_an_intercept_takes_them(
     assert wanted.prepared
     told = leakage_table(wanted, schemes.nominal(wanted))["server"]
     assert ("of its squares and of the targets and of the kernel features" in told) == named
+
+
+def test_all_that_is_seen_before_the_training_is_listed() -> None:
+    wanted = small("conventional", **{"task.ridge": [0.1, 1.0]})
+    told = leakage_table(wanted, schemes.nominal(wanted))["server"]
+    sums, folds, bounds = (
+        told.find(words) for words in ("of every column", ", for each fold, ", ", and from each device")
+    )
+    assert 0 < sums < folds < bounds
