@@ -137,3 +137,12 @@ def test_all_that_is_seen_before_the_training_is_listed() -> None:
         told.find(words) for words in ("of every column", ", for each fold, ", ", and from each device")
     )
     assert 0 < sums < folds < bounds
+
+
+def test_of_held_out_rows_alone_one_thing_is_seen_before_the_training_and_of_columns_two() -> None:
+    counted = small("conventional", **{"features.scale": "none", "features.intercept": False, "data.held_out": 0.2})
+    scaled = small("conventional")
+    assert (counted.prepared, scaled.prepared) == (False, True)
+    one, two = (leakage_table(wanted, schemes.nominal(wanted))["devices"] for wanted in (counted, scaled))
+    assert "; before the training: the largest of the powers of two" in one
+    assert "; before the training: the means and variances of columns and targets over all devices, and the larg" in two
