@@ -154,6 +154,12 @@ def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> 
     assert outcome.score.auc < 1, "fewer rows than points"
 
 
+def test_two_runs_are_attacked_beside_other_views(chosen: Scenario, problem: Problem) -> None:
+    names = ["server-replies", "two-runs"]
+    found = attack_scenario(chosen.with_settings({"scheme": "secagg"}), problem, names=names, epochs=2)
+    assert [entry.attack for entry in found].count("two-runs") == 1
+
+
 @pytest.mark.parametrize("name", ["minibatch", "conventional", "secagg", "one-shot"])
 def test_the_released_model_is_that_of_the_training(chosen: Scenario, problem: Problem, name: str) -> None:
     """That of minibatches to the last bit; where all rows count, that of plaintext gradients, but for rounding."""
