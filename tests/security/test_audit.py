@@ -154,10 +154,11 @@ def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> 
     assert outcome.score.auc < 1, "fewer rows than points"
 
 
-def test_two_runs_are_attacked_beside_other_views(chosen: Scenario, problem: Problem) -> None:
-    names = ["server-replies", "two-runs"]
+def test_two_runs_and_the_model_are_attacked_beside_other_views(chosen: Scenario, problem: Problem) -> None:
+    names = ["server-replies", "two-runs", "loss-threshold"]
     found = attack_scenario(chosen.with_settings({"scheme": "secagg"}), problem, names=names, epochs=2)
     assert [entry.attack for entry in found].count("two-runs") == 1
+    assert {entry.attack for entry in found} == set(names)
 
 
 @pytest.mark.parametrize("name", ["minibatch", "conventional", "secagg", "one-shot"])
