@@ -86,6 +86,15 @@ def test_values_at_the_borders() -> None:
     assert delta_of(1e6, 1.0) == 1
 
 
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-310])
+def test_the_least_epsilon_is_nearly_none(epsilon: float) -> None:
+    assert mu_of(epsilon, 1e-5) == pytest.approx(mu_of(0.0, 1e-5), rel=1e-12)
+
+
+def test_the_least_delta_is_accounted_for() -> None:
+    assert epsilon_of(mu_of(1.0, 1e-300), 1e-300) == pytest.approx(1.0, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
@@ -96,6 +105,8 @@ def test_values_at_the_borders() -> None:
         (lambda: mu_of(float("inf"), 1e-5), "an epsilon of inf promises nothing"),
         (lambda: mu_of(1.0, 0.0), "a delta of 0.0 cannot be accounted for"),
         (lambda: epsilon_of(1.0, 1.0), "a delta of 1.0 cannot be accounted for"),
+        (lambda: epsilon_of(1.0, 5e-324), "a delta of 5e-324 cannot be accounted for"),
+        (lambda: mu_of(1.0, 9e-301), "a delta of 9e-301 cannot be accounted for"),
     ],
 )
 def test_impossible_numbers_are_refused(call, sentence: str) -> None:  # type: ignore[no-untyped-def]

@@ -86,6 +86,13 @@ class TestAudit:
         assert found.estimate == pytest.approx(epsilon_of(RELEASE.mu * sqrt(count) / noise, 1e-5), rel=1e-6)
 
 
+@pytest.mark.parametrize("included", [False, True])
+def test_a_canary_of_which_a_half_is_there_is_guessed_to_be_left_out(included: bool) -> None:
+    canary = Canaries(np.eye(6)[:1], np.eye(3)[:1])
+    gram, moments = canary.x.T @ canary.x / 2, canary.x.T @ canary.y / 2
+    assert canary.audit(gram, moments, np.array([included]), RELEASE).right == (not included)
+
+
 class TestBound:
     def test_no_right_guess_is_certain(self) -> None:
         assert probability_of(20, 4, 0, 0.5, 1e-3) == 1.0

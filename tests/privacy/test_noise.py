@@ -20,7 +20,7 @@ def small(features: int = 4, **changes: int) -> Release:
     return Release.plan(
         epsilon=1.0,
         delta=1e-5,
-        clip_features=2.0,
+        clip_features=1.5,
         clip_targets=3.0,
         features=features,
         outputs=2,
@@ -139,21 +139,21 @@ def test_no_more_is_released_than_planned(number: int) -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_sums_at_the_clips_are_rounded(sign: int) -> None:
-    """A billionth more than 20 * 2 * 2 and 20 * 2 * 3 may come from the rounding of sums."""
+    """A billionth more than 20 * 1.5^2 and 20 * 1.5 * 3 may come from the rounding of sums."""
     release = small()
-    gram, moments = (np.full(shape, sign * bound * (1 + 1e-9)) for shape, bound in (((4, 4), 80.0), ((4, 2), 120.0)))
+    gram, moments = (np.full(shape, sign * bound * (1 + 1e-9)) for shape, bound in (((4, 4), 45.0), ((4, 2), 90.0)))
     noise, found = noisy(0 * gram, 0 * moments, release, SEED), noisy(gram, moments, release, SEED)
     assert np.all(abs(found[0] - noise[0] - gram) <= 0.5 * 2.0**-release.gram_bits)
     assert np.all(abs(found[1] - noise[1] - moments) <= 0.5 * 2.0**-release.moments_bits)
 
 
-@pytest.mark.parametrize("value", [81.0, -81.0, np.nan, np.inf])
+@pytest.mark.parametrize("value", [46.0, -46.0, np.nan, np.inf])
 def test_sums_of_unclipped_rows_are_refused(value: float) -> None:
-    """Twenty rows of norm 2 make no entry above 80, with targets of norm 3 none above 120."""
+    """Twenty rows of norm 1.5 make no entry above 45, with targets of norm 3 none above 90."""
     release = small()
     gram, moments = sums(release)
     gram[1, 2] = value
-    with pytest.raises(DataError, match="larger than 80, which rows within"):
+    with pytest.raises(DataError, match="larger than 45, which rows within"):
         noisy(gram, moments, release)
-    with pytest.raises(DataError, match="larger than 120, which rows within"):
-        noisy(sums(release)[0], moments + 1.5 * value, release)
+    with pytest.raises(DataError, match="larger than 90, which rows within"):
+        noisy(sums(release)[0], moments + 2.5 * value, release)

@@ -35,6 +35,12 @@ class TestCalibration:
         found = [calibrated(0.75, 0.0, ratio, 4, 2.0**49) for ratio in (self.RATIO, nextafter(self.RATIO, 0))]
         assert found == [Calibration(3, 5, 0.75), Calibration(3, 6, 0.75)]
 
+    @pytest.mark.parametrize("honest", [1, 2, 3, 5, 7])
+    def test_a_ratio_that_is_hardly_less_needs_a_step_more(self, honest: int) -> None:
+        """Also where the square root of the steps is rounded down to five, as it is for two devices."""
+        ratio = Calibration(bits=3, sigma=5, sensitivity=0.75).ratio(honest)
+        assert calibrated(0.75, 0.0, nextafter(ratio, 0), honest, 2.0**49) == Calibration(3, 6, 0.75)
+
     def test_float64_holds_every_sum(self) -> None:
         assert calibrated(1.0, 0.0, 1.0, 1, 2.0**40).bits == 12
         assert calibrated(1.0, 0.0, 1.0, 1, 2.0**40 + 1).bits == 11

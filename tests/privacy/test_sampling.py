@@ -161,6 +161,35 @@ def test_thresholds_of_events(words: list[int], outcome: int, used: int) -> None
     assert exponential_event(array, 0, np.uint64(100), np.uint64(300)) == (outcome, used)
 
 
+HALF, SIXTH, EIGHTEENTH = LARGEST // 2, LARGEST // 6, LARGEST // 18
+K0, K1 = [0, HALF], [HALF, 0, HALF]
+"""Words after which the count k is 0 or 1: an event of exp(-1/2) fails at number 2, or one happens before."""
+
+
+@pytest.mark.parametrize(
+    ("words", "sample"),
+    [
+        ([*K0, 0, 0], 0),
+        ([*K0, SIXTH, *K0, 0, 0], 0),  # zero has no second sign
+        ([*K0, 2 * SIXTH, EIGHTEENTH], 1),
+        ([*K0, 2 * SIXTH - 1, *K0, 2 * SIXTH, EIGHTEENTH], 1),
+        ([2 * HALF, LARGEST, *K0, 2 * SIXTH, EIGHTEENTH], 1),  # words from the limit on are skipped
+        ([*K0, 6 * SIXTH, LARGEST, 2 * SIXTH, EIGHTEENTH], 1),
+        ([*K0, 6 * SIXTH - 1, 4 * EIGHTEENTH], -2),
+        ([*K1, 0, 0, 0], 3),
+        ([*K1, SIXTH, 0, 0], -3),
+    ],
+)
+def test_samples_of_a_sigma_of_three_by_hand(words: list[int], sample: int) -> None:
+    """Numbers below 6 are j = 0, 1, 2 with either sign; from every beginning of the words no sample follows."""
+    assert Algorithm(iter(words)).sample(3) == sample
+    array, found = np.array(words, np.uint64), np.full(1, 99)
+    for count in range(len(words)):
+        assert fill(array[:count], np.uint64(3), found)[0] == 0
+    assert fill(array, np.uint64(3), found) == (1, len(words))
+    assert found[0] == sample
+
+
 def test_a_sample_that_lacks_words_is_not_begun() -> None:
     words = np.array(words_of(SEED, 50, 2000), np.uint64)
     whole = np.zeros(20, np.int64)

@@ -106,6 +106,44 @@ def test_a_damaged_result_gets_one_sentence(copy: Path, name: str, damage: Any) 
     assert str(copy) in str(caught.value)
 
 
+MADE: list[str] = []
+
+
+def note_it() -> None:
+    MADE.append("an object")
+
+
+class Trap:
+    """Whoever reads it from a file runs a function of the file's choice."""
+
+    def __reduce__(self) -> Any:
+        return note_it, ()
+
+
+TRAP = np.array([Trap()], dtype=object)
+
+
+def test_no_object_is_made_from_the_files_of_a_finished_run(copy: Path) -> None:
+    run = runs.load(copy)
+    np.savez(copy / "model.npz", theta=TRAP)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        _ = run.model
+    np.save(copy / "timings.npy", TRAP)
+    with pytest.raises(RunDirectoryError, match="is damaged"):
+        runs.load(copy)
+    assert MADE == []
+
+
+def test_no_object_is_made_from_a_checkpoint(stopped: Path) -> None:
+    with np.load(stopped / "checkpoint.npz") as arrays:
+        kept = dict(arrays)
+    for name in kept:
+        np.savez(stopped / "checkpoint.npz", **(kept | {name: TRAP}))
+        with pytest.raises(RunDirectoryError, match="is damaged"):
+            small_run(stopped)
+    assert MADE == []
+
+
 def changed(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change what a summary holds."""
     held = json.loads((path / "summary.json").read_text())

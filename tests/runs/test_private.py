@@ -9,6 +9,7 @@ import pytest
 from codedfl import schemes
 from codedfl.errors import CipherError, ScenarioError
 from codedfl.privacy.noise import spare_noise
+from codedfl.privacy.release import Release
 from codedfl.runs import backend
 from codedfl.runs import directory as runs
 from codedfl.scenario import Privacy
@@ -158,6 +159,20 @@ class TestSpareNoise:
         opened, spare, shards = self.sums()
         assert np.abs(spare).min(axis=0).max() > 0
         np.testing.assert_allclose(opened, sum(each.gram for each in shards) - spare.sum(axis=0), rtol=1e-12, atol=1e-9)
+
+    def test_that_of_right_hand_sides_is_removed_as_well(self) -> None:
+        given = problem((30, 20, 10, 25, 15, 20), dtype="float64")
+        made = schemes.create(scenario(private("one-shot", **LOSSES)), given)
+        release = made.public.release
+        assert isinstance(release, Release)
+        shards = [noisy_shard(shard, release, bytes([i]) * 32) for i, shard in enumerate(given.shards)]
+        server, devices = placed(made, shards)
+        assert conversed(server, devices, 1, np.zeros(given.shape)) is not None
+        totals, spare = server.totals(), [spare_noise(release, shard.spare or b"")[1] for shard in shards]
+        assert totals is not None
+        assert np.abs(spare).min() > 0
+        left = sum(each.moments for each in shards) - sum(spare)
+        np.testing.assert_allclose(totals[1], left, rtol=1e-12, atol=1e-9)
 
     def test_it_stays_if_a_device_is_lost(self) -> None:
         opened, _, shards = self.sums(lambda device, question: device != 4)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from codedfl.errors import RunDirectoryError
 from codedfl.runs import directory as runs
+from codedfl.training import State
 from rundirs import (
     FINISHED,
     SCHEMES,
@@ -115,6 +117,28 @@ def test_a_run_is_finished_once_it_has_a_summary(stopped: Path, tmp_path: Path) 
     for other, on_sites in ((small({"links.loss": 0.3}), False), (small(), True)):
         with pytest.raises(RunDirectoryError, match="choose another --out"):
             runs.finished(other, stopped, on_sites=on_sites)
+
+
+def test_a_checkpoint_is_written_once_a_second_has_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With epochs of 0.4 s each third one is saved, as the epochs after it find."""
+    now, found = [500.0], []
+    monkeypatch.setattr(runs, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def progress(stage: str, done: int, total: int) -> None:
+        if stage.startswith("training"):
+            now[0] += 0.4
+            found.append(saved_epoch(tmp_path / "run"))
+
+    small_run(tmp_path / "run", {"training.epochs": 8, "timing.draws": 3}, progress=progress)
+    assert found == [0, 0, 0, 3, 3, 3, 6, 6]
+
+
+def saved_epoch(path: Path) -> int:
+    """The epoch of a checkpoint; 0 if there is none."""
+    if not (path / "checkpoint.npz").exists():
+        return 0
+    with np.load(path / "checkpoint.npz") as arrays:
+        return State.from_arrays(arrays).epoch
 
 
 def test_wall_seconds_add_up_over_interruptions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import codedfl
 from codedfl import schemes
 from codedfl.data import FeatureMap, Preparation
-from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord, sum_error, sum_scenario, sum_shard
+from codedfl.runs.sums import SEED_STEP, SchemeSummer, SumRecord, leakage_table, sum_error, sum_scenario, sum_shard
 from codedfl.scenario import Scenario
 from codedfl.task.folds import DeviceRows
 from codedfl.task.preparing import ERRORS, PlainSummer, SumRequest
@@ -59,7 +59,7 @@ def test_the_download_of_models_is_counted_after_the_sum() -> None:
     assert columns["time"][-1] > 0
     assert columns["epoch"] == [1]
     assert seed == 40 + SEED_STEP
-    assert other != seed, "with delays of its own"
+    assert other == seed + 1, "delays of its own, the same in every version"
 
 
 def test_sums_of_one_run_meet_delays_of_their_own() -> None:
@@ -116,3 +116,33 @@ def test_a_sum_has_the_error_that_its_scheme_states() -> None:
     silent = schemes.nominal(small("conventional").with_settings({"scheme": "minibatch"}))
     assert silent.rounding is None
     assert sum_error(silent) == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "intercept", "named"), [("rbf", True, True), ("rbf", False, False), ("none", True, False)]
+)
+def test_sums_of_kernel_features_are_told_where_an_intercept_takes_them(
+    kind: str, intercept: bool, named: bool
+) -> None:
+    wanted = small("conventional", **{"features.kind": kind, "features.intercept": intercept})
+    assert wanted.prepared
+    told = leakage_table(wanted, schemes.nominal(wanted))["server"]
+    assert ("of its squares and of the targets and of the kernel features" in told) == named
+
+
+def test_all_that_is_seen_before_the_training_is_listed() -> None:
+    wanted = small("conventional", **{"task.ridge": [0.1, 1.0]})
+    told = leakage_table(wanted, schemes.nominal(wanted))["server"]
+    sums, folds, bounds = (
+        told.find(words) for words in ("of every column", ", for each fold, ", ", and from each device")
+    )
+    assert 0 < sums < folds < bounds
+
+
+def test_of_held_out_rows_alone_one_thing_is_seen_before_the_training_and_of_columns_two() -> None:
+    counted = small("conventional", **{"features.scale": "none", "features.intercept": False, "data.held_out": 0.2})
+    scaled = small("conventional")
+    assert (counted.prepared, scaled.prepared) == (False, True)
+    one, two = (leakage_table(wanted, schemes.nominal(wanted))["devices"] for wanted in (counted, scaled))
+    assert "; before the training: the largest of the powers of two" in one
+    assert "; before the training: the means and variances of columns and targets over all devices, and the larg" in two

@@ -15,7 +15,7 @@ from codedfl.security import MARGIN
 from codedfl.security.attacks import ATTACKS
 from codedfl.security.attacks.parity_data import ParityGram
 from codedfl.security.attacks.server_view import ServerReplies
-from codedfl.security.audit import attack_scenario, decisive_epochs, exposures, statement
+from codedfl.security.audit import attack_scenario, decisive_epochs, exposures, released_model, statement
 from codedfl.security.estimates.suite import estimates
 from codedfl.task import Problem, Shard
 from tiny import is_one_sentence
@@ -67,6 +67,14 @@ def test_who_is_in_is_told_as_well_by_the_recovered_matrix_as_by_the_true_one(ou
         recovered, true = (of(outcomes, attack, words).score.auc for words in ("found", "true"))
         assert recovered >= 0.9
         assert abs(recovered - true) <= 1e-3
+
+
+def test_the_true_matrix_is_tried_once_beside_that_of_a_parcel(outcomes: list[Any]) -> None:
+    """And not again beside what the same attack finds under a further assumption."""
+    assert sum(entry.attack == "left-kernel" for entry in outcomes) == 2
+    assert sorted(entry.attack for entry in outcomes if "true matrix" in entry.assumption) == [
+        *("decomposition", "leverage")
+    ]
 
 
 def test_one_earlier_sender_alone_reads_a_device_that_forwards_a_sum(outcomes: list[Any]) -> None:
@@ -144,6 +152,24 @@ def test_one_attack_on_parity_data_alone(chosen: Scenario, problem: Problem) -> 
     (outcome,) = attack_scenario(wanted, problem, names=["parity-span"], epochs=4)
     assert outcome.score.verdict in ("leaks", "falls")
     assert outcome.score.auc < 1, "fewer rows than points"
+
+
+def test_two_runs_and_the_model_are_attacked_beside_other_views(chosen: Scenario, problem: Problem) -> None:
+    names = ["server-replies", "two-runs", "loss-threshold"]
+    found = attack_scenario(chosen.with_settings({"scheme": "secagg"}), problem, names=names, epochs=2)
+    assert [entry.attack for entry in found].count("two-runs") == 1
+    assert {entry.attack for entry in found} == set(names)
+
+
+@pytest.mark.parametrize("name", ["minibatch", "conventional", "secagg", "one-shot"])
+def test_the_released_model_is_that_of_the_training(chosen: Scenario, problem: Problem, name: str) -> None:
+    """That of minibatches to the last bit; where all rows count, that of plaintext gradients, but for rounding."""
+    solver = "closed-form" if name == "one-shot" else "gradient-descent"
+    wanted = chosen.with_settings({"scheme": name, "training.epochs": 4, "training.solver": solver})
+    found, state = released_model(wanted, problem), tiny.trained(problem, wanted)
+    np.testing.assert_allclose(
+        found, state.model, rtol=0 if name == "minibatch" else 1e-3, atol=1e-6 * (name != "minibatch")
+    )
 
 
 def test_results_are_plain_values(outcomes: list[Any]) -> None:

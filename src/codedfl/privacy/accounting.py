@@ -13,6 +13,9 @@ from math import exp, hypot, isfinite, log, sqrt
 
 from codedfl.errors import UsageError
 
+_LEAST = 1e-300
+"""Reciprocals and products of smaller numbers leave the range of float64."""
+
 
 def delta_of(mu: float, epsilon: float) -> float:
     """Return the least delta at which a release of this mu is (epsilon, delta)-differentially private."""
@@ -48,7 +51,7 @@ def mu_of(epsilon: float, delta: float) -> float:
         return float(2 * sqrt(2) * scipy.special.erfinv(delta))
     # the bound of epsilon_of, solved for mu
     least = sqrt(2) * epsilon / (sqrt(log(1 / delta) + epsilon) + sqrt(log(1 / delta)))
-    most = 2 * least
+    most = 2 * max(least, _LEAST)
     while delta_of(most, epsilon) < delta:
         most *= 2
     return _root(lambda mu: delta_of(mu, epsilon) / delta - 1, least, most)
@@ -87,5 +90,5 @@ def _check_epsilon(epsilon: float) -> None:
 
 
 def _check_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise UsageError(f"a delta of {delta} cannot be accounted for: give a number above 0 and below 1")
+    if not _LEAST <= delta < 1:
+        raise UsageError(f"a delta of {delta} cannot be accounted for: give a number of at least {_LEAST} and below 1")

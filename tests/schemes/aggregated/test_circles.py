@@ -141,8 +141,10 @@ class TestSums:
                 for name in ("members", "senders", "survivors", "dropped"):
                     assert set(request.get(name, np.zeros(0)).tolist()) <= set(GRAPH.circle(device))
 
-    def test_a_circle_with_too_few_left_ends_the_sum(self) -> None:
-        gone = dict.fromkeys([d for d in GRAPH.circle(0) if d][: K + 2 - T], 2)
+    @pytest.mark.parametrize("question", [2, 3])
+    def test_a_circle_with_too_few_left_ends_the_sum(self, question: int) -> None:
+        """Whether masked replies or shares are missing."""
+        gone = dict.fromkeys([d for d in GRAPH.circle(0) if d][: K + 2 - T], question)
         with pytest.raises(LostDevicesError, match=r"of the circle of device") as raised:
             Drive().opened(gone)
         assert is_one_sentence(str(raised.value))

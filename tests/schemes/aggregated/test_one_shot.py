@@ -190,6 +190,34 @@ def test_a_state_without_sums_asks_for_them() -> None:
     assert State.fresh(shared()).server == {}
 
 
+def test_without_a_run_every_epoch_after_the_sum_is_counted() -> None:
+    found = schemes.create(wanted(), shared()).counted(shared().shards, 4)
+    assert found is not None
+    assert [len(rounds) for rounds in found.epochs] == [4, 1, 1, 1]
+    assert found.epochs[0][3].up_bits.tolist() == [6 * 9 * 32] * 6, "shares alone"
+    later = [costs for rounds in found.epochs[1:] for costs in rounds]
+    assert [(costs.asked.size, costs.quorum, costs.server_macs) for costs in later] == [(0, 0, D * D * C)] * 3
+
+
+def test_seeds_of_spare_noise_are_counted_in_the_last_round() -> None:
+    """Shares of nine words of 32 bits for each of nine devices, and a seed of 32 bytes."""
+    private = {"privacy.epsilon": 5.0, "privacy.losses": 2, "privacy.clip_targets": 30.0}
+    given = problem([5] * 9, features=8, outputs=2)
+    chosen = wanted({"fleet.devices": fleet(*[1e6] * 9), **private})
+    found = schemes.create(chosen, given).counted(given.shards, 1)
+    assert found is not None
+    assert found.epochs[0][3].up_bits.tolist() == [9 * 9 * 32 + 8 * 32] * 9
+
+
+def test_the_masked_triangles_of_all_devices_take_memory() -> None:
+    """Six triangles of 8 x 8 matrices, in words of eight bytes at most."""
+    assert schemes.create(wanted(), shared()).memory == 6 * 36 * 8
+
+
+def test_devices_may_receive_no_parcel_of_any_layout() -> None:
+    assert schemes.create(wanted(), shared()).parcels(1) == ()
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(ScenarioError, match="at least 2 devices"):
         schemes.check(wanted({"fleet.devices": fleet(1e6)}))

@@ -22,7 +22,7 @@ from codedfl.schemes.aggregated.cohort import Cohort
 from codedfl.schemes.aggregated.costs import question_costs
 from codedfl.schemes.aggregated.device import MaskedDevice, form_message, number_form
 from codedfl.schemes.aggregated.masker import Masker
-from codedfl.schemes.aggregated.server import MaskedSum, Threshold
+from codedfl.schemes.aggregated.server import MaskedSum, Threshold, request_digest
 from schemes.aggregated.secure_sum import NEVER, Sum, answered, words
 
 
@@ -100,6 +100,52 @@ def test_any_t_answers_to_the_last_question_open_the_sum() -> None:
         assert np.array_equal(again["x"], whole["x"])
     with pytest.raises(CipherError, match="2 shares say nothing"):
         one.server.opened({device: one.replies[3][device] for device in (0, 4)}, Work())
+
+
+def test_replies_have_the_layouts_of_their_rounds_and_masked_ones_a_deadline() -> None:
+    """Two keys of 32 bytes; envelopes of 100 for both others; replies in words of the ring; nine words a share."""
+    arrays, octet, word = words(Z_32, {"x": (4,)}, 3, seed=5), np.dtype(np.uint8), np.dtype(np.uint32)
+    one = Sum(arrays, Z_32, 2)
+    inner = {"x": (word, (4,))}
+    proper = dict.fromkeys(range(3), inner)
+    requests: dict[int, Message] = {k: {} for k in range(3)}
+    one.server = MaskedSum(1, requests, Threshold(2), Z_32, awaited=3, needed=2, proper=proper, deadline=7.5)
+    question: Round | None = one.server.begin()
+    found = []
+    while question is not None:
+        found.append((question.expected, question.deadline))
+        replies = {k: answered(one.maskers[k], asked, arrays[k], Z_32) for k, asked in question.requests.items()}
+        assert question.expected == {
+            k: {name: (array.dtype, array.shape) for name, array in reply.items()} for k, reply in replies.items()
+        }
+        question = one.server.follow_up(replies)
+    layouts = {"keys": (octet, (2, 32))}, {"envelopes": (octet, (2, 100))}, inner, {"shares": (word, (3, 9))}
+    expected = [dict.fromkeys(range(3), layout) for layout in layouts]
+    assert found == list(zip(expected, (None, None, 7.5, None), strict=True))
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_after_a_masked_reply_only_a_later_epoch_has_another_sum(once: bool) -> None:
+    """And none has where a device takes part once: the difference of two sums reveals replies."""
+    one = Sum(words(Z_32, {"x": (2,)}, 3, seed=1), Z_32, 2, epoch=3)
+    one.maskers = {number: Masker(number, Cohort(3, Threshold(2)), once=once) for number in range(3)}
+    assert one.opened({}) is not None
+    masker, begin = one.maskers[1], {"asked": np.array(3, np.int32)}
+    for epoch in (2, 3, 4) if once else (2, 3):
+        with pytest.raises(CipherError, match=f"in epoch 3 and was asked for a sum in epoch {epoch}: it takes part"):
+            masker.answer(epoch, begin, Work())
+    assert once or masker.answer(4, begin, Work()).keys() == {"keys"}
+
+
+def test_a_digest_is_of_names_types_shapes_and_contents() -> None:
+    """Not of the order of names, nor of what belongs to the protocol."""
+    zeros = np.zeros((2, 3))
+    others: list[Message] = [{"model": zeros.T}, {"model": zeros.astype(np.int64)}, {"step": zeros}]
+    others += [{"model": zeros + 1}, {"model": zeros, "step": zeros[0]}, {"model": zeros, "step": zeros[:, 0]}, {}]
+    digests = {request_digest(request).tobytes() for request in ({"model": zeros}, *others)}
+    assert len(digests) == 8
+    first = request_digest({"step": zeros[0], "model": zeros, "senders": zeros, "envelopes": zeros})
+    assert np.array_equal(first, request_digest({"model": zeros, "step": zeros[0]}))
 
 
 @pytest.fixture

@@ -158,6 +158,12 @@ def a_list_without_itself() -> None:
     maskers[0].answer(1, {"listed": numbers(1, 2, 3, 4)}, Work())
 
 
+def a_list_of_all() -> None:
+    maskers = made(cohort())
+    asked(maskers, begun(), 3, gone=(4,))
+    maskers[0].answer(1, {"listed": numbers(*range(DEVICES))}, Work())
+
+
 SHARING = cohort(hands_over=True, least=DEVICES)
 
 
@@ -184,6 +190,7 @@ REFUSALS: dict[str, tuple[Callable[[], None], str]] = {
     "no signatures": (nobody_signed, "'@signers' are no list"),
     "a second list": (a_second_list, "'survivors' of the sum of epoch 1 out of order"),
     "a list without itself": (a_list_without_itself, "without its own"),
+    "a list of all": (a_list_of_all, "names nobody as dropped out"),
     "data of too few": (lambda: sharing({0: [0], 1: [1, 2]}), "data of 3 devices instead of 5"),
     "data of one twice": (lambda: sharing({0: [0, 1], 1: [1, 2, 3, 4]}), "or of one twice"),
     "other data than said": (lambda: sharing({0: [0], 1: [1, 2, 3, 4]}, later=[]), "holds other data than when"),
