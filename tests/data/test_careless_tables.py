@@ -4,10 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import codedfl
 from codedfl.data import load_file
+from codedfl.data.files import owner_count
+from codedfl.data.rows import load_rows
 from codedfl.errors import CodedflError, DataError
 from tiny import is_one_sentence
 
@@ -51,6 +55,58 @@ def test_what_would_be_guessed_wrong_is_refused(case: str, tmp_path: Path) -> No
     with pytest.raises(DataError, match=words) as error:
         load_file(write(tmp_path / "t.csv", a=A, **columns), target="y")
     assert is_one_sentence(str(error.value))
+
+
+def column(path: Path, values: list[Any], kind: str) -> Path:
+    """A table of one feature and a column that is text, or of a type of Parquet that CSV files do not have."""
+    if kind == "csv":
+        return write(path.with_suffix(".csv"), a=A[: len(values)], id=values)
+    pyarrow.parquet.write_table(
+        pyarrow.table({"a": A[: len(values)], "id": np.array(values, kind)}), path.with_suffix(".parquet")
+    )
+    return path.with_suffix(".parquet")
+
+
+TOO_LARGE = {
+    "beyond 64 bits": ("csv", 2**64 + 1),
+    "64 bits without a sign": ("uint64", 2**63),
+    "where float64 begins to round": ("float64", 2**53),
+    "below zero": ("float64", -(2**53)),
+}
+
+
+@pytest.mark.parametrize("case", TOO_LARGE)
+def test_labels_that_could_be_mixed_up_are_refused(case: str, tmp_path: Path) -> None:
+    """2^64 + 1 and 2^64 + 2 in a CSV file are one number in float64."""
+    kind, number = TOO_LARGE[case]
+    path = column(tmp_path / "t", [number, number + (1 if number > 0 else -2), 1, 2] * 5, kind)
+    for load in (lambda: load_file(path, target="id", kind="classification"), lambda: as_site(path)):
+        with pytest.raises(DataError, match=r"holds .*, and numbers of this size may not be told apart") as error:
+            load()
+        assert is_one_sentence(str(error.value))
+
+
+def as_site(path: Path) -> Any:
+    return load_rows(path, target="id", kind="classification")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"), [("csv", 2**63 - 1), ("uint64", 2**63 - 1), ("float64", 2**53 - 1), ("float64", 1 - 2**53)]
+)
+def test_labels_up_to_the_limit_are_classes(kind: str, number: int, tmp_path: Path) -> None:
+    path = column(tmp_path / "t", [number, number - 1 if number > 0 else number + 1, 1, 2] * 5, kind)
+    assert load_file(path, target="id", kind="classification").classes == as_site(path).y.max() + 1 == 4
+
+
+def test_owners_that_could_be_mixed_up_are_refused(tmp_path: Path) -> None:
+    owners = [2**64 + number % 3 for number in range(12)]
+    path = write(tmp_path / "t.csv", a=A[:12], y=A[:12], id=owners)
+    for call in (lambda: load_file(path, target="y", owner="id"), lambda: owner_count(str(path), "id", by_file=False)):
+        with pytest.raises(DataError, match=r"column 'id' of owners holds 1\.8.*e\+19, and numbers") as error:
+            call()
+        assert is_one_sentence(str(error.value))
+    path = write(tmp_path / "u.csv", a=A[:12], y=A[:12], id=[f"u{owner}" for owner in owners])
+    assert owner_count(str(path), "id", by_file=False) == len(set(load_file(path, target="y", owner="id").owners)) == 3
 
 
 def test_a_test_file_with_text_for_numbers_is_refused(tmp_path: Path) -> None:

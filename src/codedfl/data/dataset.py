@@ -123,16 +123,33 @@ def _check_raw_labels(
     name: str, labels_train: Shaped[np.ndarray, "..."], labels_test: Shaped[np.ndarray, "..."]
 ) -> None:
     for part, labels in (("train", labels_train), ("test", labels_test)):
-        if labels.ndim != 1:
-            raise DataError(
-                f"{name}: the labels y_{part} have shape {labels.shape};"
-                " a classification needs one label per sample, in one dimension."
-            )
-        check_finite(name, f"y_{part}", labels)
+        check_labels(name, f"y_{part}", labels)
     if (labels_train.dtype.kind in "US") != (labels_test.dtype.kind in "US"):
         raise DataError(
             f"{name}: training labels are {labels_train.dtype} but test labels are {labels_test.dtype};"
             " give both as text or both as numbers."
+        )
+
+
+def check_labels(name: str, field: str, labels: Shaped[np.ndarray, "..."]) -> None:
+    """Refuse labels that are no list, are not finite, or are too large to be told apart."""
+    if labels.ndim != 1:
+        raise DataError(
+            f"{name}: the labels {field} have shape {labels.shape};"
+            " a classification needs one label per sample, in one dimension."
+        )
+    check_finite(name, field, labels)
+    check_told_apart(name, field, labels)
+
+
+def check_told_apart(name: str, field: str, values: Shaped[np.ndarray, " n"]) -> None:
+    """Refuse numbers in which different whole numbers of a file may be one, and those beyond 64 bits with a sign."""
+    limit = {"f": 2.0**53, "u": 2**63}.get(values.dtype.kind)
+    too_large = [] if limit is None else values[np.abs(values) >= limit]
+    if len(too_large):
+        raise DataError(
+            f"{name}: {field} holds {too_large[0].item()!r}, and numbers of this size may not be told apart; write them"
+            " as text, for example with a letter in front."
         )
 
 

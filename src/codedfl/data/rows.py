@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from codedfl.data.dataset import check_finite
+from codedfl.data.dataset import check_finite, check_labels
 from codedfl.data.files import check_numeric_target, kind_of, numbers, read_parts
 from codedfl.data.preparation import Column
 from codedfl.data.tables import Declared
@@ -66,8 +66,7 @@ def load_rows(
 def _labels(
     name: str, labels: Shaped[np.ndarray, "..."], classes: tuple[str, ...]
 ) -> tuple[Shaped[np.ndarray, "m"], str, tuple[str, ...]]:
-    if labels.ndim != 1:
-        raise DataError(f"{name}: the labels have shape {labels.shape}; give one label per sample, in one dimension.")
+    check_labels(name, "y", labels)
     known, found = np.unique(labels, return_inverse=True)
     own = [str(value) for value in known.tolist()]
     agreed = list(classes) or own

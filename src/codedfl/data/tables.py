@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
+from codedfl.data.dataset import check_told_apart
 from codedfl.data.plain_csv import CsvColumn, CsvTable, read_csv
 from codedfl.data.preparation import Column
 from codedfl.errors import DataError, MissingExtraError
@@ -110,6 +111,8 @@ def owner_values(table: Any, path: Path, owner: str) -> Shaped[np.ndarray, " m"]
         raise DataError(
             f"{path}: the owner {owner!r} is missing in row {empty} (counted from 0); name one in every row."
         )
+    numbers = np.array([value for value in values if isinstance(value, float)])
+    check_told_apart(str(path), f"the column {owner!r} of owners", numbers)
     return np.array([str(value) for value in values])
 
 
