@@ -104,7 +104,7 @@ def epoch_ends(
 ) -> Float[np.ndarray, "courses draws epochs"]:
     """Return when each epoch ends in each draw of each course; all courses meet the same random delays."""
     drawn = Draws(delays, seed=seed, count=draws)
-    ends = np.empty((len(courses), draws, epochs))
+    ends = np.full((len(courses), draws, epochs), np.nan)
     variants = {place: each for place, each in enumerate(courses) if _in_blocks(each)}
     others = [place for place in range(len(courses)) if place not in variants]
     done = 0
