@@ -143,6 +143,22 @@ def test_a_lost_device_is_replaced_where_the_scheme_can_unless_it_is_the_end(
     assert [stage.epoch for stage in state.history.stages if stage.epoch > 0] == repairs
 
 
+def test_devices_keep_what_they_hold_anew_after_a_set_up_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set-up makes all keep it under a new key; a repair, whoever it sends parcels to, under the same."""
+    kept: list[tuple[set[int], bool]] = []
+    keep = VirtualEngine.keep
+
+    def noted(self: VirtualEngine, own: Any, devices: Any, *, anew: bool) -> None:
+        kept.append((set(devices), anew))
+        keep(self, own, devices, anew=anew)
+
+    monkeypatch.setattr(VirtualEngine, "keep", noted)
+    trained(problem(SIZES), wanted({"scheme": "sealed-coded", "training.epochs": 6}), last_epochs={1: 4})
+    first, repair = kept
+    assert first == ({0, 1, 2, 3}, True)
+    assert repair[0] and repair[0] < {0, 2, 3} and not repair[1]
+
+
 def test_equal_rounds_are_kept_once() -> None:
     """Conventional rounds are alike from the second epoch on; parts of 9 samples in 2 differ in turn."""
     conventional = trained(problem(SIZES), wanted()).history
