@@ -3,7 +3,8 @@
 import ast
 import random
 import tomllib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,8 @@ CORE = (
 )
 """Rooms and files that are mutated unless files are named."""
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-"""Mutants that no test can notice: file, text of the line, what stood there, what stands there now, and the reason."""
+"""Mutants that no test can notice: file, text of the line, what stood there and what stands there now, the reason, and
+``which`` of those alike on the line, from 1; without it, all of them."""
 
 COMPARISONS = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -145,10 +147,26 @@ def mutants(file: Path) -> list[Mutant]:
     return found
 
 
-def judged_equivalent() -> set[tuple[str, str, str, str]]:
-    """Return file, line, old and new text of the mutants that were judged to change nothing."""
+Key = tuple[str, str, str, str]
+"""File, text of the line, what stood there and what stands there now."""
+
+
+def judged_equivalent() -> set[tuple[Key, int]]:
+    """Return the mutants that were judged to change nothing, and which of those alike on a line: 0 for all of them."""
     found = tomllib.loads(EQUIVALENT.read_text())["mutant"]
-    return {(one["file"], one["line"], one["old"], one["new"]) for one in found}
+    return {((one["file"], one["line"], one["old"], one["new"]), one.get("which", 0)) for one in found}
+
+
+def keyed(found: Iterable[Mutant]) -> Iterator[tuple[Mutant, Key, int]]:
+    """Yield mutants with what judgements name them by: a key, and their number, from 1, among those alike on a line."""
+    lines: dict[str, list[str]] = {}
+    alike: Counter[tuple[Key, int]] = Counter()
+    for one in sorted(found, key=lambda each: (each.file, each.span)):
+        if one.file not in lines:
+            lines[one.file] = (ROOT / one.file).read_text().splitlines()
+        key = one.file, lines[one.file][one.line - 1].strip(), one.old, one.new
+        alike[key, one.line] += 1
+        yield one, key, alike[key, one.line]
 
 
 def drawn_from(files: list[Path], count: int | None, seed: int) -> tuple[list[Mutant], int]:
@@ -157,11 +175,10 @@ def drawn_from(files: list[Path], count: int | None, seed: int) -> tuple[list[Mu
     One more judgement leaves one mutant out and adds one at the end; the others stay.
     """
     every = [mutant for file in files for mutant in mutants(file)]
+    judged = judged_equivalent()
+    known = {mutant for mutant, key, which in keyed(every) if judged & {(key, 0), (key, which)}}
     random.Random(seed).shuffle(every)
-    lines = {str(file.relative_to(ROOT)): file.read_text().splitlines() for file in files}
-    known = judged_equivalent()
-    told = (one for one in every if (one.file, lines[one.file][one.line - 1].strip(), one.old, one.new) not in known)
-    return list(islice(told, count)), len(every)
+    return list(islice((one for one in every if one not in known), count)), len(every)
 
 
 def default_files() -> list[Path]:

@@ -4,6 +4,7 @@ import ast
 import builtins
 import functools
 import importlib
+import json
 import random
 import time
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from mutation import changes, compiled, forks, places, reach
-from mutation.changes import ROOT, Mutant, default_files, judged_equivalent, mutants
+from mutation.changes import ROOT, Mutant, default_files, judged_equivalent, keyed, mutants
 from mutation.places import Place
 from mutation.reach import HITS, Map, Reached, Scope
 
@@ -35,12 +36,24 @@ def test_a_mutant_changes_one_place_of_a_function(file: Path) -> None:
 
 def test_every_judged_mutant_is_one_of_the_code() -> None:
     judged = judged_equivalent()
-    files = sorted({ROOT / file for file, *_ in judged})
-    lines = {str(file.relative_to(ROOT)): file.read_text().splitlines() for file in files}
-    known = {
-        (one.file, lines[one.file][one.line - 1].strip(), one.old, one.new) for file in files for one in mutants(file)
-    }
-    assert sorted(judged - known) == [], "entries of equivalent.toml whose line has changed: judge them again"
+    every = (one for file in sorted({key[0] for key, _ in judged}) for one in mutants(ROOT / file))
+    found = {(key, number) for _, key, which in keyed(every) for number in (0, which)}
+    assert sorted(judged - found) == [], "entries of equivalent.toml whose line has changed: judge them again"
+
+
+def test_a_judgement_may_be_of_one_of_those_alike_on_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "code.py"
+    file.write_text("def pair():\n    return (7, 8), (7, 9)\n")
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    entry = {"file": "code.py", "line": "return (7, 8), (7, 9)", "old": "7", "new": "(8)", "reason": "why not"}
+    for which, left in ((0, []), (1, [20]), (2, [12]), (3, [12, 20])):
+        number = f"which = {which}\n" if which else ""
+        monkeypatch.setattr(changes, "EQUIVALENT", tmp_path / "judged.toml")
+        lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in entry.items())
+        changes.EQUIVALENT.write_text(f"[[mutant]]\n{lines}{number}")
+        drawn, every = changes.drawn_from([file], None, seed=3)
+        assert every - len(drawn) == 2 - len(left)
+        assert sorted(one.span[1] for one in drawn if (one.old, one.new) == ("7", "(8)")) == left
 
 
 SUPER = """
