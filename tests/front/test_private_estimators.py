@@ -188,7 +188,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"epsilon": float("nan")}, "privacy.epsilon = nan must be a number above 0 and at most"),
     ({"epsilon": float("inf")}, "privacy.epsilon = inf must be a number above 0 and at most"),
     ({"epsilon": "1"}, "privacy.epsilon = '1' must be a number above 0 and at most"),
-    ({"delta": 1}, "privacy.delta = 1.0 must be a number above 0 and below 1"),
+    ({"delta": 1}, "privacy.delta = 1.0 must be a number at least 1e-300 and below 1"),
     ({"delta": 0.01}, "privacy.delta is 0.01, too large for 400 records"),
     ({"epsilon": None, "delta": 1e-6}, "privacy.delta needs privacy.epsilon"),
     ({"epsilon": None}, "privacy.columns needs privacy.epsilon"),

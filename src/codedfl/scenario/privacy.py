@@ -40,7 +40,7 @@ class Privacy(Settings, table="privacy"):
         high=1e12,
         help="Bound of differential privacy on all that the run reveals; unset: no noise.",
     )
-    delta: float = setting(default=1e-5, above=0, below=1, help="Probability delta that the bound may fail.")
+    delta: float = setting(default=1e-5, low=1e-300, below=1, help="Probability delta that the bound may fail.")
     unit: str = setting(
         default="record",
         choices=("record", "device"),

@@ -62,8 +62,8 @@ BUDGET = {
         "true": "True",
     }.items()
 } | {
-    f"delta {value}": wrong(f"privacy.delta = {shown}", "above 0 and below 1", privacy__delta=value)
-    for value, shown in {"0": "0", "1": "1", "-0.1": "-0.1", "nan": "nan", "tiny": "'tiny'"}.items()
+    f"delta {value}": wrong(f"privacy.delta = {shown}", "at least 1e-300 and below 1", privacy__delta=value)
+    for value, shown in {"0": "0", "1e-310": "1e-310", "1": "1", "-0.1": "-0.1", "nan": "nan", "tiny": "'tiny'"}.items()
 }
 BUDGET |= {
     "delta too large for the rows": wrong("privacy.delta is 0.05", "32 records", privacy__delta=0.05),
